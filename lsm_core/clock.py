@@ -1,0 +1,111 @@
+"""The only place that asks what time it is, so that tests, demos and Spark tasks can agree on the answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from lsm_core.errors import InvalidOption
+
+_ACCEPTED = "'system', 'fixed:<epoch ms>' or 'file:<path>'"
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Tells the time in epoch milliseconds; ``to_spec`` lets another process rebuild it."""
+
+    def now_ms(self) -> int:
+        """Return epoch milliseconds."""
+        ...
+
+    def to_spec(self) -> str:
+        """Return the text that ``clock_from`` turns back into this clock."""
+        ...
+
+
+@dataclass(frozen=True)
+class SystemClock:
+    """The machine's wall clock."""
+
+    def now_ms(self) -> int:
+        """Return epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def to_spec(self) -> str:
+        """Return ``"system"``."""
+        return "system"
+
+
+@dataclass
+class FixedClock:
+    """Stands still until told otherwise (tests)."""
+
+    ms: int
+
+    def now_ms(self) -> int:
+        """Return epoch milliseconds."""
+        return self.ms
+
+    def advance(self, ms: int) -> None:
+        """Move forward by ``ms`` milliseconds."""
+        self.ms += ms
+
+    def to_spec(self) -> str:
+        """Return ``"fixed:<ms>"``."""
+        return f"fixed:{self.ms}"
+
+
+@dataclass(frozen=True)
+class FileClock:
+    """Reads the time from a file holding one decimal number, so that all processes of a demo share it."""
+
+    path: str
+
+    def now_ms(self) -> int:
+        """Return epoch milliseconds. Raises InvalidOption when the file is missing or no number."""
+        try:
+            text = Path(self.path).read_text("ascii").strip()
+            return int(text)
+        except (OSError, ValueError) as error:
+            raise InvalidOption("clock", f"file:{self.path}", f"a file holding epoch milliseconds ({error})") from error
+
+    def set(self, ms: int) -> None:
+        """Set the shared time (by rename, so that no reader sees half a number)."""
+        target = Path(self.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(target.name + ".new")
+        draft.write_text(str(ms), "ascii")
+        draft.replace(target)
+
+    def to_spec(self) -> str:
+        """Return ``"file:<path>"``."""
+        return f"file:{self.path}"
+
+
+def clock_from(spec: str | Clock | None) -> Clock:
+    """Build a clock from its text form; ``None`` means the system's. Raises InvalidOption."""
+    if spec is None:
+        return SystemClock()
+    if not isinstance(spec, str):
+        return spec
+    kind, _, rest = spec.partition(":")
+    if spec == "system":
+        return SystemClock()
+    if kind == "file" and rest:
+        return FileClock(rest)
+    if kind == "fixed":
+        try:
+            return FixedClock(int(rest))
+        except ValueError as error:
+            raise InvalidOption("clock", spec, _ACCEPTED) from error
+    raise InvalidOption("clock", spec, _ACCEPTED)
+
+
+def to_spec(clock: Clock) -> str:
+    """Return the text form of ``clock``."""
+    return clock.to_spec()
+
+
+__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "to_spec"]

@@ -1,0 +1,237 @@
+"""The one tree of errors: every failure a caller may meet has a type, and its text names the thing that failed.
+
+    DredgeError
+      InvalidOption           an option's value (or a ``dredge.*`` key) cannot be used
+      InvalidSchema           a table's definition breaks a rule
+      InvalidFilter           a filter cannot be understood
+        ColumnNotFound        a filter or a column choice names a column the table lacks
+      InvalidData             rows break the table's contract (null key, NOT NULL), or a name is hostile
+      DatabaseNotFound        TableNotFound        SnapshotNotFound
+      DatabaseExists          TableExists
+      CorruptFile             a file is missing, cut short or says something impossible
+      StorageFull             the disk has no room left
+      UnsupportedFeature      the table uses something Dredge does not keep up yet
+      RetractNotSupported     a merge engine or aggregate met a -U or -D
+      ArithmeticOverflow      exact arithmetic left the type's range
+      ValueTooLarge           one value is too big to hold in memory safely
+      WriterStale             a writer was opened on a table that changed underneath
+      CommitConflict          definite failure: another commit won and ours no longer fits
+      CommitUnknown           publishing raised: it may or may not have happened
+      LockTimeout             a lock's wait ran out
+      PlanStale               the plan's inputs are gone or moved
+      PlanRefused             a safety rule stops the plan
+      VerificationFailed      maintenance would have changed an answer
+
+Spark workers raise these across processes, so all of them pickle: positional arguments are kept by ``__reduce__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class DredgeError(Exception):
+    """Base of every error that Dredge raises on purpose."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> DredgeError:
+        """Keep the constructor's arguments, so that the error pickles without each class saying how."""
+        error = super().__new__(cls, *args)
+        error._made_with = (args, dict(kwargs))
+        return error
+
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the constructor's own arguments (Spark sends errors between processes)."""
+        args, kwargs = self._made_with
+        return _rebuild, (type(self), args, kwargs)
+
+
+def _rebuild(kind: type[DredgeError], args: tuple[Any, ...], kwargs: dict[str, Any]) -> DredgeError:
+    return kind(*args, **kwargs)
+
+
+class InvalidOption(DredgeError):
+    """An option cannot be used: ``key``, the ``value`` given and what is ``accepted``."""
+
+    def __init__(self, key: str, value: object = None, accepted: str = "", table: str = "") -> None:
+        self.key, self.value, self.accepted, self.table = key, value, accepted, table
+        where = f" of table {table}" if table else ""
+        accept = f"; accepted: {accepted}" if accepted else ""
+        super().__init__(f"option '{key}'{where} cannot be {value!r}{accept}")
+
+
+class InvalidSchema(DredgeError):
+    """A table definition breaks a rule; the message names table and column."""
+
+
+class InvalidFilter(DredgeError):
+    """A filter cannot be understood; the message names the part."""
+
+
+class ColumnNotFound(InvalidFilter):
+    """A column that the table does not have."""
+
+    def __init__(self, table: str, column: str, known: Sequence[str] = ()) -> None:
+        self.table, self.column, self.known = table, column, tuple(known)
+        has = f"; it has {', '.join(known)}" if known else ""
+        super().__init__(f"table {table} has no column '{column}'{has}")
+
+
+class InvalidData(DredgeError):
+    """Rows or names break the contract of ``table``.``column`` for ``reason``."""
+
+    def __init__(self, table: str, column: str, reason: str) -> None:
+        self.table, self.column, self.reason = table, column, reason
+        at = f", column '{column}'" if column else ""
+        super().__init__(f"table {table}{at}: {reason}")
+
+
+class DatabaseNotFound(DredgeError):
+    """No such database in the warehouse."""
+
+
+class DatabaseExists(DredgeError):
+    """The database is already there, or still holds tables."""
+
+
+class TableNotFound(DredgeError):
+    """No such table in the warehouse."""
+
+
+class TableExists(DredgeError):
+    """A table of that name is already there."""
+
+
+class SnapshotNotFound(DredgeError):
+    """No such snapshot; ``expired`` tells that it once existed."""
+
+    def __init__(self, message: str, expired: bool = False) -> None:
+        self.expired = expired
+        super().__init__(message)
+
+
+class CorruptFile(DredgeError):
+    """The file at ``path`` cannot be trusted, for ``reason``."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"corrupt file {path}: {reason}")
+
+
+class StorageFull(DredgeError):
+    """No room left while writing ``path``."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"no space left on the device while writing {path}")
+
+
+class UnsupportedFeature(DredgeError):
+    """``table`` uses ``feature``, which Dredge does not keep up; nothing was written."""
+
+    def __init__(self, feature: str, table: str = "") -> None:
+        self.feature, self.table = feature, table
+        where = f" (table {table})" if table else ""
+        super().__init__(f"not supported: {feature}{where}")
+
+
+class RetractNotSupported(DredgeError):
+    """A merge engine or aggregate function met a -U or -D that it cannot take back."""
+
+
+class ArithmeticOverflow(DredgeError):
+    """Exact arithmetic left the range of the column's type."""
+
+
+class ValueTooLarge(DredgeError):
+    """One single value is larger than the memory budget allows."""
+
+
+class WriterStale(DredgeError):
+    """The table changed (schema, buckets) after this writer was opened."""
+
+
+class CommitConflict(DredgeError):
+    """Definite failure: a commit by ``by_user`` (snapshot ``snapshot_id``) does not go together with ours."""
+
+    def __init__(
+        self, kind: str, files: Sequence[str] = (), by_user: str | None = None, snapshot_id: int | None = None
+    ) -> None:
+        self.kind, self.files, self.by_user, self.snapshot_id = kind, tuple(files), by_user, snapshot_id
+        shown = ", ".join(self.files[:5]) + (f" and {len(self.files) - 5} more" if len(self.files) > 5 else "")
+        of = f" with snapshot {snapshot_id}" if snapshot_id is not None else ""
+        by = f" by {by_user}" if by_user else ""
+        super().__init__(f"commit conflict ({kind}){of}{by}{': ' + shown if shown else ''}")
+
+
+class CommitUnknown(DredgeError):
+    """Publishing ``snapshot_id`` raised and its outcome could not be learned; no file was cleaned."""
+
+    def __init__(self, snapshot_id: int, reason: str = "") -> None:
+        self.snapshot_id, self.reason = snapshot_id, reason
+        why = f": {reason}" if reason else ""
+        super().__init__(f"the outcome of publishing snapshot {snapshot_id} is unknown{why}; look at the table, then retry")
+
+
+class LockTimeout(DredgeError):
+    """The lock of ``holder`` was not free after ``waited_ms`` ms."""
+
+    def __init__(self, holder: str, waited_ms: int) -> None:
+        self.holder, self.waited_ms = holder, waited_ms
+        super().__init__(f"lock still held by {holder} after {waited_ms} ms")
+
+
+class PlanStale(DredgeError):
+    """A plan no longer fits the table, for ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the plan is stale: {reason}")
+
+
+class PlanRefused(DredgeError):
+    """Safety ``rule`` stops the plan; ``share`` is the share of the table it would have touched (0..1)."""
+
+    def __init__(self, rule: str, share: float | None = None) -> None:
+        self.rule, self.share = rule, share
+        of = f" ({share:.1%} of the table)" if share is not None else ""
+        super().__init__(f"plan refused by rule {rule}{of}")
+
+
+class VerificationFailed(DredgeError):
+    """Verification at ``level`` (V0..V3) found that an answer would change; ``keys`` are examples."""
+
+    def __init__(self, level: str, keys: Sequence[object] = ()) -> None:
+        self.level, self.keys = level, tuple(keys)
+        shown = ", ".join(repr(k) for k in self.keys[:5])
+        super().__init__(f"verification {level} failed{': ' + shown if shown else ''}")
+
+
+__all__ = [
+    "ArithmeticOverflow",
+    "ColumnNotFound",
+    "CommitConflict",
+    "CommitUnknown",
+    "CorruptFile",
+    "DatabaseExists",
+    "DatabaseNotFound",
+    "DredgeError",
+    "InvalidData",
+    "InvalidFilter",
+    "InvalidOption",
+    "InvalidSchema",
+    "LockTimeout",
+    "PlanRefused",
+    "PlanStale",
+    "RetractNotSupported",
+    "SnapshotNotFound",
+    "StorageFull",
+    "TableExists",
+    "TableNotFound",
+    "UnsupportedFeature",
+    "ValueTooLarge",
+    "VerificationFailed",
+    "WriterStale",
+]
