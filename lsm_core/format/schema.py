@@ -1,0 +1,179 @@
+"""A version of a table's schema, as stored in `schema/schema-<id>` (format.md 2, Java `TableSchema`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile, DredgeError, InvalidSchema
+from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+from lsm_core.types import DataType, parse, to_arrow, to_json
+
+CURRENT_VERSION = 3
+_VERSION_OF_BUCKET_DEFAULT = 1
+_VERSION_OF_ORC_DEFAULT = 2
+
+
+@dataclass(frozen=True)
+class DataField:
+    """One column: its id never changes, its name and type may (Java `DataField`)."""
+
+    id: int
+    name: str
+    type: DataType
+    description: str | None = None
+    default: str | None = None
+
+    def to_object(self) -> dict[str, Any]:
+        """The JSON object of this field, members in Java's order."""
+        value: dict[str, Any] = {"id": self.id, "name": self.name, "type": to_json(self.type)}
+        if self.description is not None:
+            value["description"] = self.description
+        if self.default is not None:
+            value["defaultValue"] = self.default
+        return value
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns, keys and options of a table at one schema id.
+
+    ``highest_field_id`` counts nested fields too and never decreases; ``time_millis`` is epoch ms; ``options`` holds
+    exactly what is on disk (strings), without defaults.
+    """
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    comment: str | None = None
+    time_millis: int = 0
+    version: int = CURRENT_VERSION
+
+    @cached_property
+    def field_names(self) -> tuple[str, ...]:
+        """Column names in table order."""
+        return tuple(column.name for column in self.fields)
+
+    @cached_property
+    def _by_name(self) -> dict[str, DataField]:
+        return {column.name: column for column in self.fields}
+
+    def field(self, name: str) -> DataField:
+        """The column called ``name``; raises :class:`InvalidSchema` when there is none."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise InvalidSchema(f'no column "{name}"; the table has {", ".join(self.field_names)}')
+        return found
+
+    def has_field(self, name: str) -> bool:
+        """Whether a column of that name exists."""
+        return name in self._by_name
+
+    @cached_property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """Primary key columns without partition columns, in primary key order: what files are sorted by."""
+        partition = set(self.partition_keys)
+        return tuple(name for name in self.primary_keys if name not in partition)
+
+    @cached_property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """Columns that choose the bucket: option `bucket-key`, else the trimmed primary key."""
+        names = tuple(name.strip() for name in self.options.get("bucket-key", "").split(",") if name.strip())
+        return names or self.trimmed_primary_keys
+
+    @property
+    def cross_partition(self) -> bool:
+        """Whether a key may move between partitions (the primary key does not hold all partition columns)."""
+        return bool(self.primary_keys and self.partition_keys) and not set(self.partition_keys) <= set(self.primary_keys)
+
+    @cached_property
+    def partition_types(self) -> tuple[DataType, ...]:
+        """Types of the partition columns, in partition key order."""
+        return tuple(self.field(name).type for name in self.partition_keys)
+
+    @cached_property
+    def trimmed_key_types(self) -> tuple[DataType, ...]:
+        """Types of the trimmed primary key columns."""
+        return tuple(self.field(name).type for name in self.trimmed_primary_keys)
+
+    @cached_property
+    def bucket_key_types(self) -> tuple[DataType, ...]:
+        """Types of the bucket key columns."""
+        return tuple(self.field(name).type for name in self.bucket_keys)
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """Arrow schema of the value columns (all table columns) with their nullability and no metadata."""
+        return pa.schema([pa.field(c.name, to_arrow(c.type), nullable=c.type.nullable) for c in self.fields])
+
+    def to_json(self) -> bytes:
+        """The schema file's content, members in Java's order; a missing comment is left out (never null)."""
+        value: dict[str, Any] = {
+            "version": self.version,
+            "id": self.id,
+            "fields": [column.to_object() for column in self.fields],
+            "highestFieldId": self.highest_field_id,
+            "partitionKeys": list(self.partition_keys),
+            "primaryKeys": list(self.primary_keys),
+            "options": dict(self.options),
+        }
+        if self.comment is not None:
+            value["comment"] = self.comment
+        value["timeMillis"] = self.time_millis
+        return pretty(value).encode()
+
+    @staticmethod
+    def from_json(data: bytes, path: str) -> TableSchema:
+        """Parse a schema file; raises :class:`CorruptFile` naming ``path``. Old versions get their old defaults."""
+        members = parse_object(data, path)
+        reader = ObjectReader(members, path)
+        version = reader.optional_integer("version") or 1
+        options = reader.text_map("options") or {}
+        if version <= _VERSION_OF_BUCKET_DEFAULT:
+            options.setdefault("bucket", "1")
+        if version <= _VERSION_OF_ORC_DEFAULT:
+            options.setdefault("file.format", "orc")
+        schema = TableSchema(
+            id=reader.integer("id"),
+            fields=tuple(_field(item, path) for item in reader.objects("fields")),
+            highest_field_id=reader.integer("highestFieldId"),
+            partition_keys=reader.texts("partitionKeys"),
+            primary_keys=reader.texts("primaryKeys"),
+            options=options,
+            comment=reader.optional_text("comment"),
+            time_millis=reader.optional_integer("timeMillis") or 0,
+            version=version,
+        )
+        _check_consistent(schema, path)
+        return schema
+
+
+def _field(item: Mapping[str, Any], path: str) -> DataField:
+    reader = ObjectReader(item, path)
+    name = reader.text("name")
+    try:
+        column_type = parse(item.get("type"))  # type: ignore[arg-type]
+    except (DredgeError, TypeError, ValueError, KeyError, RecursionError) as error:
+        raise CorruptFile(path, f'type of column "{name}": {error}') from error
+    default = item.get("defaultValue")
+    return DataField(
+        reader.integer("id"), name, column_type, reader.optional_text("description"), None if default is None else str(default)
+    )
+
+
+def _check_consistent(schema: TableSchema, path: str) -> None:
+    if len(set(schema.field_names)) != len(schema.field_names):
+        raise CorruptFile(path, "two columns share a name")
+    if len({column.id for column in schema.fields}) != len(schema.fields):
+        raise CorruptFile(path, "two columns share a field id")
+    for name in (*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys):
+        if not schema.has_field(name):
+            raise CorruptFile(path, f'key column "{name}" is not a column of the table')

@@ -1,0 +1,152 @@
+"""A snapshot: the one small JSON file that makes a commit visible (format.md 3, Java `Snapshot`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+
+CURRENT_VERSION = 3
+BATCH_COMMIT_IDENTIFIER = 9223372036854775807
+"""Commit identifier of batch commits (Long.MAX_VALUE); streaming commits use their checkpoint id."""
+
+
+class CommitKind(StrEnum):
+    """Why a snapshot exists (Java `Snapshot.CommitKind`)."""
+
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """State of a table after one commit: the names of its manifest lists, with exact byte sizes, and counters.
+
+    Times are epoch ms. ``total_record_count`` and ``delta_record_count`` count unmerged rows. Sizes are trusted by
+    Java's readers: a wrong ``*_manifest_list_size`` silently loses rows there.
+    """
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    delta_manifest_list: str
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_millis: int
+    base_manifest_list_size: int | None = None
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    total_record_count: int = 0
+    delta_record_count: int = 0
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] | None = None
+    next_row_id: int | None = None
+    log_offsets: Mapping[str, int] | None = None
+    uuid: str | None = None
+    writer_version: str | None = None
+    operation: str | None = None
+    version: int = CURRENT_VERSION
+
+    def to_json(self) -> bytes:
+        """The snapshot file's content: Java's member order, absent members left out."""
+        value = {json_name: getattr(self, name) for json_name, name in _MEMBERS}
+        value["commitKind"] = self.commit_kind.value
+        return pretty({key: item for key, item in value.items() if item is not None}).encode()
+
+    @staticmethod
+    def from_json(data: bytes, path: str) -> Snapshot:
+        """Parse a snapshot, tag or changelog file; raises :class:`CorruptFile` naming ``path``. Unknown members are ignored."""
+        return snapshot_from_object(parse_object(data, path), path)
+
+
+# JSON member, attribute: in the order in which Java writes them.
+_MEMBERS: tuple[tuple[str, str], ...] = (
+    ("version", "version"),
+    ("uuid", "uuid"),
+    ("id", "id"),
+    ("schemaId", "schema_id"),
+    ("baseManifestList", "base_manifest_list"),
+    ("baseManifestListSize", "base_manifest_list_size"),
+    ("deltaManifestList", "delta_manifest_list"),
+    ("deltaManifestListSize", "delta_manifest_list_size"),
+    ("changelogManifestList", "changelog_manifest_list"),
+    ("changelogManifestListSize", "changelog_manifest_list_size"),
+    ("indexManifest", "index_manifest"),
+    ("commitUser", "commit_user"),
+    ("writerVersion", "writer_version"),
+    ("commitIdentifier", "commit_identifier"),
+    ("commitKind", "commit_kind"),
+    ("timeMillis", "time_millis"),
+    ("logOffsets", "log_offsets"),
+    ("totalRecordCount", "total_record_count"),
+    ("deltaRecordCount", "delta_record_count"),
+    ("changelogRecordCount", "changelog_record_count"),
+    ("watermark", "watermark"),
+    ("statistics", "statistics"),
+    ("properties", "properties"),
+    ("nextRowId", "next_row_id"),
+    ("operation", "operation"),
+)
+_REQUIRED_INTEGERS = {"id", "schema_id", "commit_identifier", "time_millis"}
+_REQUIRED_TEXTS = {"base_manifest_list", "delta_manifest_list", "commit_user"}
+_OPTIONAL_INTEGERS = {
+    "base_manifest_list_size",
+    "delta_manifest_list_size",
+    "changelog_manifest_list_size",
+    "changelog_record_count",
+    "watermark",
+    "next_row_id",
+}
+_OPTIONAL_TEXTS = {"changelog_manifest_list", "index_manifest", "statistics", "uuid", "writer_version", "operation"}
+
+
+def snapshot_from_object(members: Mapping[str, Any], path: str) -> Snapshot:
+    """A snapshot from its parsed JSON object; raises :class:`CorruptFile` naming ``path``."""
+    reader = ObjectReader(members, path)
+    values: dict[str, Any] = {}
+    for json_name, name in _MEMBERS:
+        if name in _REQUIRED_INTEGERS:
+            values[name] = reader.integer(json_name)
+        elif name in _REQUIRED_TEXTS:
+            values[name] = reader.text(json_name)
+        elif name in _OPTIONAL_INTEGERS:
+            values[name] = reader.optional_integer(json_name)
+        elif name in _OPTIONAL_TEXTS:
+            values[name] = reader.optional_text(json_name)
+    values["version"] = reader.optional_integer("version") or 1
+    # Absent in files of very old writers only; Java 1.4 reads them as 0 too.
+    values["total_record_count"] = reader.optional_integer("totalRecordCount") or 0
+    values["delta_record_count"] = reader.optional_integer("deltaRecordCount") or 0
+    values["properties"] = reader.text_map("properties")
+    values["log_offsets"] = _log_offsets(members, path)
+    values["commit_kind"] = _commit_kind(reader.text("commitKind"), path)
+    return Snapshot(**values)
+
+
+def _commit_kind(text: str, path: str) -> CommitKind:
+    try:
+        return CommitKind(text)
+    except ValueError as error:
+        raise CorruptFile(path, f'unknown commitKind "{text}"') from error
+
+
+def _log_offsets(members: Mapping[str, Any], path: str) -> dict[str, int] | None:
+    value = members.get("logOffsets")
+    if value is None:
+        return None
+    if not isinstance(value, dict) or any(isinstance(v, bool) or not isinstance(v, int) for v in value.values()):
+        raise CorruptFile(path, f'member "logOffsets" must be an object of whole numbers, found {value!r}')
+    return dict(value)
+
+
