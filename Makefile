@@ -1,0 +1,41 @@
+# Everything goes through these targets; .ci/run calls `make test` and nothing else.
+# Recipes use relative paths and quote nothing that make splits, so any folder name works, also with spaces.
+SHELL := /bin/sh
+PY := .venv/bin/python
+export GX_ANALYTICS_ENABLED := false
+export DAGSTER_DISABLE_TELEMETRY := yes
+
+.PHONY: help setup lint test demo demo-headless peers screenshots soak bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 18
+
+setup:  ## create .venv with every pinned package (nothing to do when it is current)
+	@sh scripts/setup.sh
+
+lint: setup  ## ruff, mypy --strict, import contracts
+	@sh scripts/lint.sh
+
+peers: setup  ## fetch the real Java Paimon and pypaimon into .peers (each in an environment of its own)
+	@$(PY) scripts/peers.py
+
+test: lint peers  ## lint, then the whole test suite
+	@sh scripts/test.sh
+
+demo: setup  ## replay a year of flights, let Dredge maintain it, leave the Dagster UI up
+	@$(PY) -m lsm_core.cli demo
+
+demo-headless: setup  ## the same, asserts every expected number, then exits
+	@$(PY) -m lsm_core.cli demo --headless
+
+screenshots: setup  ## the pictures of docs/images (needs Debian's chromium)
+	@$(PY) scripts/screenshots.py
+
+soak: setup  ## the long random runs that are too slow for `make test`
+	@$(PY) -m pytest tests -m soak -p no:cacheprovider
+
+bench: setup  ## every benchmark, with targets
+	@$(PY) -m bench
+
+clean:  ## remove what the targets made
+	rm -rf .venv .peers .dredge build dist

