@@ -1,0 +1,387 @@
+"""One table's options as typed attributes: parsed and checked once, defaults resolved as Paimon's CoreOptions does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lsm_core.errors import InvalidOption
+from lsm_core.options.registry import REGISTRY, canonical, check, parse_value
+
+_INT_MAX = 2**31 - 1
+_DEFAULTS: dict[str, Any] = {
+    name: None if key.default is None else parse_value(key, key.default) for name, key in REGISTRY.items()
+}
+_MB = 1 << 20
+
+
+class TableOptions:
+    """Typed, immutable view of a table's options; sizes in bytes, times in ms. Source class: ``CoreOptions``.
+
+    Every known key is checked at construction: raises InvalidOption naming key, value and what is accepted.
+    """
+
+    def __init__(self, options: Mapping[str, str], table: str = "") -> None:
+        self._table = table
+        self._raw = {str(k): str(v) for k, v in options.items()}
+        self._typed = check(self._raw, table)
+        self._check_together()
+
+    # -- general ---------------------------------------------------------------------------------------------------
+
+    @property
+    def raw(self) -> Mapping[str, str]:
+        """The options as given (a copy)."""
+        return dict(self._raw)
+
+    @property
+    def table(self) -> str:
+        """Name of the table, for messages."""
+        return self._table
+
+    def is_set(self, key: str) -> bool:
+        """Tell whether ``key`` (or an alias of it) was given."""
+        return key in self._typed or key in self._raw
+
+    def get(self, key: str) -> Any:
+        """Return the typed value of any known key, its default when unset. Raises InvalidOption for an unknown key."""
+        if key not in REGISTRY:
+            raise InvalidOption(key, self._raw.get(key), "a known option", self._table)
+        return self._typed.get(key, _DEFAULTS[key])
+
+    def copy(self, dynamic: Mapping[str, str]) -> TableOptions:
+        """Return options with ``dynamic`` on top. Raises InvalidOption when an immutable one (or ``bucket``) would change."""
+        own = canonical(self._raw)
+        for name, value in canonical({str(k): str(v) for k, v in dynamic.items()}).items():
+            key = REGISTRY.get(name)
+            if key is not None and (key.immutable or name == "bucket") and self._changes(own, name, value):
+                raise InvalidOption(name, value, "no change: it is fixed when the table is created", self._table)
+        merged = {**own, **canonical({str(k): str(v) for k, v in dynamic.items()})}
+        return TableOptions(merged, self._table)
+
+    def _changes(self, own: Mapping[str, str], name: str, value: str) -> bool:
+        return bool(parse_value(REGISTRY[name], value) != self.get(name)) if name in own or self.get(name) is not None else True
+
+    def _check_together(self) -> None:
+        low, high = self.retained_min, self.retained_max
+        if high is not None and high < low:
+            raise InvalidOption("snapshot.num-retained.max", high, f"at least snapshot.num-retained.min ({low})", self._table)
+        if self.commit_min_retry_wait > self.commit_max_retry_wait:
+            raise InvalidOption(
+                "commit.min-retry-wait", self.commit_min_retry_wait, "at most commit.max-retry-wait", self._table
+            )
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        text = self.get(key)
+        return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableOptions) and self._raw == other._raw and self._table == other._table
+
+    def __hash__(self) -> int:
+        return hash((self._table, tuple(sorted(self._raw.items()))))
+
+    def __repr__(self) -> str:
+        return f"TableOptions({self._raw!r}, table={self._table!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableOptions, (self._raw, self._table)
+
+    # -- what a row means ------------------------------------------------------------------------------------------
+
+    @property
+    def bucket(self) -> int:
+        """``bucket``: > 0 fixed, -1 dynamic or unaware, -2 postpone."""
+        return int(self.get("bucket"))
+
+    @property
+    def bucket_key(self) -> tuple[str, ...]:
+        """``bucket-key`` as given; empty means the trimmed primary key."""
+        return self._names("bucket-key")
+
+    @property
+    def bucket_function(self) -> str:
+        """``bucket-function.type``: default, mod or hive."""
+        return str(self.get("bucket-function.type"))
+
+    @property
+    def merge_engine(self) -> str:
+        """``merge-engine``."""
+        return str(self.get("merge-engine"))
+
+    @property
+    def sequence_field(self) -> tuple[str, ...]:
+        """``sequence.field``: the user's ordering columns."""
+        return self._names("sequence.field")
+
+    @property
+    def sequence_descending(self) -> bool:
+        """Whether the smallest value of ``sequence.field`` wins."""
+        return bool(self.get("sequence.field.sort-order") == "descending")
+
+    @property
+    def changelog_producer(self) -> str:
+        """``changelog-producer``."""
+        return str(self.get("changelog-producer"))
+
+    @property
+    def deletion_vectors_enabled(self) -> bool:
+        """``deletion-vectors.enabled``."""
+        return bool(self.get("deletion-vectors.enabled"))
+
+    @property
+    def write_only(self) -> bool:
+        """``write-only``: writers neither compact nor expire."""
+        return bool(self.get("write-only"))
+
+    @property
+    def ignore_delete(self) -> bool:
+        """``ignore-delete``: retracts are dropped."""
+        return bool(self.get("ignore-delete"))
+
+    @property
+    def rowkind_field(self) -> str | None:
+        """``rowkind.field``: column holding the row kind."""
+        return self._text("rowkind.field")
+
+    def _text(self, key: str) -> str | None:
+        value = self.get(key)
+        return None if value is None else str(value)
+
+    def _number(self, key: str) -> int | None:
+        value = self.get(key)
+        return None if value is None else int(value)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    @property
+    def file_format(self) -> str:
+        """``file.format``, lower case."""
+        return str(self.get("file.format")).lower()
+
+    @property
+    def file_compression(self) -> str:
+        """``file.compression``, lower case."""
+        return str(self.get("file.compression")).lower()
+
+    @property
+    def zstd_level(self) -> int:
+        """``file.compression.zstd-level``."""
+        return int(self.get("file.compression.zstd-level"))
+
+    @property
+    def data_file_prefix(self) -> str:
+        """``data-file.prefix``."""
+        return str(self.get("data-file.prefix"))
+
+    @property
+    def stats_mode(self) -> str:
+        """``metadata.stats-mode``, lower case."""
+        return str(self.get("metadata.stats-mode")).strip().lower()
+
+    @property
+    def thin_mode(self) -> bool:
+        """``data-file.thin-mode``: key columns are not stored twice."""
+        return bool(self.get("data-file.thin-mode"))
+
+    @property
+    def write_buffer_size(self) -> int:
+        """``write-buffer-size`` in bytes."""
+        return int(self.get("write-buffer-size"))
+
+    def target_file_size(self, has_primary_key: bool) -> int:
+        """``target-file-size`` in bytes: 128 MB with a primary key, 256 MB without, unless set."""
+        return self._number("target-file-size") or (128 if has_primary_key else 256) * _MB
+
+    def compaction_file_size(self, has_primary_key: bool) -> int:
+        """Size in bytes below which a file counts as small: 70 % of the target."""
+        target = self.target_file_size(has_primary_key)
+        if self.is_set("compaction.small-file-ratio"):
+            return int(target * float(self.get("compaction.small-file-ratio")))
+        return target // 10 * 7
+
+    # -- the tree --------------------------------------------------------------------------------------------------
+
+    @property
+    def compaction_trigger(self) -> int:
+        """``num-sorted-run.compaction-trigger``."""
+        return int(self.get("num-sorted-run.compaction-trigger"))
+
+    @property
+    def num_levels(self) -> int:
+        """``num-levels``, by default trigger + 1."""
+        return self._number("num-levels") or self.compaction_trigger + 1
+
+    @property
+    def stop_trigger(self) -> int:
+        """``num-sorted-run.stop-trigger``, by default trigger + 3, never below the trigger."""
+        given = self._number("num-sorted-run.stop-trigger")
+        return max(self.compaction_trigger, self.compaction_trigger + 3 if given is None else given)
+
+    @property
+    def sort_spill_threshold(self) -> int:
+        """``sort-spill-threshold``: most inputs merged at once; by default stop trigger + 1."""
+        return self._number("sort-spill-threshold") or min(self.stop_trigger + 1, _INT_MAX)
+
+    @property
+    def max_size_amplification(self) -> int:
+        """``compaction.max-size-amplification-percent``."""
+        return int(self.get("compaction.max-size-amplification-percent"))
+
+    @property
+    def size_ratio(self) -> int:
+        """``compaction.size-ratio`` in percent."""
+        return int(self.get("compaction.size-ratio"))
+
+    @property
+    def offpeak_start(self) -> int:
+        """``compaction.offpeak.start.hour``, -1 = none."""
+        return int(self.get("compaction.offpeak.start.hour"))
+
+    @property
+    def offpeak_end(self) -> int:
+        """``compaction.offpeak.end.hour``, -1 = none."""
+        return int(self.get("compaction.offpeak.end.hour"))
+
+    @property
+    def offpeak_ratio(self) -> int:
+        """``compaction.offpeak-ratio`` in percent."""
+        return int(self.get("compaction.offpeak-ratio"))
+
+    @property
+    def optimization_interval(self) -> int | None:
+        """``compaction.optimization-interval`` in ms."""
+        return self._number("compaction.optimization-interval")
+
+    @property
+    def total_size_threshold(self) -> int | None:
+        """``compaction.total-size-threshold`` in bytes."""
+        return self._number("compaction.total-size-threshold")
+
+    @property
+    def incremental_size_threshold(self) -> int | None:
+        """``compaction.incremental-size-threshold`` in bytes."""
+        return self._number("compaction.incremental-size-threshold")
+
+    @property
+    def force_up_level0(self) -> bool:
+        """``compaction.force-up-level-0``."""
+        return bool(self.get("compaction.force-up-level-0"))
+
+    @property
+    def force_rewrite_all(self) -> bool:
+        """``compaction.force-rewrite-all-files``."""
+        return bool(self.get("compaction.force-rewrite-all-files"))
+
+    @property
+    def min_file_num(self) -> int:
+        """``compaction.min.file-num``: small files of an append table before they are packed."""
+        return int(self.get("compaction.min.file-num"))
+
+    @property
+    def merge_budget(self) -> int:
+        """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
+        return int(self.get("dredge.merge-budget"))
+
+    @property
+    def order_sensitive(self) -> str:
+        """``dredge.compaction.order-sensitive``: closed or as-paimon."""
+        return str(self.get("dredge.compaction.order-sensitive"))
+
+    @property
+    def tombstone_retention(self) -> int:
+        """``dredge.tombstone-retention`` in ms."""
+        return int(self.get("dredge.tombstone-retention"))
+
+    # -- snapshots, manifests, commits -------------------------------------------------------------------------------
+
+    @property
+    def retained_min(self) -> int:
+        """``snapshot.num-retained.min``."""
+        return int(self.get("snapshot.num-retained.min"))
+
+    @property
+    def retained_max(self) -> int | None:
+        """``snapshot.num-retained.max``; None = no limit."""
+        value = int(self.get("snapshot.num-retained.max"))
+        return None if value >= _INT_MAX else value
+
+    @property
+    def time_retained(self) -> int:
+        """``snapshot.time-retained`` in ms."""
+        return int(self.get("snapshot.time-retained"))
+
+    @property
+    def expire_limit(self) -> int:
+        """``snapshot.expire.limit``: most snapshots expired at once."""
+        return int(self.get("snapshot.expire.limit"))
+
+    @property
+    def manifest_target_size(self) -> int:
+        """``manifest.target-file-size`` in bytes."""
+        return int(self.get("manifest.target-file-size"))
+
+    @property
+    def manifest_merge_min_count(self) -> int:
+        """``manifest.merge-min-count``."""
+        return int(self.get("manifest.merge-min-count"))
+
+    @property
+    def manifest_full_threshold(self) -> int:
+        """``manifest.full-compaction-threshold-size`` in bytes."""
+        return int(self.get("manifest.full-compaction-threshold-size"))
+
+    @property
+    def commit_max_retries(self) -> int:
+        """``commit.max-retries``."""
+        return int(self.get("commit.max-retries"))
+
+    @property
+    def commit_min_retry_wait(self) -> int:
+        """``commit.min-retry-wait`` in ms."""
+        return int(self.get("commit.min-retry-wait"))
+
+    @property
+    def commit_max_retry_wait(self) -> int:
+        """``commit.max-retry-wait`` in ms."""
+        return int(self.get("commit.max-retry-wait"))
+
+    @property
+    def commit_timeout(self) -> int | None:
+        """``commit.timeout`` in ms; None = no limit."""
+        return self._number("commit.timeout")
+
+    @property
+    def partition_default_name(self) -> str:
+        """``partition.default-name``: directory of null and blank values."""
+        return str(self.get("partition.default-name"))
+
+    @property
+    def partition_legacy_name(self) -> bool:
+        """``partition.legacy-name``: directory names by Java's toString."""
+        return bool(self.get("partition.legacy-name"))
+
+    @property
+    def delete_mode(self) -> str:
+        """``dredge.delete-mode``: two-phase or direct."""
+        return str(self.get("dredge.delete-mode"))
+
+    @property
+    def trash_grace(self) -> int:
+        """``dredge.trash-grace`` in ms."""
+        return int(self.get("dredge.trash-grace"))
+
+    @property
+    def trash_grace_expiry(self) -> int:
+        """``dredge.trash-grace-expiry`` in ms."""
+        return int(self.get("dredge.trash-grace-expiry"))
+
+    @property
+    def source_split_target(self) -> int:
+        """``source.split.target-size`` in bytes."""
+        return int(self.get("source.split.target-size"))
+
+    @property
+    def open_file_cost(self) -> int:
+        """``source.split.open-file-cost`` in bytes."""
+        return int(self.get("source.split.open-file-cost"))

@@ -1,0 +1,57 @@
+"""Sizes and durations in Paimon's text form (Java's MemorySize and TimeUtils), so that one value means one thing everywhere."""
+
+from __future__ import annotations
+
+import re
+
+from lsm_core.errors import InvalidOption
+
+_LONG_MAX = 2**63 - 1
+_TEXT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
+
+_BYTES: dict[str, int] = {
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
+}
+_MS, _S = 1_000_000, 1_000_000_000  # in nanoseconds
+_NANOS: dict[str, int] = {
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("µs", "μs", "us", "micro", "micros", "microsecond", "microseconds"), 1_000),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), _MS),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), _S),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * _S),
+    **dict.fromkeys(("h", "hour", "hours"), 3600 * _S),
+    **dict.fromkeys(("d", "day", "days"), 86_400 * _S),
+}
+SIZE_FORM = "a size such as '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
+DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, us, ms, s, min, h, d; a bare number is ms)"
+
+
+def memory_size(value: str | int, key: str = "memory size") -> int:
+    """Return bytes. Source class: ``MemorySize.parseBytes``. Raises InvalidOption naming ``key`` and the value."""
+    return _parse(value, key, _BYTES, 1, SIZE_FORM)
+
+
+def duration(value: str | int, key: str = "duration") -> int:
+    """Return milliseconds, rounded down. Source class: ``TimeUtils.parseDuration``. Raises InvalidOption."""
+    return _parse(value, key, _NANOS, _MS, DURATION_FORM)
+
+
+def _parse(value: str | int, key: str, units: dict[str, int], divisor: int, form: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InvalidOption(key, value, form)
+    if isinstance(value, int):
+        if not 0 <= value <= _LONG_MAX:
+            raise InvalidOption(key, value, form)
+        return value
+    match = _TEXT.fullmatch(value.strip())
+    unit = units.get(match.group(2).strip().lower()) if match else None
+    if match is None or unit is None:
+        raise InvalidOption(key, value, form)
+    result = int(match.group(1)) * unit // divisor
+    if result > _LONG_MAX:
+        raise InvalidOption(key, value, f"{form}, at most {_LONG_MAX}")
+    return result
