@@ -179,7 +179,7 @@ KEYS: tuple[Key, ...] = (
     Key("tag.num-retained-max", INT),
     Key("tag.period-formatter", ENUM, "with-dashes"),
     Key("tag.time-expire-enabled", BOOL, "true"),
-    Key("target-file-row-num", LONG, "unlimite"),
+    Key("target-file-row-num", LONG, "9223372036854775807"),
     Key("target-file-size", MEMORY),
     Key("type", ENUM, "table", immutable=True),
     Key("upsert-key", TEXT),
