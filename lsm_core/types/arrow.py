@@ -1,0 +1,112 @@
+"""Logical types to and from Arrow: the one mapping that readers, writers and kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.types.data_type import MAX_DECIMAL_PRECISION, MAX_LENGTH, DataType, RowField, TypeRoot
+
+_ARROW: dict[TypeRoot, pa.DataType] = {
+    TypeRoot.CHAR: pa.string(),
+    TypeRoot.VARCHAR: pa.string(),
+    TypeRoot.BOOLEAN: pa.bool_(),
+    TypeRoot.BINARY: pa.binary(),
+    TypeRoot.VARBINARY: pa.binary(),
+    TypeRoot.TINYINT: pa.int8(),
+    TypeRoot.SMALLINT: pa.int16(),
+    TypeRoot.INT: pa.int32(),
+    TypeRoot.BIGINT: pa.int64(),
+    TypeRoot.FLOAT: pa.float32(),
+    TypeRoot.DOUBLE: pa.float64(),
+    TypeRoot.DATE: pa.date32(),
+    TypeRoot.TIME: pa.time32("ms"),
+    TypeRoot.BLOB: pa.binary(),
+    TypeRoot.GEOMETRY: pa.binary(),
+    TypeRoot.GEOGRAPHY: pa.binary(),
+    TypeRoot.VARIANT: pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
+}
+
+
+def to_arrow(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of ``kind``: decimal128, date32, time32 ms, timestamps in ms (p <= 3), us (p <= 6) or ns, LTZ with UTC."""
+    if kind.root in _ARROW:
+        return _ARROW[kind.root]
+    if kind.root is TypeRoot.DECIMAL:
+        return pa.decimal128(kind.precision or 10, kind.scale or 0)
+    if kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        precision = kind.precision or 0
+        unit = "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
+        return pa.timestamp(unit, "UTC" if kind.root is TypeRoot.TIMESTAMP_LTZ else None)
+    if kind.root is TypeRoot.ROW:
+        return pa.struct([pa.field(f.name, to_arrow(f.type), f.type.nullable) for f in kind.fields])
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        return pa.map_(to_arrow(kind.key), pa.field("value", to_arrow(kind.value), kind.value.nullable))
+    element = kind.element
+    if element is None:
+        raise InvalidSchema(f"{kind.root.value} has no element type")
+    if kind.root is TypeRoot.MULTISET:
+        return pa.map_(to_arrow(element), pa.field("value", pa.int32(), False))
+    return pa.list_(pa.field("element", to_arrow(element), element.nullable))
+
+
+def _is(*ids: int) -> Callable[[pa.DataType], bool]:
+    return lambda kind: kind.id in ids
+
+
+_L = pa.lib
+_ROOTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, bool], DataType]], ...] = (
+    (_is(_L.Type_BOOL), lambda t, n: DataType(TypeRoot.BOOLEAN, n)),
+    (_is(_L.Type_INT8), lambda t, n: DataType(TypeRoot.TINYINT, n)),
+    (_is(_L.Type_INT16, _L.Type_UINT8), lambda t, n: DataType(TypeRoot.SMALLINT, n)),
+    (_is(_L.Type_INT32, _L.Type_UINT16), lambda t, n: DataType(TypeRoot.INT, n)),
+    (_is(_L.Type_INT64, _L.Type_UINT32), lambda t, n: DataType(TypeRoot.BIGINT, n)),
+    (_is(_L.Type_UINT64), lambda t, n: DataType(TypeRoot.DECIMAL, n, precision=20, scale=0)),
+    (_is(_L.Type_HALF_FLOAT, _L.Type_FLOAT), lambda t, n: DataType(TypeRoot.FLOAT, n)),
+    (_is(_L.Type_DOUBLE), lambda t, n: DataType(TypeRoot.DOUBLE, n)),
+    (
+        _is(_L.Type_STRING, _L.Type_LARGE_STRING, _L.Type_STRING_VIEW),
+        lambda t, n: DataType(TypeRoot.VARCHAR, n, length=MAX_LENGTH),
+    ),
+    (
+        _is(_L.Type_BINARY, _L.Type_LARGE_BINARY, _L.Type_BINARY_VIEW),
+        lambda t, n: DataType(TypeRoot.VARBINARY, n, length=MAX_LENGTH),
+    ),
+    (_is(_L.Type_FIXED_SIZE_BINARY), lambda t, n: DataType(TypeRoot.BINARY, n, length=t.byte_width)),
+    (_is(_L.Type_DATE32, _L.Type_DATE64), lambda t, n: DataType(TypeRoot.DATE, n)),
+)
+_FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
+    """Return the logical type for Arrow's ``kind``. Raises InvalidSchema when Paimon has none (intervals, unions, null).
+
+    Unsigned integers become the next wider signed type (uint64: DECIMAL(20, 0)); dictionaries their value type; nested ROW
+    fields are numbered 0, 1, 2 ... and get their table-wide ids when the table is created.
+    """
+    for matches, build in _ROOTS:
+        if matches(kind):
+            return build(kind, nullable)
+    if pa.types.is_dictionary(kind):
+        return from_arrow(kind.value_type, nullable)
+    if pa.types.is_decimal(kind) and kind.precision <= MAX_DECIMAL_PRECISION and 0 <= kind.scale <= kind.precision:
+        return DataType(TypeRoot.DECIMAL, nullable, precision=kind.precision, scale=kind.scale)
+    if pa.types.is_time(kind):
+        return DataType(TypeRoot.TIME, nullable, precision=_FRACTION[kind.unit])
+    if pa.types.is_timestamp(kind):
+        root = TypeRoot.TIMESTAMP if kind.tz is None else TypeRoot.TIMESTAMP_LTZ
+        return DataType(root, nullable, precision=_FRACTION[kind.unit])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return DataType(
+            TypeRoot.MAP, nullable, key=from_arrow(key.type, False), value=from_arrow(item.type, item.nullable)
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        child = kind.value_field
+        return DataType(TypeRoot.ARRAY, nullable, element=from_arrow(child.type, child.nullable))
+    if pa.types.is_struct(kind):
+        fields = tuple(RowField(i, f.name, from_arrow(f.type, f.nullable)) for i, f in enumerate(kind))
+        return DataType(TypeRoot.ROW, nullable, fields=fields)
+    raise InvalidSchema(f"no column type for Arrow's {kind}")

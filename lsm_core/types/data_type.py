@@ -1,0 +1,112 @@
+"""Paimon's logical types as plain values: what a column may hold, independent of how any file stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from lsm_core.errors import InvalidSchema
+
+MAX_LENGTH = 2**31 - 1
+MAX_DECIMAL_PRECISION = 38
+
+
+class TypeRoot(Enum):
+    """Family of a type. STRING and BYTES are the unbounded VARCHAR and VARBINARY; INT is Java's INTEGER."""
+
+    CHAR = "CHAR"
+    VARCHAR = "VARCHAR"
+    STRING = "VARCHAR"
+    BOOLEAN = "BOOLEAN"
+    BINARY = "BINARY"
+    VARBINARY = "VARBINARY"
+    BYTES = "VARBINARY"
+    DECIMAL = "DECIMAL"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    INTEGER = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+    VARIANT = "VARIANT"
+    BLOB = "BLOB"
+    GEOMETRY = "GEOMETRY"
+    GEOGRAPHY = "GEOGRAPHY"
+    VECTOR = "VECTOR"
+    ARRAY = "ARRAY"
+    MULTISET = "MULTISET"
+    MAP = "MAP"
+    ROW = "ROW"
+
+
+NESTED = frozenset({TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW, TypeRoot.VECTOR})
+_LENGTHS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
+_PRECISIONS = {
+    TypeRoot.DECIMAL: (1, MAX_DECIMAL_PRECISION),
+    TypeRoot.TIME: (0, 9),
+    TypeRoot.TIMESTAMP: (0, 9),
+    TypeRoot.TIMESTAMP_LTZ: (0, 9),
+}
+
+
+@dataclass(frozen=True)
+class RowField:
+    """One field of a ROW, with its table-wide id."""
+
+    id: int
+    name: str
+    type: DataType
+    description: str | None = None
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class DataType:
+    """A logical type. Raises InvalidSchema for a length, precision or scale that Paimon does not allow.
+
+    ``length``: characters or bytes of CHAR.. VARBINARY, elements of VECTOR; ``precision``: digits of DECIMAL, fraction digits
+    of TIME and timestamps; ``element`` of ARRAY, MULTISET, VECTOR; ``key`` and ``value`` of MAP; ``fields`` of ROW;
+    ``detail``: what stands in the brackets of GEOMETRY and GEOGRAPHY.
+    """
+
+    root: TypeRoot
+    nullable: bool = True
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    element: DataType | None = None
+    key: DataType | None = None
+    value: DataType | None = None
+    fields: tuple[RowField, ...] = ()
+    detail: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.root in _LENGTHS and not 1 <= (self.length or 0) <= MAX_LENGTH:
+            raise InvalidSchema(f"{self.root.value} needs a length from 1 to {MAX_LENGTH}, not {self.length}")
+        if self.root in _PRECISIONS:
+            low, high = _PRECISIONS[self.root]
+            if self.precision is None or not low <= self.precision <= high:
+                raise InvalidSchema(f"{self.root.value} needs a precision from {low} to {high}, not {self.precision}")
+        if self.root is TypeRoot.DECIMAL and not 0 <= (self.scale or 0) <= (self.precision or 0):
+            raise InvalidSchema(f"DECIMAL needs a scale from 0 to its precision {self.precision}, not {self.scale}")
+
+    @property
+    def is_nested(self) -> bool:
+        """Tell whether the type holds other types."""
+        return self.root in NESTED
+
+    def with_nullable(self, nullable: bool) -> DataType:
+        """Return the same type, nullable or not."""
+        return self if nullable == self.nullable else replace(self, nullable=nullable)
+
+    def __str__(self) -> str:
+        """Return the SQL text."""
+        from lsm_core.types.parser import to_sql
+
+        return to_sql(self)

@@ -1,0 +1,281 @@
+"""Types from and to text: the SQL strings and JSON objects of schema files. Source: ``DataTypeJsonParser``, ``asSQLString``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.types.data_type import MAX_LENGTH, DataType, RowField, TypeRoot
+
+_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^']|'')*')|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([(),<>]))")
+_SIMPLE = {
+    "BOOLEAN": TypeRoot.BOOLEAN,
+    "TINYINT": TypeRoot.TINYINT,
+    "SMALLINT": TypeRoot.SMALLINT,
+    "INT": TypeRoot.INT,
+    "INTEGER": TypeRoot.INT,
+    "BIGINT": TypeRoot.BIGINT,
+    "FLOAT": TypeRoot.FLOAT,
+    "DATE": TypeRoot.DATE,
+    "VARIANT": TypeRoot.VARIANT,
+    "BLOB": TypeRoot.BLOB,
+}
+_LENGTHS = {
+    "CHAR": TypeRoot.CHAR,
+    "VARCHAR": TypeRoot.VARCHAR,
+    "BINARY": TypeRoot.BINARY,
+    "VARBINARY": TypeRoot.VARBINARY,
+}
+_UNBOUNDED = {"STRING": TypeRoot.VARCHAR, "BYTES": TypeRoot.VARBINARY}
+_MAX_DEPTH = 64
+
+
+def parse(source: str | Mapping[str, Any]) -> DataType:
+    """Return the type of a JSON string or object as schema files hold it. Raises InvalidSchema naming the text.
+
+    Also understands SQL for nested types (``ARRAY<INT>``, ``MAP<..>``, ``MULTISET<..>``, ``ROW<`a` INT>``); fields of such a
+    ROW get the ids 0, 1, 2 ...
+    """
+    return _from_json(source, 0)
+
+
+def _from_json(source: Any, depth: int) -> DataType:
+    if depth > _MAX_DEPTH:
+        raise InvalidSchema(f"type nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(source, str):
+        return _Parser(source).whole()
+    if not isinstance(source, Mapping) or not isinstance(source.get("type"), str):
+        raise InvalidSchema(f"not a type: {_short(source)}")
+    words = source["type"].upper().split()
+    name, nullable = (words[0] if words else ""), words[1:] != ["NOT", "NULL"]
+    if words[1:] not in ([], ["NULL"], ["NOT", "NULL"]):
+        raise InvalidSchema(f"not a type: {_short(source)}")
+    try:
+        if name in ("ARRAY", "MULTISET"):
+            return DataType(TypeRoot[name], nullable, element=_from_json(source["element"], depth + 1))
+        if name == "VECTOR":
+            element = _from_json(source["element"], depth + 1)
+            return DataType(TypeRoot.VECTOR, nullable, length=int(source["length"]), element=element)
+        if name == "MAP":
+            key, value = _from_json(source["key"], depth + 1), _from_json(source["value"], depth + 1)
+            return DataType(TypeRoot.MAP, nullable, key=key, value=value)
+        if name == "ROW":
+            return DataType(TypeRoot.ROW, nullable, fields=tuple(_field(f, depth) for f in source["fields"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSchema(f"{name} type is incomplete: {_short(source)}") from error
+    return _Parser(source["type"]).whole()
+
+
+def _field(source: Mapping[str, Any], depth: int) -> RowField:
+    kind = _from_json(source["type"], depth + 1)
+    return RowField(int(source["id"]), str(source["name"]), kind, source.get("description"), source.get("defaultValue"))
+
+
+def _short(source: object) -> str:
+    text = repr(source)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+class _Parser:
+    """Recursive descent over the tokens of one SQL type string."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.depth = text, 0, 0
+        self.tokens: list[str] = []
+        end = len(text.rstrip())
+        place = 0
+        while place < end:
+            match = _TOKEN.match(text, place)
+            if match is None:
+                raise self.fail()
+            self.tokens.append(match.group().strip())
+            place = match.end()
+
+    def fail(self) -> InvalidSchema:
+        return InvalidSchema(f"cannot read type '{_short(self.text)[1:-1]}'")
+
+    def peek(self) -> str:
+        return self.tokens[self.at].upper() if self.at < len(self.tokens) else ""
+
+    def take(self, *words: str) -> bool:
+        """Consume ``words`` if they come next."""
+        found = [t.upper() for t in self.tokens[self.at : self.at + len(words)]] == list(words)
+        self.at += len(words) if found else 0
+        return found
+
+    def need(self, word: str) -> None:
+        if not self.take(word):
+            raise self.fail()
+
+    def number(self) -> int:
+        token = self.peek()
+        if not token.isdigit() or len(token) > 10:
+            raise self.fail()
+        self.at += 1
+        return int(token)
+
+    def in_brackets(self, default: int) -> int:
+        if not self.take("("):
+            return default
+        value = self.number()
+        self.need(")")
+        return value
+
+    def whole(self) -> DataType:
+        result = self.type()
+        if self.at != len(self.tokens):
+            raise self.fail()
+        return result
+
+    def type(self) -> DataType:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.fail()
+        result = self.bare()
+        self.depth -= 1
+        if self.take("NOT", "NULL"):
+            return result.with_nullable(False)
+        self.take("NULL")
+        return result
+
+    def bare(self) -> DataType:
+        name = self.peek()
+        self.at += 1
+        if name in _SIMPLE:
+            return DataType(_SIMPLE[name])
+        if name == "DOUBLE":
+            self.take("PRECISION")
+            return DataType(TypeRoot.DOUBLE)
+        if name in _LENGTHS:
+            return DataType(_LENGTHS[name], length=self.in_brackets(1))
+        if name in _UNBOUNDED:
+            return DataType(_UNBOUNDED[name], length=MAX_LENGTH)
+        if name in ("DECIMAL", "NUMERIC", "DEC"):
+            return self.decimal()
+        if name in ("TIME", "TIMESTAMP", "TIMESTAMP_LTZ"):
+            return self.time(name)
+        if name in ("GEOMETRY", "GEOGRAPHY"):
+            return self.geo(name)
+        return self.nested(name)
+
+    def decimal(self) -> DataType:
+        precision, scale = 10, 0
+        if self.take("("):
+            precision = self.number()
+            scale = self.number() if self.take(",") else 0
+            self.need(")")
+        return DataType(TypeRoot.DECIMAL, precision=precision, scale=scale)
+
+    def time(self, name: str) -> DataType:
+        precision = self.in_brackets(0 if name == "TIME" else 6)
+        root = TypeRoot[name]
+        if name == "TIMESTAMP" and self.take("WITH", "LOCAL", "TIME", "ZONE"):
+            root = TypeRoot.TIMESTAMP_LTZ
+        elif name != "TIMESTAMP_LTZ":
+            self.take("WITHOUT", "TIME", "ZONE")
+        return DataType(root, precision=precision)
+
+    def geo(self, name: str) -> DataType:
+        detail = None
+        if self.take("("):
+            start = self.at
+            while self.peek() not in (")", ""):
+                self.at += 1
+            detail = " ".join(self.tokens[start : self.at])
+            self.need(")")
+        return DataType(TypeRoot[name], detail=detail)
+
+    def nested(self, name: str) -> DataType:
+        if name not in ("ARRAY", "MULTISET", "MAP", "ROW", "VECTOR"):
+            raise self.fail()
+        self.need("<")
+        if name == "ROW":
+            result = DataType(TypeRoot.ROW, fields=self.row_fields())
+        elif name == "MAP":
+            key = self.type()
+            self.need(",")
+            result = DataType(TypeRoot.MAP, key=key, value=self.type())
+        elif name == "VECTOR":
+            element = self.type()
+            self.need(",")
+            result = DataType(TypeRoot.VECTOR, length=self.number(), element=element)
+        else:
+            result = DataType(TypeRoot[name], element=self.type())
+        self.need(">")
+        return result
+
+    def row_fields(self) -> tuple[RowField, ...]:
+        found: list[RowField] = []
+        while self.peek() not in (">", ""):
+            if found:
+                self.need(",")
+            name = self.tokens[self.at] if self.at < len(self.tokens) else ""
+            self.at += 1
+            name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            kind, text = self.type(), self.peek()
+            description = None
+            if text.startswith("'"):
+                description = self.tokens[self.at][1:-1].replace("''", "'")
+                self.at += 1
+            found.append(RowField(len(found), name, kind, description))
+        return tuple(found)
+
+
+def to_sql(kind: DataType) -> str:
+    """Return the SQL text, as ``asSQLString`` writes it (``DECIMAL(10, 2) NOT NULL``)."""
+    return _bare_sql(kind) + ("" if kind.nullable else " NOT NULL")
+
+
+def _bare_sql(kind: DataType) -> str:
+    root = kind.root
+    if root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY) and kind.length == MAX_LENGTH:
+        return "STRING" if root is TypeRoot.VARCHAR else "BYTES"
+    if root is TypeRoot.DECIMAL:
+        return f"DECIMAL({kind.precision}, {kind.scale or 0})"
+    if root is TypeRoot.TIMESTAMP_LTZ:
+        return f"TIMESTAMP({kind.precision}) WITH LOCAL TIME ZONE"
+    if root in (TypeRoot.TIME, TypeRoot.TIMESTAMP):
+        return f"{root.value}({kind.precision})"
+    if root in (TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY):
+        return root.value if kind.detail is None else f"{root.value}({kind.detail})"
+    if root is TypeRoot.ROW:
+        return f"ROW<{', '.join(_field_sql(f) for f in kind.fields)}>"
+    if kind.key is not None and kind.value is not None:
+        return f"MAP<{to_sql(kind.key)}, {to_sql(kind.value)}>"
+    if kind.element is not None:
+        size = f", {kind.length}" if root is TypeRoot.VECTOR else ""
+        return f"{root.value}<{to_sql(kind.element)}{size}>"
+    return root.value if kind.length is None else f"{root.value}({kind.length})"
+
+
+def _field_sql(field: RowField) -> str:
+    name = field.name.replace("`", "``")
+    said = "" if field.description is None else " '" + field.description.replace("'", "''") + "'"
+    return f"`{name}` {to_sql(field.type)}{said}"
+
+
+def to_json(kind: DataType) -> str | dict[str, Any]:
+    """Return the JSON form of schema files: text for atomic types, an object for nested ones."""
+    if not kind.is_nested:
+        return to_sql(kind)
+    result: dict[str, Any] = {"type": kind.root.value + ("" if kind.nullable else " NOT NULL")}
+    if kind.root is TypeRoot.ROW:
+        result["fields"] = [_field_json(f) for f in kind.fields]
+    if kind.element is not None:
+        result["element"] = to_json(kind.element)
+    if kind.root is TypeRoot.VECTOR:
+        result["length"] = kind.length
+    if kind.key is not None and kind.value is not None:
+        result["key"], result["value"] = to_json(kind.key), to_json(kind.value)
+    return result
+
+
+def _field_json(field: RowField) -> dict[str, Any]:
+    result: dict[str, Any] = {"id": field.id, "name": field.name, "type": to_json(field.type)}
+    if field.description is not None:
+        result["description"] = field.description
+    if field.default is not None:
+        result["defaultValue"] = field.default
+    return result
