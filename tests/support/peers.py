@@ -66,7 +66,13 @@ class PyPaimon:
         text = json.dumps({"warehouse": str(self.warehouse), **command})
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         done = subprocess.run(
-            [str(PYPAIMON), str(driver)], input=text, capture_output=True, text=True, timeout=120, check=False, env=environment
+            [str(PYPAIMON), str(driver)],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=environment,
         )
         if done.returncode:
             raise AssertionError(f"pypaimon failed on {command}: {done.stderr[-2000:]}")
@@ -85,10 +91,17 @@ class PyPaimon:
         with pa.OSFile(str(out), "rb") as source:
             return pa.ipc.open_file(source).read_all()
 
-    def create(self, table: str, data: pa.Table, primary_keys: list[str], partition_keys: list[str], options: dict[str, str]) -> None:
+    def create(
+        self, table: str, data: pa.Table, primary_keys: list[str], partition_keys: list[str], options: dict[str, str]
+    ) -> None:
         """Create a table with the schema of `data`."""
         self._call(
-            op="create", table=table, data=self._save(data), primary_keys=primary_keys, partition_keys=partition_keys, options=options
+            op="create",
+            table=table,
+            data=self._save(data),
+            primary_keys=primary_keys,
+            partition_keys=partition_keys,
+            options=options,
         )
 
     def write(self, table: str, data: pa.Table) -> None:

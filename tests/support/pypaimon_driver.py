@@ -19,7 +19,7 @@ def read(catalog, command):
 def create(catalog, command):
     with pa.OSFile(command["data"], "rb") as source:
         schema = pa.ipc.open_file(source).schema
-    catalog.create_database(command["table"].split(".")[0], True)
+    catalog.create_database(command["table"].split(".")[0], ignore_if_exists=True)
     catalog.create_table(
         command["table"],
         Schema.from_pyarrow_schema(

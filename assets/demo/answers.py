@@ -1,0 +1,58 @@
+"""What each table must say at each tick: rows and checksum, from the scenario's reference and from an independent query."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_REFERENCE: Final = Path(__file__).parent / "reference"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Number of rows and checksum of a whole table."""
+
+    rows: int
+    checksum: str
+
+
+def expected(table: str, tick: str) -> Answer:
+    """The right answer of a table at a tick (`T0` .. `T3`).
+
+    `planes` and `weather`: the scenario's expected.json. `departures`: departures.json, made by a DuckDB query over the
+    reference's events (tests/assets recomputes it).
+    """
+    name = "departures.json" if table == "departures" else "expected.json"
+    found = json.loads((_REFERENCE / name).read_text())["ticks"][tick][table]
+    return Answer(int(found["rows"]), str(found["checksum"]))
+
+
+def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(field.type):
+        column = column.cast(pa.timestamp("ms")).cast(pa.int64())
+    elif pa.types.is_floating(field.type):
+        # -0.0 counts as 0.0; the 64 bits are shown as a signed integer.
+        plain = pc.add(column.combine_chunks(), 0.0)
+        column = pa.Array.from_buffers(pa.int64(), len(plain), plain.buffers(), plain.null_count, plain.offset)
+    return column.cast(pa.string()).fill_null("\\N")
+
+
+def checksum(table: pa.Table) -> str:
+    """Sum modulo 2^64 of the first 8 bytes of md5 of each row's canonical line, as 16 hexadecimal digits.
+
+    The scenario defines it so; an order-independent number that any engine can recompute.
+    """
+    lines = pc.binary_join_element_wise(*[_text(f, table[f.name]) for f in table.schema], "|").to_pylist()
+    total = sum(int.from_bytes(hashlib.md5(line.encode(), usedforsecurity=False).digest()[:8], "big") for line in lines)
+    return f"{total % 2**64:016x}"
+
+
+def answer_of(table: pa.Table) -> Answer:
+    """Rows and checksum of what a table says now."""
+    return Answer(table.num_rows, checksum(table))

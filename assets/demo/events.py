@@ -1,0 +1,66 @@
+"""Events in the order in which they arrive: what the replay writes, commit by commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one rule: which source rows, in which commit and step, of which kind, with which columns replaced."""
+
+    rows: npt.NDArray[np.int64]
+    commit: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
+    kind: str
+    columns: Mapping[str, pa.Array]
+
+
+def part(
+    table: Mapping[str, pa.Array],
+    chosen: npt.NDArray[np.bool_],
+    commit: npt.NDArray[np.int64],
+    step: npt.NDArray[np.int64] | int,
+    kind: str = "+I",
+    replaced: Mapping[str, pa.Array] | None = None,
+) -> Part:
+    """The chosen rows of `table`; `commit`, `step` and `replaced` are given for all rows and cut down here."""
+    rows = np.flatnonzero(chosen)
+    picked = {name: (replaced or {}).get(name, column).take(pa.array(rows)) for name, column in table.items()}
+    steps = np.full(len(rows), step, np.int64) if isinstance(step, int) else step[rows]
+    return Part(rows, commit[rows], steps, kind, picked)
+
+
+def arranged(parts: list[Part], schema: pa.Schema) -> pa.Table:
+    """All parts as one table sorted by commit, row number and step.
+
+    Columns: `_commit` int32, `_ord` int32 (0-based in its commit), `_kind` string, then those of `schema`.
+    """
+    commit = np.concatenate([p.commit for p in parts])
+    rows = np.concatenate([p.rows for p in parts])
+    step = np.concatenate([p.step for p in parts])
+    order = np.lexsort((step, rows, commit))
+    commit = commit[order]
+    starts = np.searchsorted(commit, commit, side="left")
+    ordinal = np.arange(len(commit)) - starts
+    kind = pa.concat_arrays([pa.array([p.kind] * len(p.rows)) for p in parts])
+    indices = pa.array(order)
+    columns = [
+        pa.concat_arrays([p.columns[field.name].cast(field.type) for p in parts]).take(indices) for field in schema
+    ]
+    stamped = pa.schema([("_commit", pa.int32()), ("_ord", pa.int32()), ("_kind", pa.string()), *schema])
+    return pa.table(
+        [pa.array(commit, pa.int32()), pa.array(ordinal, pa.int32()), kind.take(indices), *columns], schema=stamped
+    )
+
+
+def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
+    """Rows of one commit in order, and their kinds (`+I`, `-D` ..)."""
+    chosen = events.filter(pc.equal(events["_commit"], number))
+    return chosen.drop_columns(["_commit", "_ord", "_kind"]), chosen["_kind"].combine_chunks()

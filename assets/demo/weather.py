@@ -1,0 +1,62 @@
+"""Hourly weather of three stations; one station's batch is sent twice, as an append-only table will keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from assets.demo import source
+from assets.demo.events import Part, arranged
+
+SCHEMA = pa.schema(
+    [
+        pa.field("obs_month", pa.string(), nullable=False),
+        ("origin", pa.string()),
+        ("time_hour", pa.timestamp("ms")),
+        *[(name, pa.float64()) for name in ("temp", "dewp", "humid")],
+        ("wind_dir", pa.int32()),
+        *[(name, pa.float64()) for name in ("wind_speed", "wind_gust", "precip", "pressure", "visib")],
+    ]
+)
+STATIONS = ("EWR", "JFK", "LGA")
+REPEATED_COMMIT, REPEATED_STATION = 9 + 7, "LGA"
+
+
+def events() -> pa.Table:
+    """Every observation in order of commit, copy, station and file: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    observed = source.weather()
+    dates = source.local_dates(observed)
+    month = observed["month"].to_numpy().astype(np.int64)
+    commit = np.where(month <= 9, month - 1, 9 + source.batches(dates))
+    columns = {
+        "obs_month": source.months_text(dates),
+        "time_hour": observed["time_hour"].combine_chunks().cast(pa.timestamp("s")).cast(pa.timestamp("ms")),
+        "wind_dir": observed["wind_dir"].combine_chunks().cast(pa.int32()),
+    }
+    table = {
+        name: columns.get(name, observed[name].combine_chunks() if name in observed.column_names else None)
+        for name in SCHEMA.names
+    }
+    station = observed["origin"].to_numpy(zero_copy_only=False).astype(str)
+    rank = np.searchsorted(np.array(STATIONS), station)
+    again = np.flatnonzero((commit == REPEATED_COMMIT) & (station == REPEATED_STATION))
+    rows = np.arange(len(commit))
+
+    def sent(chosen: np.ndarray, copy: int) -> Part:
+        # `arranged` sorts by row number: a number made of (copy, station, row) gives the scenario's order.
+        position = (np.int64(copy) << 40) | (rank[chosen].astype(np.int64) << 32) | rows[chosen]
+        picked = {name: column.take(pa.array(chosen)) for name, column in table.items()}
+        return Part(position, commit[chosen], np.zeros(len(chosen), np.int64), "+I", picked)
+
+    return arranged([sent(rows, 0), sent(again, 1)], SCHEMA)
+
+
+def writers_of(rows: pa.Table) -> list[pa.Table]:
+    """One table per writer, in order: each station sends its own file, a repeated batch comes from a fourth one."""
+    station = rows["origin"].to_numpy(zero_copy_only=False).astype(str)
+    borders = np.flatnonzero(station[1:] != station[:-1]) + 1
+    # The repeated LGA rows follow the first LGA rows: a key seen before starts the fourth writer.
+    seen = rows["time_hour"].cast(pa.int64()).to_numpy()
+    falls = np.flatnonzero((np.diff(seen) < 0) & (station[1:] == station[:-1])) + 1
+    cuts = [0, *sorted({*borders.tolist(), *falls.tolist()}), rows.num_rows]
+    return [rows.slice(a, b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]

@@ -1,0 +1,52 @@
+"""`python -m bench [NAME ...] [--rows N] [--rounds N] --json FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import hashing, memory, table_life
+from bench.harness import ROUNDS, Result, table
+
+BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
+    "compact": (table_life.compact, "full compaction on two cores against the copy limit"),
+    "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
+    "write": (table_life.write, "ten commits against a plain encode of the same rows"),
+    "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
+    "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the named benchmarks; the exit code is 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--rows", type=int, default=None, help="rows instead of the benchmark's own number")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="alternating rounds after one warm-up")
+    parser.add_argument("--json", type=Path, default=None, metavar="FILE")
+    parser.add_argument("--list", action="store_true", help="one benchmark a line, its name first")
+    arguments = parser.parse_args(argv)
+    if arguments.list:
+        for name, (_, about) in BENCHES.items():
+            print(f"{name}\t{about}")
+        return 0
+    unknown = [name for name in arguments.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")
+    results: list[Result] = []
+    for name in arguments.names or list(BENCHES):
+        print(f"bench: {name} ...", file=sys.stderr, flush=True)
+        results += BENCHES[name][0](arguments.rows, arguments.rounds)
+    print(table(results))
+    if arguments.json is not None:
+        wanted = ("bench", "name", "value", "unit", "target", "better", "ok", "low", "high", "note")
+        arguments.json.write_text(json.dumps([{k: asdict(r)[k] for k in wanted} for r in results], indent=1) + "\n")
+    return 1 if any(r.ok is False for r in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

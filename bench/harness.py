@@ -1,0 +1,97 @@
+"""Alternating rounds, medians, and the table of results."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure. `value` is a ratio, bytes or seconds as `unit` says; `ok` is None where there is no target."""
+
+    bench: str
+    name: str
+    value: float
+    unit: str
+    target: float | None
+    better: str = "lower"
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    ok: bool | None = field(default=None)
+
+    def judged(self) -> Result:
+        """The same with `ok` filled in from the target."""
+        if self.target is None:
+            return self
+        good = self.value <= self.target if self.better == "lower" else self.value >= self.target
+        return Result(**{**asdict(self), "ok": good})
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each round of one subject."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle round."""
+        return statistics.median(self.seconds)
+
+
+def alternate(subjects: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, Timing]:
+    """Run every subject once per round, in turn, after one warm-up round; wall-clock seconds."""
+    seconds: dict[str, list[float]] = {name: [] for name in subjects}
+    for round_number in range(rounds + 1):
+        for name, subject in subjects.items():
+            gc.collect()
+            pa.default_memory_pool().release_unused()
+            started = time.perf_counter()
+            subject()
+            elapsed = time.perf_counter() - started
+            if round_number:
+                seconds[name].append(elapsed)
+    return {name: Timing(tuple(values)) for name, values in seconds.items()}
+
+
+def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, rows: int) -> list[Result]:
+    """The ratio of medians against its target, with the range of per-round ratios, and both times for the reader."""
+    pairs = [mine / theirs for mine, theirs in zip(subject.seconds, limit.seconds, strict=True)]
+    judged = Result(
+        bench, name, subject.median / limit.median, "x", target, low=min(pairs), high=max(pairs),
+        note=f"{rows / subject.median / 1e6:.2f} M rows/s",
+    ).judged()  # fmt: skip
+    times = [
+        Result(bench, f"{name}: {who}", t.median, "s", None, low=min(t.seconds), high=max(t.seconds))
+        for who, t in (("dredge", subject), ("limit", limit))
+    ]
+    return [judged, *times]
+
+
+def table(results: list[Result]) -> str:
+    """The results as aligned text."""
+    head = ("bench", "figure", "median", "min", "max", "target", "ok", "note")
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.3f}"
+
+    body = [
+        (r.bench, r.name, f"{r.value:.3f} {r.unit}", number(r.low), number(r.high),
+         "" if r.target is None else f"{'<=' if r.better == 'lower' else '>='} {r.target:g}",
+         "" if r.ok is None else ("yes" if r.ok else "NO"), r.note)
+        for r in results
+    ]  # fmt: skip
+    rows = [head, *body]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

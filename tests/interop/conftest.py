@@ -1,0 +1,40 @@
+"""The peers, one JVM for the whole folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.peers import PyPaimon, java_environment, missing, peer_module
+
+
+@pytest.fixture(scope="session")
+def java_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One running JVM; `bind(warehouse, table)` gives calls for one table."""
+    java_environment()
+    module = peer_module()
+    try:
+        peer = module.PaimonPeer(tmp_path_factory.mktemp("java"), "db.t")
+    except module.PeerMissing as error:
+        missing(f"Java Paimon: {error}")
+    with peer:
+        yield peer
+
+
+@pytest.fixture
+def java(java_session: Any, tmp_path: Path) -> Any:
+    """Call the peer on this test's warehouse: java("read", table="db.t")."""
+
+    def call(op: str, **arguments: Any) -> dict[str, Any]:
+        return dict(java_session.call(op, warehouse=str(tmp_path), **{"table": "db.t", **arguments}))
+
+    return call
+
+
+@pytest.fixture
+def pypaimon(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> PyPaimon:
+    """pypaimon on this test's warehouse."""
+    return PyPaimon(tmp_path, tmp_path_factory.mktemp("pypaimon"))
