@@ -1,0 +1,172 @@
+"""A FileIO that fails where it is told to: tests count an operation's I/O steps, then break it at every single one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, TypeVar
+
+import pyarrow as pa
+from typing_extensions import Buffer, Self
+
+from lsm_core.storage.file_io import FileIO, FileStatus, OutputFile
+
+Mode = Literal["before", "after"]
+T = TypeVar("T")
+
+
+class InjectedFault(OSError):
+    """The failure that a test asked for."""
+
+    def __init__(self, step: int, name: str, path: str, mode: Mode = "before") -> None:
+        super().__init__(errno.EIO, f"injected fault {mode} step {step} ({name})", path)
+        self._made_with = (step, name, path, mode)
+
+    def __reduce__(self) -> tuple[type[InjectedFault], tuple[int, str, str, Mode]]:
+        return InjectedFault, self._made_with
+
+
+class FaultyFileIO:
+    """Counts I/O steps of ``inner`` and fails number ``fail_at`` (the first is 1; None: only count).
+
+    ``mode`` "before": the step is not applied; "after": it is applied, then reported as failed. ``steps`` is the count and
+    ``log`` the (name, path) of each. A ``cleanup`` that follows a failure runs on: only one step fails, unless ``fail_after``
+    makes every later step fail too, as when the disk is gone.
+    """
+
+    def __init__(
+        self, inner: FileIO, fail_at: int | None = None, mode: Mode = "before", fail_after: bool = False
+    ) -> None:
+        self.inner, self.fail_at, self.mode, self.fail_after = inner, fail_at, mode, fail_after
+        self.steps = 0
+        self.log: list[tuple[str, str]] = []
+
+    def run(self, name: str, path: str, action: Callable[[], T]) -> T:
+        """Do one step, or fail it."""
+        self.steps += 1
+        self.log.append((name, path))
+        due = self.fail_at is not None and (
+            self.steps == self.fail_at or (self.fail_after and self.steps > self.fail_at)
+        )
+        if due and self.mode == "before":
+            raise InjectedFault(self.steps, name, path, "before")
+        result = action()
+        if due:
+            raise InjectedFault(self.steps, name, path, "after")
+        return result
+
+    def read_bytes(self, path: str) -> bytes:
+        """See FileIO."""
+        return self.run("read", path, lambda: self.inner.read_bytes(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """See FileIO."""
+        return self.run("open", path, lambda: self.inner.open_input(path))
+
+    def open_output(self, path: str) -> FaultyOutputFile:
+        """See FileIO."""
+        opened: list[OutputFile] = []
+        try:
+            self.run("create", path, lambda: opened.append(self.inner.open_output(path)))
+        except InjectedFault:
+            for file in opened:  # the caller never got the handle: close it, but leave the file, as a lost reply would
+                file.close()
+            raise
+        return FaultyOutputFile(self, opened[0], path)
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        """See FileIO."""
+        return self.run("write_exclusive", path, lambda: self.inner.write_exclusive(path, data))
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """See FileIO."""
+        self.run("overwrite", path, lambda: self.inner.overwrite(path, data))
+
+    def exists(self, path: str) -> bool:
+        """See FileIO."""
+        return self.run("exists", path, lambda: self.inner.exists(path))
+
+    def size(self, path: str) -> int:
+        """See FileIO."""
+        return self.run("size", path, lambda: self.inner.size(path))
+
+    def delete(self, path: str) -> bool:
+        """See FileIO."""
+        return self.run("delete", path, lambda: self.inner.delete(path))
+
+    def list_dir(self, path: str) -> list[FileStatus]:
+        """See FileIO."""
+        return self.run("list", path, lambda: self.inner.list_dir(path))
+
+    def mkdirs(self, path: str) -> None:
+        """See FileIO."""
+        self.run("mkdirs", path, lambda: self.inner.mkdirs(path))
+
+    def rename(self, src: str, dst: str) -> bool:
+        """See FileIO."""
+        return self.run("rename", dst, lambda: self.inner.rename(src, dst))
+
+    def delete_dir(self, path: str) -> bool:
+        """See FileIO."""
+        return self.run("delete_dir", path, lambda: self.inner.delete_dir(path))
+
+
+class FaultyOutputFile:
+    """Counts writes and the close of one file; aborting is never failed, because it is what follows a failure."""
+
+    def __init__(self, owner: FaultyFileIO, inner: OutputFile, path: str) -> None:
+        self._owner, self._inner, self.path = owner, inner, path
+
+    @property
+    def closed(self) -> bool:
+        """See OutputFile."""
+        return self._inner.closed
+
+    def writable(self) -> bool:
+        """Tell Python's io consumers that this is a sink."""
+        return True
+
+    def readable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, data: Buffer) -> int:
+        """See OutputFile."""
+        return self._owner.run("write", self.path, lambda: self._inner.write(data))
+
+    def tell(self) -> int:
+        """See OutputFile."""
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        """See OutputFile."""
+        self._inner.flush()
+
+    def close(self) -> None:
+        """See OutputFile."""
+        if not self._inner.closed:
+            self._owner.run("close", self.path, self._inner.close)
+
+    def abort(self) -> None:
+        """See OutputFile."""
+        self._inner.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.abort()
+            raise

@@ -1,0 +1,116 @@
+"""What the engine asks of a place that keeps files; everything above talks only to this protocol."""
+
+from __future__ import annotations
+
+from typing_extensions import Buffer
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """One directory entry; ``size`` in bytes, ``mtime_ms`` in epoch ms. Symbolic links are never followed."""
+
+    path: str
+    name: str
+    size: int
+    mtime_ms: int
+    is_dir: bool
+
+
+@runtime_checkable
+class OutputFile(Protocol):
+    """A new file being written, usable as the sink of Arrow's and Parquet's writers.
+
+    Leaving its ``with`` block by an exception removes the file; so does ``abort``. Raises StorageFull when there is no room.
+    """
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        ...
+
+    def write(self, data: Buffer) -> int:
+        """Append ``data`` and return its length in bytes."""
+        ...
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        ...
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        ...
+
+    def close(self) -> None:
+        """Finish the file; only now may its name be published."""
+        ...
+
+    def abort(self) -> None:
+        """Give up: close and remove the file. Does nothing after ``close``."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@runtime_checkable
+class FileIO(Protocol):
+    """Files by absolute path. A missing file raises FileNotFoundError, a full disk StorageFull; implementations pickle."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the whole file."""
+        ...
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open for random access; never memory-mapped, because mapped pages count as memory in use."""
+        ...
+
+    def open_output(self, path: str) -> OutputFile:
+        """Create a new file (and its parents); raises FileExistsError instead of overwriting."""
+        ...
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        """Create ``path`` with ``data`` whole and durable, or return False when it exists. Atomic among processes.
+
+        When it raises, the file may or may not be there: the outcome is unknown.
+        """
+        ...
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Replace ``path`` by ``data``; readers see the old or the new content, never a part."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory is there."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Return the length in bytes."""
+        ...
+
+    def delete(self, path: str) -> bool:
+        """Remove one file; False when it was not there."""
+        ...
+
+    def list_dir(self, path: str) -> list[FileStatus]:
+        """Return the entries by name; an absent directory has none."""
+        ...
+
+    def mkdirs(self, path: str) -> None:
+        """Create a directory and its parents."""
+        ...
+
+    def rename(self, src: str, dst: str) -> bool:
+        """Move a file or directory; False when ``src`` is absent or ``dst`` exists."""
+        ...
+
+    def delete_dir(self, path: str) -> bool:
+        """Remove a directory with all it holds; False when it was not there."""
+        ...

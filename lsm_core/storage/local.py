@@ -1,0 +1,263 @@
+"""Files on a local (or mounted) disk, with the guarantees that commits need: exclusive creation and durable publishing."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+
+import pyarrow as pa
+from typing_extensions import Buffer, Self
+
+from lsm_core.errors import StorageFull, UnsupportedFeature
+from lsm_core.storage import trace
+from lsm_core.storage.file_io import FileStatus
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
+_BUFFER = 256 * 1024
+
+
+@contextmanager
+def _step(name: str, path: str) -> Iterator[None]:
+    """One traced I/O step; a full disk becomes StorageFull."""
+    with trace.step(name, path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StorageFull(path) from error
+            raise
+
+
+class LocalOutputFile:
+    """A new local file; source of the protocol's rules is ``OutputFile``."""
+
+    def __init__(self, path: str, sync: bool = False) -> None:
+        self.path, self._sync, self._length = path, sync, 0
+        with _step("create", path):
+            try:
+                raw = io.FileIO(path, "xb")
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                raw = io.FileIO(path, "xb")
+        self._file = io.BufferedWriter(raw, _BUFFER)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file.closed
+
+    def writable(self) -> bool:
+        """Tell Python's io consumers that this is a sink."""
+        return True
+
+    def readable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, data: Buffer) -> int:
+        """Append ``data``."""
+        with _step("write", self.path):
+            size = self._file.write(data)
+        self._length += size
+        return size
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._length
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        with _step("flush", self.path):
+            self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file; when that fails, the partial file is removed and the error raised."""
+        if self._file.closed:
+            return
+        try:
+            with _step("close", self.path):
+                self._file.flush()
+                if self._sync:
+                    os.fsync(self._file.fileno())
+                self._file.close()
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Close and remove the file."""
+        if self._file.closed:
+            return
+        # The buffer may still hold bytes that cannot be written: drop them with the raw file.
+        with suppress(OSError):
+            self._file.raw.close()
+        with suppress(OSError, ValueError):
+            self._file.detach()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class LocalFileIO:
+    """FileIO on a local path. ``sync_data``: also fsync data files on close (metadata always is).
+
+    Without it a power cut may lose data files whose snapshot survived, as with Paimon itself; a killed process loses nothing.
+    """
+
+    def __init__(self, sync_data: bool = False) -> None:
+        self.sync_data = sync_data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalFileIO) and self.sync_data == other.sync_data
+
+    def __hash__(self) -> int:
+        return hash(("local", self.sync_data))
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the whole file."""
+        with _step("read", path), open(path, "rb") as source:
+            return source.read()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open for random access."""
+        with _step("open", path):
+            return pa.OSFile(path, "rb")
+
+    def open_output(self, path: str) -> LocalOutputFile:
+        """Create a new file; raises FileExistsError when the name is taken."""
+        return LocalOutputFile(path, self.sync_data)
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        """Write aside, fsync, then hard-link to the final name: the link is refused when the name is taken."""
+        draft = self._draft(path, data)
+        try:
+            with _step("link", path):
+                try:
+                    os.link(draft, path)
+                except FileExistsError:
+                    return False
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise UnsupportedFeature(f"a file system without hard links, at {path}") from error
+                    raise
+                _sync_dir(os.path.dirname(path))
+            return True
+        finally:
+            with suppress(OSError):
+                os.unlink(draft)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Write aside, fsync, then rename over the old file."""
+        draft = self._draft(path, data)
+        try:
+            with _step("replace", path):
+                os.replace(draft, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(draft)
+            raise
+
+    def _draft(self, path: str, data: bytes) -> str:
+        """Write ``data`` durably beside ``path`` under a hidden temporary name, as Paimon does (orphan cleaning knows it)."""
+        folder, name = os.path.split(path)
+        draft = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
+        with LocalOutputFile(draft, sync=True) as out:
+            out.write(data)
+        return draft
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory is there."""
+        with _step("exists", path):
+            return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        """Return the length in bytes."""
+        with _step("size", path):
+            return os.stat(path).st_size
+
+    def delete(self, path: str) -> bool:
+        """Remove one file."""
+        with _step("delete", path):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def list_dir(self, path: str) -> list[FileStatus]:
+        """Return the entries by name."""
+        with _step("list", path):
+            try:
+                with os.scandir(path) as entries:
+                    found = [status for entry in entries if (status := _status(entry)) is not None]
+            except FileNotFoundError:
+                return []
+        return sorted(found, key=lambda status: status.name)
+
+    def mkdirs(self, path: str) -> None:
+        """Create a directory and its parents."""
+        with _step("mkdirs", path):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, src: str, dst: str) -> bool:
+        """Move a file or directory without replacing anything."""
+        with _step("rename", dst):
+            if os.path.lexists(dst):
+                return False
+            try:
+                os.makedirs(os.path.dirname(dst), exist_ok=True)
+                if os.path.isdir(src):
+                    os.rename(src, dst)  # refuses a non-empty target by itself
+                else:
+                    os.link(src, dst)
+                    os.unlink(src)
+            except (FileNotFoundError, FileExistsError):
+                return False
+            return True
+
+    def delete_dir(self, path: str) -> bool:
+        """Remove a directory with all it holds; links inside are removed, not followed."""
+        with _step("delete_dir", path):
+            if os.path.islink(path) or not os.path.isdir(path):
+                return False
+            shutil.rmtree(path)
+            return True
+
+
+def _status(entry: os.DirEntry[str]) -> FileStatus | None:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # removed while we were listing
+        return None
+    is_dir = entry.is_dir(follow_symlinks=False)
+    return FileStatus(entry.path, entry.name, found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
+
+
+def _sync_dir(folder: str) -> None:
+    """Make a new name in ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,43 @@
+"""Guards for names that come out of untrusted metadata: nothing may reach outside the table it belongs to."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+
+from lsm_core.errors import CorruptFile, InvalidData
+
+# A percent sign is refused too: some stores decode %2e%2e into "..", and no file name that Paimon makes holds one.
+_BAD = re.compile(r"[\x00-\x1f\x7f/\\%]")
+_LONGEST = 255
+
+
+def check_name(name: str, table: str = "", what: str = "file name") -> str:
+    """Return ``name`` when it is one plain path component. Raises InvalidData naming it."""
+    if not isinstance(name, str) or not name or name in (".", "..") or _BAD.search(name):
+        raise InvalidData(table, "", f"{what} {name!r} is not a plain name")
+    if len(name.encode("utf-8", "surrogatepass")) > _LONGEST:
+        raise InvalidData(table, "", f"{what} {name[:40]!r}... is longer than {_LONGEST} bytes")
+    return name
+
+
+def inside(root: str, path: str) -> str:
+    """Return ``path`` normalised when it lies strictly inside ``root``, by name alone. Raises CorruptFile otherwise."""
+    if "\x00" in path or not posixpath.isabs(path):
+        raise CorruptFile(path, f"not a path inside {root}")
+    clean, base = posixpath.normpath(path), posixpath.normpath(root)
+    if ".." in path.split("/") or not clean.startswith(base.rstrip("/") + "/"):
+        raise CorruptFile(path, f"lies outside {root}")
+    return clean
+
+
+def inside_really(root: str, path: str) -> str:
+    """Like ``inside``, and no symbolic link may lie between ``root`` and ``path``; ask this before every delete."""
+    clean = inside(root, path)
+    base = posixpath.normpath(root)
+    folder = posixpath.dirname(clean)
+    expected = posixpath.normpath(posixpath.join(os.path.realpath(base), posixpath.relpath(folder, base)))
+    if os.path.realpath(folder) != expected:
+        raise CorruptFile(path, f"is reached through a symbolic link, which may lead out of {root}")
+    return clean

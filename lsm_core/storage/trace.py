@@ -1,0 +1,40 @@
+"""A diary of I/O steps for tests that kill processes: which step had begun and which had ended at that moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TRACE_VARIABLE = "DREDGE_TRACE"
+
+
+@contextmanager
+def step(name: str, path: str) -> Iterator[None]:
+    """Write ``begin`` and ``end`` lines (or ``fail``) around one I/O step, when the environment asks for it.
+
+    ``DREDGE_TRACE=<file>``: one JSON object a line, ``{"pid", "ns", "event", "step", "path"}``; ``ns`` is the machine's
+    monotonic clock, so lines of several processes can be ordered. Each line is one append: none is torn.
+    """
+    target = os.environ.get(TRACE_VARIABLE)
+    if not target:
+        yield
+        return
+    _append(target, "begin", name, path)
+    try:
+        yield
+    except BaseException:
+        _append(target, "fail", name, path)
+        raise
+    _append(target, "end", name, path)
+
+
+def _append(target: str, event: str, name: str, path: str) -> None:
+    line = {"pid": os.getpid(), "ns": time.monotonic_ns(), "event": event, "step": name, "path": path}
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(handle)

@@ -1,0 +1,30 @@
+"""From a warehouse's address to the FileIO that serves it."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.storage.file_io import FileIO
+from lsm_core.storage.local import LocalFileIO
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+
+
+def file_io_for(url: str | os.PathLike[str]) -> tuple[FileIO, str]:
+    """Return the FileIO and the absolute root path for a local path or a ``file:`` address.
+
+    Raises UnsupportedFeature naming the scheme for any other store.
+    """
+    text = os.fspath(url)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return LocalFileIO(), os.path.abspath(os.path.expanduser(text))
+    if scheme.group(1).lower() != "file":
+        raise UnsupportedFeature(f"warehouse on '{scheme.group(1).lower()}' storage ({text})")
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost"):
+        raise UnsupportedFeature(f"file address on another host ({text})")
+    return LocalFileIO(), os.path.abspath(unquote(parts.path))
