@@ -1,0 +1,60 @@
+"""The LSM tree as values: levels, what to compact and why, and what that does to each file. No I/O, no clock."""
+
+from __future__ import annotations
+
+from lsm_core.tree.append import pick_small_files
+from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
+from lsm_core.tree.early_full import EarlyFullCompaction
+from lsm_core.tree.interval_partition import interval_partition
+from lsm_core.tree.invariants import Violation, check_levels, find_violations
+from lsm_core.tree.levels import Levels, newest_first, oldest_first
+from lsm_core.tree.model import CompactUnit, DataFile, LevelSortedRun, SortedRun
+from lsm_core.tree.off_peak import OffPeakHours
+from lsm_core.tree.strategy import (
+    ForceUpLevel0Compaction,
+    PickOptions,
+    Strategy,
+    decide_bucket,
+    pick_full_compaction,
+    post_filter,
+    strategy_from_options,
+)
+from lsm_core.tree.task import Rewrite, TaskPlan, close_unit, drops_delete, plan_task
+from lsm_core.tree.universal import UniversalCompaction
+
+__all__ = [
+    "CompactUnit",
+    "DataFile",
+    "Decision",
+    "Decline",
+    "DeclineReason",
+    "EarlyFullCompaction",
+    "Facts",
+    "ForceUpLevel0Compaction",
+    "LevelSortedRun",
+    "Levels",
+    "OffPeakHours",
+    "Pick",
+    "PickOptions",
+    "Rewrite",
+    "SortedRun",
+    "State",
+    "Strategy",
+    "TaskPlan",
+    "Trigger",
+    "UniversalCompaction",
+    "Violation",
+    "check_levels",
+    "close_unit",
+    "decide_bucket",
+    "drops_delete",
+    "find_violations",
+    "interval_partition",
+    "newest_first",
+    "oldest_first",
+    "pick_full_compaction",
+    "pick_small_files",
+    "plan_task",
+    "post_filter",
+    "strategy_from_options",
+]

@@ -1,0 +1,81 @@
+"""What must always hold in a tree, checked: in tests after each step, and in production before and after maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from lsm_core.errors import CorruptFile
+from lsm_core.tree.model import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken invariant: what is wrong, and the files that break it."""
+
+    message: str
+    files: tuple[str, ...]
+
+
+def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
+    """Every broken invariant of one bucket's files.
+
+    Checked: no file is named twice; levels are not negative; key and sequence ranges are not turned around; the files
+    of one level above 0 never share a key. Level-0 files may overlap: each is a run of its own.
+    """
+    files = tuple(files)
+    found: list[Violation] = []
+    names: set[str] = set()
+    for file in files:
+        found.extend(_file_violations(file))
+        if file.name in names:
+            found.append(Violation(f"file {file.name} is listed twice", (file.name,)))
+        names.add(file.name)
+    upper = sorted((f for f in files if f.level > 0), key=lambda f: (f.level, f.min_key, f.max_key))
+    for level, group in groupby(upper, key=lambda f: f.level):
+        found.extend(_overlaps(level, tuple(group)))
+    return tuple(found)
+
+
+def _file_violations(file: DataFile) -> list[Violation]:
+    found = []
+    if file.level < 0:
+        found.append(Violation(f"file {file.name} has level {file.level}", (file.name,)))
+    if file.max_key < file.min_key:
+        found.append(Violation(f"file {file.name} has a largest key below its smallest", (file.name,)))
+    if file.max_sequence < file.min_sequence:
+        found.append(
+            Violation(
+                f"file {file.name} has sequence range {file.min_sequence}..{file.max_sequence} turned around",
+                (file.name,),
+            )
+        )
+    if file.row_count < 0 or (file.delete_row_count or 0) > max(file.row_count, 0) > 0:
+        found.append(
+            Violation(
+                f"file {file.name} counts {file.row_count} rows, {file.delete_row_count} of them deletes", (file.name,)
+            )
+        )
+    return found
+
+
+def _overlaps(level: int, files: tuple[DataFile, ...]) -> list[Violation]:
+    found = []
+    reach = files[0]
+    for previous, file in pairwise(files):
+        if previous.max_key >= reach.max_key:
+            reach = previous
+        if file.min_key <= reach.max_key:
+            found.append(
+                Violation(
+                    f"files {reach.name} and {file.name} of level {level} overlap in key range", (reach.name, file.name)
+                )
+            )
+    return found
+
+
+def check_levels(files: Iterable[DataFile]) -> None:
+    """Raise CorruptFile for the first broken invariant; its path names the file(s)."""
+    for violation in find_violations(files):
+        raise CorruptFile(" and ".join(violation.files), violation.message)

@@ -1,0 +1,138 @@
+"""From a unit to work: what is rewritten, what only changes its level, and whether deletes may go (Java `MergeTreeCompactTask`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from lsm_core.tree.interval_partition import interval_partition
+from lsm_core.tree.levels import Levels
+from lsm_core.tree.model import CompactUnit, DataFile, SortedRun
+from lsm_core.tree.universal import UniversalCompaction
+
+Rewrite = tuple[SortedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """What compacting a unit does.
+
+    ``rewrites``: each is merged into one rolling output; its runs may mix files of several levels, so a row's level and
+    age come from its file, not its run. ``upgrades``: files (as they are now) that move to ``output_level`` by metadata
+    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped.
+    """
+
+    output_level: int
+    rewrites: tuple[Rewrite, ...]
+    upgrades: tuple[DataFile, ...]
+    drop_delete: bool
+    unchanged: tuple[DataFile, ...] = ()
+
+    @property
+    def rewritten_files(self) -> tuple[DataFile, ...]:
+        """All files that a rewrite reads."""
+        return tuple(file for rewrite in self.rewrites for run in rewrite for file in run.files)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.rewrites and not self.upgrades
+
+
+def plan_task(levels: Levels, unit: CompactUnit, small_below: int, *, force_rewrite_all: bool = False) -> TaskPlan:
+    """Cut ``unit`` into sections and choose for each between rewriting and upgrading.
+
+    Overlapping files are rewritten; a file that overlaps nothing is upgraded unless it is smaller than ``small_below``
+    bytes and has a neighbour to be rewritten with. Nothing in between is skipped: output files stay in key order.
+    """
+    work = _Work(levels, unit, force_rewrite_all)
+    if unit.by_file:
+        for file in unit.files:
+            work.rewrites.append((SortedRun((file,)),))
+        return work.plan()
+    candidates: list[list[SortedRun]] = []
+    for section in interval_partition(unit.files):
+        if len(section) > 1:
+            candidates.append(section)
+            continue
+        for file in section[0].files:
+            if file.size < small_below:
+                candidates.append([SortedRun((file,))])
+            else:
+                work.rewrite(candidates)
+                candidates = []
+                work.upgrade(file)
+    work.rewrite(candidates)
+    return work.plan()
+
+
+def drops_delete(levels: Levels, output_level: int) -> bool:
+    """Whether nothing older lies below ``output_level`` anywhere in the tree, so that a delete has nothing left to hide."""
+    return output_level != 0 and output_level >= levels.highest_nonempty
+
+
+class _Work:
+    """Collects the parts of a plan in key order."""
+
+    def __init__(self, levels: Levels, unit: CompactUnit, force_rewrite_all: bool) -> None:
+        self.levels = levels
+        self.output_level = unit.output_level
+        self.force_rewrite_all = force_rewrite_all
+        self.rewrites: list[Rewrite] = []
+        self.upgrades: list[DataFile] = []
+        self.unchanged: list[DataFile] = []
+
+    def upgrade(self, file: DataFile) -> None:
+        deletes_left = self.output_level == self.levels.max_level and file.delete_row_count != 0
+        if deletes_left or self.force_rewrite_all:
+            self.rewrites.append((SortedRun((file,)),))
+        elif file.level == self.output_level:
+            self.unchanged.append(file)
+        else:
+            self.upgrades.append(file)
+
+    def rewrite(self, sections: list[list[SortedRun]]) -> None:
+        if len(sections) == 1 and len(sections[0]) == 1:
+            for file in sections[0][0].files:
+                self.upgrade(file)
+        elif sections:
+            self.rewrites.append(_joined(sections))
+
+    def plan(self) -> TaskPlan:
+        return TaskPlan(
+            self.output_level,
+            tuple(self.rewrites),
+            tuple(self.upgrades),
+            drops_delete(self.levels, self.output_level),
+            tuple(self.unchanged),
+        )
+
+
+def _joined(sections: Iterable[list[SortedRun]]) -> Rewrite:
+    """Sections follow each other in key order, so their n-th runs join into one: no more inputs than the widest section."""
+    return tuple(
+        SortedRun(tuple(file for run in runs if run is not None for file in run.files))
+        for runs in zip_longest(*sections)
+    )
+
+
+def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
+    """Extend ``unit`` until no older run overlaps its key range (for tables whose answers depend on merge order).
+
+    Everything up to the last overlapping run joins, so that the unit stays a prefix of the runs, newest first.
+    """
+    runs = levels.runs()
+    inside = {file.name for file in unit.files}
+    count = max((i + 1 for i, run in enumerate(runs) if any(f.name in inside for f in run.run.files)), default=0)
+    start = count
+    while count < len(runs):
+        taken = [file for run in runs[:count] for file in run.run.files]
+        low, high = min(f.min_key for f in taken), max(f.max_key for f in taken)
+        reach = max((i + 1 for i, run in enumerate(runs) if i >= count and run.run.overlaps(low, high)), default=count)
+        closed = UniversalCompaction.create_unit(runs, levels.max_level, reach) if reach > count else None
+        if closed is None:
+            break
+        taken_names = {file.name for file in closed.files}
+        count = sum(any(f.name in taken_names for f in run.run.files) for run in runs)
+    return unit if count == start else UniversalCompaction.create_unit(runs, levels.max_level, count)

@@ -1,0 +1,128 @@
+"""Universal compaction: which of the newest runs to merge, by size and count (Java `UniversalCompaction`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
+from lsm_core.tree.early_full import EarlyFullCompaction
+from lsm_core.tree.model import CompactUnit, LevelSortedRun
+from lsm_core.tree.off_peak import OffPeakHours
+
+Runs = Sequence[LevelSortedRun]
+
+
+@dataclass(frozen=True, slots=True)
+class UniversalCompaction:
+    """Low write amplification, paid with some read and space amplification. Runs come newest first.
+
+    ``max_size_amp`` and ``size_ratio`` are percentages, ``num_run_trigger`` counts sorted runs.
+    """
+
+    max_size_amp: int = 200
+    size_ratio: int = 1
+    num_run_trigger: int = 5
+    early_full: EarlyFullCompaction | None = None
+    off_peak: OffPeakHours | None = None
+
+    def decide(self, num_levels: int, runs: Runs, now_ms: int, state: State) -> tuple[Decision, State]:
+        """Try early full, size amplification, size ratio and file count, in this order; the first that asks wins."""
+        max_level = num_levels - 1
+        if self.early_full is not None:
+            early, after = self.early_full.decide(num_levels, runs, now_ms, state)
+            if early is not None:
+                return early, after
+        pick = self._size_amp(max_level, runs) or self._size_ratio(max_level, runs, now_ms)
+        pick = pick or self._file_count(max_level, runs, now_ms)
+        if pick is None:
+            return self._decline(runs), state
+        return pick, replace(state, last_full_ms=now_ms) if pick.unit.full else state
+
+    def pick(self, num_levels: int, runs: Runs, now_ms: int = 0, state: State | None = None) -> CompactUnit | None:
+        """The unit that :meth:`decide` picks, without its reasons."""
+        decision, _ = self.decide(num_levels, runs, now_ms, state or State())
+        return decision.unit if isinstance(decision, Pick) else None
+
+    def pick_size_amp(self, max_level: int, runs: Runs) -> CompactUnit | None:
+        """Only the size-amplification rule."""
+        pick = self._size_amp(max_level, runs)
+        return pick.unit if pick else None
+
+    def pick_size_ratio(self, max_level: int, runs: Runs, now_ms: int = 0) -> CompactUnit | None:
+        """Only the size-ratio rule, starting with the newest run."""
+        pick = self._size_ratio(max_level, runs, now_ms)
+        return pick.unit if pick else None
+
+    def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
+        """Start with the ``count`` newest runs and take older ones while they are not larger than what is taken.
+
+        Once it is sure that something is compacted, runs up to level 1 are taken even if they are too large, since the
+        output could not be placed below them [2.1]. None if only one run remains and ``force`` is off.
+        """
+        taken = sum(run.size for run in runs[:count])
+        sure = force or count > 1
+        percent = 100 + self.size_ratio + self._off_peak_ratio(now_ms)
+        for run in runs[count:]:
+            if taken * percent < run.size * 100 and not (sure and run.level <= 1):
+                break
+            taken += run.size
+            count += 1
+            sure = True
+        return self.create_unit(runs, max_level, count) if sure else None
+
+    @staticmethod
+    def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
+        """The unit of the ``count`` newest runs; it may take more, because level 0 is never an output level."""
+        output = max_level if count == len(runs) else max(0, runs[count].level - 1)
+        if output == 0:
+            for run in runs[count:]:
+                count += 1
+                if run.level != 0:
+                    output = run.level
+                    break
+        full = count == len(runs)
+        return CompactUnit.of_runs(max_level if full else output, runs[:count], full=full)
+
+    def _size_amp(self, max_level: int, runs: Runs) -> Pick | None:
+        if not runs or len(runs) < self.num_run_trigger:
+            return None
+        newer = sum(run.size for run in runs[:-1])
+        if newer * 100 <= self.max_size_amp * runs[-1].size:
+            return None
+        facts = {**self._facts(runs), "max_amplification_percent": self.max_size_amp}
+        return Pick(CompactUnit.of_runs(max_level, runs, full=True), Trigger.SIZE_AMPLIFICATION, facts)
+
+    def _size_ratio(self, max_level: int, runs: Runs, now_ms: int) -> Pick | None:
+        if not runs or len(runs) < self.num_run_trigger:
+            return None
+        unit = self.extend(max_level, runs, 1, now_ms)
+        percent = self.size_ratio + self._off_peak_ratio(now_ms)
+        return Pick(unit, Trigger.SIZE_RATIO, {**self._facts(runs), "size_ratio_percent": percent}) if unit else None
+
+    def _file_count(self, max_level: int, runs: Runs, now_ms: int) -> Pick | None:
+        if len(runs) <= self.num_run_trigger:
+            return None
+        unit = self.extend(max_level, runs, len(runs) - self.num_run_trigger + 1, now_ms)
+        return Pick(unit, Trigger.FILE_COUNT, self._facts(runs)) if unit else None
+
+    def _off_peak_ratio(self, now_ms: int) -> int:
+        return 0 if self.off_peak is None else self.off_peak.ratio(self.off_peak.hour_of(now_ms))
+
+    def _facts(self, runs: Runs) -> Facts:
+        last = runs[-1].size if runs else 0
+        newer = sum(run.size for run in runs[:-1])
+        return {
+            "sorted_runs": len(runs),
+            "trigger_runs": self.num_run_trigger,
+            "newer_bytes": newer,
+            "oldest_run_bytes": last,
+            "amplification_percent": None if last == 0 else newer * 100 // last,
+        }
+
+    def _decline(self, runs: Runs) -> Decline:
+        facts = {**self._facts(runs), "max_amplification_percent": self.max_size_amp}
+        if not runs:
+            return Decline(DeclineReason.EMPTY, facts)
+        few = len(runs) < self.num_run_trigger
+        return Decline(DeclineReason.TOO_FEW_RUNS if few else DeclineReason.WITHIN_LIMITS, facts)
