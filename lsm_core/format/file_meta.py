@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-EMPTY_ROW: Final = bytes(12)
-"""Serialised BinaryRow of arity 0: `_PARTITION` of unpartitioned tables, keys of append files."""
+from lsm_core.format.binary_row import EMPTY_ROW
 
 ADD: Final = 0
 DELETE: Final = 1

@@ -1,0 +1,55 @@
+"""BinaryRow, Paimon's row as bytes: encoded and decoded a whole column at a time (format.md 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.format.binary_row.decode import decode_rows
+from lsm_core.format.binary_row.encode import encode_rows
+from lsm_core.format.binary_row.layout import EMPTY_ROW, header_bytes
+from lsm_core.types import DataType, to_arrow
+
+if TYPE_CHECKING:
+    from lsm_core.format.schema import TableSchema
+
+
+def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
+    """One serialised BinaryRow (with arity) of Python values, such as Arrow's `pa.array` accepts for `to_arrow(type)`.
+
+    Raises ValueError when counts differ, pa.ArrowInvalid or TypeError for a value of the wrong type.
+    """
+    if len(values) != len(types):
+        raise ValueError(f"{len(values)} values for {len(types)} types")
+    if not types:
+        return EMPTY_ROW
+    columns = [pa.array([value], to_arrow(kind)) for value, kind in zip(values, types, strict=True)]
+    encoded: bytes = encode_rows(columns, types)[0].as_py()
+    return encoded
+
+
+def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)") -> tuple[Any, ...]:
+    """Python values of one serialised BinaryRow; raises CorruptFile naming ``path``. Nanosecond timestamps are np.datetime64."""
+    return tuple(_python(column) for column in decode_rows(pa.array([data], pa.binary()), types, path))
+
+
+def _python(column: pa.Array) -> Any:
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        # datetime has no nanoseconds, and pandas may not be there.
+        value = column.cast(pa.int64())[0].as_py()
+        return None if value is None else np.datetime64(value, "ns")
+    return column[0].as_py()
+
+
+def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.BinaryArray:
+    """Serialised BinaryRows of the batch's columns, each taken by the type that ``schema`` gives its name."""
+    types = [schema.field(name).type for name in batch.schema.names]
+    if not types:
+        return pa.array([EMPTY_ROW] * batch.num_rows, pa.binary())
+    return encode_rows(batch.columns, types)
+
+
+__all__ = ["EMPTY_ROW", "binary_row", "decode_row", "decode_rows", "encode_row", "encode_rows", "header_bytes"]

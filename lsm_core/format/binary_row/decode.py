@@ -1,0 +1,231 @@
+"""Serialised rows back to Arrow columns; every offset is checked before it is followed, since the bytes may be hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.binary_row.layout import (
+    ARITY_BYTES,
+    I64,
+    U8,
+    U64,
+    Bools,
+    Kind,
+    Layout,
+    header_bytes,
+    layouts_of,
+    null_mask,
+    offsets_from,
+    ragged,
+    single_array,
+)
+from lsm_core.types import DataType
+
+_UNKNOWN_PATH = "(binary row)"
+_PADDING = 16
+_MAX_MILLIS = {"us": (2**63 - 1) // 1000 - 1, "ns": (2**63 - 1) // 1_000_000 - 1}
+_MAX_NANOS = 999_999
+
+
+@dataclass
+class Source:
+    """The bytes under decoding (padded, so that a word may be read at any valid position) and the file they came from."""
+
+    data: U8
+    path: str
+
+    def check(self, good: bool, reason: str) -> None:
+        """Raise CorruptFile unless ``good``."""
+        if not good:
+            raise CorruptFile(self.path, f"binary row: {reason}")
+
+    def load(self, at: I64, width: int = 8) -> Any:
+        """Little-endian unsigned integers of ``width`` bytes at byte positions ``at`` (any alignment)."""
+        view = np.ndarray((len(self.data) - width + 1,), f"<u{width}", self.data.data, strides=(1,))
+        return view[at]
+
+
+@dataclass
+class Slots:
+    """Where the slots of one column are: byte position, the container each offset counts from, and what is null.
+
+    ``room`` is what is left of each container's length for variable parts: regions of a true writer never overlap, so a
+    sum beyond the container is a forgery, refused before it can multiply memory.
+    """
+
+    at: I64
+    base: I64
+    limit: I64
+    nulls: Bools | None
+    room: I64
+    offsets: I64 | None = None
+
+    def regions(self, source: Source) -> tuple[I64, I64]:
+        """Start and byte length of each variable part, checked; 0 and 0 where null."""
+        slots = source.load(self.at)
+        lengths = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        offsets = (slots >> np.uint64(32)).astype(np.int64)
+        return self.checked(source, offsets, lengths)
+
+    def checked(self, source: Source, offsets: I64, lengths: I64) -> tuple[I64, I64]:
+        """As :meth:`regions`, for offsets and lengths already split."""
+        if self.nulls is not None:
+            offsets, lengths = np.where(self.nulls, 0, offsets), np.where(self.nulls, 0, lengths)
+        source.check(not (offsets + lengths > self.limit).any(), "a value reaches beyond its row")
+        if self.offsets is None:
+            self.room -= lengths
+        else:
+            sums = offsets_from(lengths)
+            self.room -= sums[self.offsets[1:]] - sums[self.offsets[:-1]]
+        source.check(not (self.room < 0).any(), "values overlap")
+        return self.base + offsets, lengths
+
+
+def decode_rows(blobs: Any, types: Sequence[DataType], path: str = _UNKNOWN_PATH, with_arity: bool = True) -> list[pa.Array]:
+    """Arrow columns (types of `to_arrow`) of serialised BinaryRows (pa.BinaryArray or chunked, without nulls).
+
+    Raises :class:`CorruptFile` naming ``path`` for a wrong arity, an offset outside its row, overlapping values, invalid
+    UTF-8, a decimal beyond its precision or a timestamp beyond Arrow's range; work is bounded by rows x columns + bytes.
+    Java: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
+    """
+    array = single_array(blobs, pa.binary())
+    if array.null_count:
+        raise CorruptFile(path, "binary row: missing")
+    offsets = np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64) if len(array) else np.zeros(1, np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(last - first + _PADDING, np.uint8)
+    if last > first:
+        data[: last - first] = np.frombuffer(array.buffers()[2], np.uint8)[first:last]
+    source = Source(data, path)
+    starts, lengths = offsets[:-1] - first, np.diff(offsets)
+    if with_arity:
+        source.check(not (lengths < ARITY_BYTES).any(), "too short for its arity")
+        arity = source.load(starts, 4).astype("<u4").byteswap()
+        source.check(not (arity != len(types)).any(), f"arity is not {len(types)}")
+        starts, lengths = starts + ARITY_BYTES, lengths - ARITY_BYTES
+    return decode_region(source, starts, lengths, layouts_of(types))
+
+
+def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[Layout]) -> list[pa.Array]:
+    """Columns of rows (without arity) that lie at ``starts`` with ``lengths`` bytes."""
+    header = header_bytes(len(layouts))
+    source.check(not (lengths < header + 8 * len(layouts)).any(), "too short for its columns")
+    room = lengths - header - 8 * len(layouts)
+    columns = []
+    for index, layout in enumerate(layouts):
+        bit = index + 8
+        flags = source.data[starts + (bit >> 3)] >> np.uint8(bit & 7) & np.uint8(1)
+        nulls = flags.astype(np.bool_) if flags.any() else None
+        slots = Slots(starts + header + 8 * index, starts, lengths, nulls, room)
+        columns.append(decode_values(source, slots, layout))
+    return columns
+
+
+def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    """One column from its slots."""
+    if layout.kind is Kind.FIXED:
+        return _fixed(source, slots, layout)
+    if layout.kind is Kind.BYTES:
+        return _bytes(source, slots, layout)
+    if layout.kind is Kind.DECIMAL:
+        return _wide_decimal(source, slots, layout)
+    if layout.kind is Kind.TIMESTAMP:
+        return _wide_timestamp(source, slots, layout)
+    from lsm_core.format.binary_row.nested_decode import decode_nested  # nested values call back into this module
+
+    return decode_nested(source, slots, layout)
+
+
+def build(arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()) -> pa.Array:
+    """An Arrow array from its buffers behind the validity bits of ``nulls``."""
+    validity = None if nulls is None else pa.array(~nulls).buffers()[1]
+    wrapped = [None if item is None else pa.py_buffer(item) for item in buffers]
+    return pa.Array.from_buffers(arrow, count, [validity, *wrapped], children=list(children))
+
+
+def _zeroed(values: Any, nulls: Bools | None) -> Any:
+    return values if nulls is None else np.where(nulls, values.dtype.type(0), values)
+
+
+def _fixed(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    arrow, count = layout.arrow, len(slots.at)
+    values = _zeroed(source.load(slots.at, layout.width), slots.nulls)
+    if pa.types.is_boolean(arrow):
+        bits = pa.array(values != 0).buffers()[1] if count else pa.py_buffer(b"")
+        return build(arrow, slots.nulls, count, [bits])
+    if pa.types.is_decimal(arrow):
+        limbs = np.empty((count, 2), np.int64)
+        limbs[:, 0] = values.view(np.int64)
+        limbs[:, 1] = limbs[:, 0] >> 63
+        return _validated(source, build(arrow, slots.nulls, count, [limbs]), "decimal")
+    return build(arrow, slots.nulls, count, [values])
+
+
+def _validated(source: Source, array: pa.Array, what: str) -> pa.Array:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise CorruptFile(source.path, f"binary row: {what} value: {error}") from error
+    return array
+
+
+def _bytes(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    words: U64 = source.load(slots.at)
+    top = (words >> np.uint64(56)).astype(np.int64)
+    inline = top >= 0x80
+    lengths = np.where(inline, top & 0x7F, (words & np.uint64(0xFFFFFFFF)).astype(np.int64))
+    offsets = np.where(inline, 0, (words >> np.uint64(32)).astype(np.int64))
+    not_null = True if slots.nulls is None else ~slots.nulls
+    source.check(not (inline & (lengths > 7) & not_null).any(), "an inline value is longer than 7 bytes")
+    starts, far = slots.checked(source, offsets, np.where(inline, 0, lengths))
+    if slots.nulls is not None:
+        lengths = np.where(slots.nulls, 0, lengths)
+    starts = np.where(inline, slots.at, starts)
+    return _validated(source, _gather(source, starts, lengths, slots.nulls, layout.arrow), "text")
+
+
+def _gather(source: Source, starts: I64, lengths: I64, nulls: Bools | None, arrow: pa.DataType) -> pa.Array:
+    ends = offsets_from(lengths)
+    source.check(int(ends[-1]) < 2**31, "more than 2 GiB of text")
+    data = source.data[ragged(starts, lengths)]
+    return build(arrow, nulls, len(lengths), [ends.astype(np.int32), data])
+
+
+def gather_bytes(source: Source, starts: I64, lengths: I64) -> pa.Array:
+    """Byte ranges as Arrow binary values."""
+    return _gather(source, starts, lengths, None, pa.binary())
+
+
+def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    unit = layout.arrow.unit
+    words = source.load(slots.at)
+    nanos = (words & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    offsets = (words >> np.uint64(32)).astype(np.int64)
+    starts, _ = slots.checked(source, offsets, np.full(len(words), 8, np.int64))
+    millis = _zeroed(source.load(starts).view(np.int64), slots.nulls)
+    nanos = _zeroed(nanos, slots.nulls)
+    source.check(not (nanos > _MAX_NANOS).any(), "more than 999999 nanoseconds in a millisecond")
+    source.check(not (np.abs(millis) > _MAX_MILLIS[unit]).any(), f"a timestamp is outside the range of {layout.arrow}")
+    per_milli, step = (1000, 1000) if unit == "us" else (1_000_000, 1)
+    return build(layout.arrow, slots.nulls, len(words), [millis * per_milli + nanos // step])
+
+
+def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    starts, lengths = slots.regions(source)
+    count = len(starts)
+    bad = (lengths > 16) | (lengths < 1)
+    source.check(not (bad if slots.nulls is None else bad & ~slots.nulls).any(), "a decimal has no or over 16 bytes")
+    negative = (source.data[starts] >> np.uint8(7)).astype(np.bool_) & (lengths > 0)
+    digits = np.where(negative, np.uint8(0xFF), np.uint8(0)).repeat(16)
+    digits[ragged(16 * np.arange(1, count + 1, dtype=np.int64) - lengths, lengths)] = source.data[ragged(starts, lengths)]
+    limbs = np.ascontiguousarray(digits.reshape(count, 16)[:, ::-1])
+    return _validated(source, build(layout.arrow, slots.nulls, count, [limbs]), "decimal")
+
+
+__all__ = ["Slots", "Source", "build", "decode_region", "decode_rows", "decode_values", "gather_bytes", "null_mask"]

@@ -1,0 +1,116 @@
+"""Where each type's bytes live in a BinaryRow: slot widths, header sizes, what goes to the variable part (format.md 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.types import DataType, TypeRoot, to_arrow
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+
+EMPTY_ROW: Final = bytes(12)
+"""Serialised row of arity 0: partition of unpartitioned tables, keys of append files."""
+
+ARITY_BYTES: Final = 4
+MAX_INLINE: Final = 7
+COMPACT_DECIMAL: Final = 18
+
+
+class Kind(Enum):
+    """How a value is stored; everything but FIXED may use the variable part."""
+
+    FIXED = auto()
+    BYTES = auto()
+    DECIMAL = auto()
+    TIMESTAMP = auto()
+    ARRAY = auto()
+    MAP = auto()
+    ROW = auto()
+    VARIANT = auto()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Storage of one type. ``width`` is its size in bytes as an array element; ``children`` are element, key and value, or fields."""
+
+    kind: Kind
+    arrow: pa.DataType
+    width: int = 8
+    children: tuple[Layout, ...] = ()
+
+
+def header_bytes(arity: int) -> int:
+    """Bytes of the row kind and null bits in front of the slots (Java `BinaryRow.calculateBitSetWidthInBytes`)."""
+    return (arity + 63 + 8) // 64 * 8
+
+
+def layout_of(data_type: DataType) -> Layout:
+    """Layout of a Paimon type."""
+    arrow = to_arrow(data_type)
+    root = data_type.root
+    if root is TypeRoot.VARIANT:
+        return Layout(Kind.VARIANT, arrow)
+    if pa.types.is_decimal(arrow):
+        return Layout(Kind.FIXED if arrow.precision <= COMPACT_DECIMAL else Kind.DECIMAL, arrow)
+    if pa.types.is_timestamp(arrow):
+        return Layout(Kind.FIXED if arrow.unit == "ms" else Kind.TIMESTAMP, arrow)
+    if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
+        return Layout(Kind.BYTES, arrow)
+    if root is TypeRoot.ROW:
+        return Layout(Kind.ROW, arrow, children=tuple(layout_of(field.type) for field in data_type.fields))
+    inner = [layout_of(child) for child in (data_type.key, data_type.value, data_type.element) if child is not None]
+    if root is TypeRoot.MULTISET:
+        inner.append(Layout(Kind.FIXED, pa.int32(), 4))  # a MULTISET is a map from its element to a count
+    if pa.types.is_map(arrow):
+        return Layout(Kind.MAP, arrow, children=tuple(inner))
+    if inner:
+        return Layout(Kind.ARRAY, arrow, children=tuple(inner))
+    return Layout(Kind.FIXED, arrow, width=1 if pa.types.is_boolean(arrow) else arrow.bit_width // 8)
+
+
+def layouts_of(types: Sequence[DataType]) -> list[Layout]:
+    """Layouts of a row's column types."""
+    return [layout_of(data_type) for data_type in types]
+
+
+def single_array(column: Any, arrow: pa.DataType) -> pa.Array:
+    """One Arrow array of exactly the wanted type (chunks are joined; another type is cast, safely)."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column if column.type == arrow else column.cast(arrow)
+
+
+def null_mask(array: pa.Array) -> Bools | None:
+    """True where null, or None when nothing is."""
+    if array.null_count == 0:
+        return None
+    mask: Bools = array.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def ragged(starts: I64, counts: I64) -> I64:
+    """Positions ``starts[i], starts[i]+1, ..`` (``counts[i]`` of them) of all i, one after another."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    positions: I64 = np.repeat(starts - (ends - counts), counts)
+    positions += np.arange(total, dtype=np.int64)
+    return positions
+
+
+def offsets_from(counts: I64) -> I64:
+    """Cumulative offsets: 0, c0, c0+c1, .."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets

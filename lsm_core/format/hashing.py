@@ -1,0 +1,228 @@
+"""Bucket hashes of whole columns: Murmur3 over BinaryRow words and the three bucket functions (format.md 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.errors import InvalidOption
+from lsm_core.format.binary_row.encode import assemble, header_words, parts_of
+from lsm_core.format.binary_row.layout import I64, U64, Kind, Layout, layouts_of, null_mask, single_array
+from lsm_core.format.binary_row.values import Parts, byte_ranges, fixed_numpy
+from lsm_core.types import DataType, TypeRoot
+
+I32 = npt.NDArray[np.int32]
+U32 = npt.NDArray[np.uint32]
+
+EMPTY_HASH = -1670924195
+"""Hash of the row of no columns."""
+
+# Blocks this long keep every temporary in the processor's cache (kernels.md).
+_BLOCK_ROWS = 16_384
+_SEED = 42
+_C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
+_FIVE, _ADD = np.uint32(5), np.uint32(0xE6546B64)
+_FEW_ROWS = 8
+
+
+class _State:
+    """Running hashes of one block, with the scratch arrays that every step reuses."""
+
+    def __init__(self, count: int) -> None:
+        self.hashes: U32 = np.full(count, _SEED, np.uint32)
+        self._k: U32 = np.empty(count, np.uint32)
+        self._t: U32 = np.empty(count, np.uint32)
+
+    def mix(self, quads: U32) -> None:
+        """One Murmur3 round: 4-byte words of the first ``len(quads)`` rows."""
+        count = len(quads)
+        k, t, h = self._k[:count], self._t[:count], self.hashes[:count]
+        np.multiply(quads, _C1, out=k)
+        _rotate(k, t, 15)
+        np.multiply(k, _C2, out=k)
+        np.bitwise_xor(h, k, out=h)
+        _rotate(h, t, 13)
+        np.multiply(h, _FIVE, out=h)
+        np.add(h, _ADD, out=h)
+
+    def mix_words(self, words: U64) -> None:
+        """Two rounds: the lower, then the upper half of 8-byte words."""
+        halves = words.view(np.uint32)
+        if words.strides[0] == 8:
+            self.mix(halves[0::2])
+            self.mix(halves[1::2])
+            return
+        self.mix(words.astype(np.uint32))
+        self.mix((words >> np.uint64(32)).astype(np.uint32))
+
+    def finish(self, byte_lengths: Any) -> I32:
+        """Finalise: mix in each row's length and spread the bits."""
+        h, t = self.hashes, self._t
+        np.bitwise_xor(h, byte_lengths, out=h)
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, None)):
+            np.right_shift(h, np.uint32(shift), out=t)
+            np.bitwise_xor(h, t, out=h)
+            if factor is not None:
+                np.multiply(h, np.uint32(factor), out=h)
+        return h.view(np.int32)
+
+
+def _rotate(values: U32, scratch: U32, bits: int) -> None:
+    np.right_shift(values, np.uint32(32 - bits), out=scratch)
+    np.left_shift(values, np.uint32(bits), out=values)
+    np.bitwise_or(values, scratch, out=values)
+
+
+def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
+    """Murmur3-32 (seed 42, 4-byte little-endian words) of each row's BinaryRow bytes without arity, as int32.
+
+    ``columns`` are Arrow arrays of equal length. Java: `MurmurHashUtils.hashBytesByWords`, `BinaryRow.hashCode`.
+    """
+    layouts = layouts_of(types)
+    arrays = [single_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
+    if not arrays:
+        raise ValueError("rows of no columns have no length here; their hash is EMPTY_HASH")
+    result = np.empty(len(arrays[0]), np.int32)
+    for first, block in _blocks(arrays):
+        result[first : first + len(block[0])] = _hash_block(block, layouts)
+    return result
+
+
+def _blocks(arrays: Sequence[pa.Array]) -> Iterator[tuple[int, list[pa.Array]]]:
+    for first in range(0, len(arrays[0]), _BLOCK_ROWS):
+        yield first, [array.slice(first, _BLOCK_ROWS) for array in arrays]
+
+
+def _hash_block(arrays: Sequence[pa.Array], layouts: Sequence[Layout]) -> I32:
+    parts, count = parts_of(arrays, layouts)
+    if all(part.words is None for part in parts):
+        return _hash_fixed(parts, count)
+    words, offsets = assemble(parts, count)
+    return hash_words(words, offsets)
+
+
+def _hash_fixed(parts: Sequence[Parts], count: int) -> I32:
+    """Rows without variable parts: straight from the columns, never laid out as rows."""
+    state = _State(count)
+    headers = header_words(parts, count)
+    for header in headers:
+        if header is None:
+            zero = np.zeros(count, np.uint32) if len(headers) > 1 else None
+            if zero is None:
+                state.hashes[:] = _AFTER_ZERO_WORD
+            else:
+                state.mix(zero)
+                state.mix(zero)
+        else:
+            state.mix_words(header)
+    for part in parts:
+        state.mix_words(part.slots)
+    return state.finish(np.uint32(8 * (len(headers) + len(parts))))
+
+
+def _after_zero_word() -> np.uint32:
+    state = _State(1)
+    state.mix_words(np.zeros(1, np.uint64))
+    return np.uint32(state.hashes[0])
+
+
+_AFTER_ZERO_WORD = _after_zero_word()
+
+
+def hash_words(words: U64, offsets: I64) -> I32:
+    """Hashes of rows given as 8-byte words, row i from ``offsets[i]`` to ``offsets[i + 1]``."""
+    lengths = np.diff(offsets)
+    count = len(lengths)
+    if count == 0:
+        return np.zeros(0, np.int32)
+    longest, shortest = int(lengths.max()), int(lengths.min())
+    state = _State(count)
+    if longest == shortest:
+        quads = words.view(np.uint32).reshape(count, 2 * longest)
+        for index in range(2 * longest):
+            state.mix(quads[:, index])
+        return state.finish(np.uint32(8 * longest))
+    # Longest rows first: the rows that still have a j-th word are then a prefix, mixed in place.
+    order = np.argsort((longest - lengths).astype(np.uint16 if longest < 65_536 else np.int64), kind="stable")
+    starts = offsets[:-1][order]
+    sizes = lengths[order]
+    alive = count - np.searchsorted(sizes[::-1], np.arange(longest), side="right")
+    step = 0
+    while step < longest and alive[step] > _FEW_ROWS:
+        state.mix_words(words[starts[: alive[step]] + step])
+        step += 1
+    for row in range(int(alive[step]) if step < longest else 0):
+        tail = words[starts[row] + step : starts[row] + sizes[row]]
+        state.hashes[row] = _mix_tail(int(state.hashes[row]), tail.view(np.uint32))
+    result = np.empty(count, np.int32)
+    result[order] = state.finish((8 * sizes).astype(np.uint32))
+    return result
+
+
+def _mix_tail(seed: int, quads: U32) -> np.uint32:
+    """The same rounds in plain integers, for the words that only a few very long rows have."""
+    with np.errstate(over="ignore"):
+        scrambled = quads * _C1
+        scrambled = (scrambled << np.uint32(15)) | (scrambled >> np.uint32(17))
+        scrambled = scrambled * _C2
+    value = seed
+    for quad in scrambled.tolist():
+        value ^= quad
+        value = ((value << 13) | (value >> 19)) & 0xFFFFFFFF
+        value = (value * 5 + 0xE6546B64) & 0xFFFFFFFF
+    return np.uint32(value)
+
+
+def bucket_of(
+    columns: Sequence[Any], types: Sequence[DataType], num_buckets: int, function: str = "default"
+) -> I32:
+    """Bucket of each row (int32) from its bucket key columns.
+
+    ``function`` is `default` (|hash % n| with Java's remainder), `mod` (one INT or BIGINT column, floor modulo) or `hive`.
+    Raises :class:`InvalidOption` for another function, a type it cannot hash, or a number of buckets below 1.
+    Java: `BucketFunction`, `FixedBucketRowKeyExtractor`.
+    """
+    if num_buckets < 1:
+        raise InvalidOption("bucket", num_buckets, "a fixed number of buckets, 1 or more")
+    chosen = _FUNCTIONS.get(function)
+    if chosen is None:
+        raise InvalidOption("bucket-function.type", function, ", ".join(_FUNCTIONS))
+    return chosen(columns, types, num_buckets)
+
+
+def _default_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:
+    # fmod is C's remainder, the one Java has: its sign is the dividend's.
+    buckets: I32 = np.abs(np.fmod(hash_rows(columns, types), np.int32(num_buckets)))
+    return buckets
+
+
+def _mod_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:
+    if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
+        raise InvalidOption("bucket-function.type", "mod", "for one bucket key column of type INT or BIGINT")
+    layout = layouts_of(types)[0]
+    array = single_array(columns[0], layout.arrow)
+    values = fixed_numpy(array, f"<i{layout.width}")
+    buckets: I32 = np.mod(values, num_buckets).astype(np.int32)
+    nulls = null_mask(array)
+    return buckets if nulls is None else np.where(nulls, np.int32(0), buckets)
+
+
+def _hive_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:
+    from lsm_core.format.hive_hash import hive_hash  # rarely used
+
+    hashes = hive_hash(columns, types)
+    buckets: I32 = np.mod(hashes & np.int32(0x7FFFFFFF), np.int32(num_buckets)).astype(np.int32)
+    return buckets
+
+
+_FUNCTIONS: dict[str, Callable[[Sequence[Any], Sequence[DataType], int], I32]] = {
+    "default": _default_bucket,
+    "mod": _mod_bucket,
+    "hive": _hive_bucket,
+}
+
+__all__ = ["EMPTY_HASH", "Kind", "bucket_of", "byte_ranges", "hash_rows", "hash_words"]
