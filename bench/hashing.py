@@ -1,0 +1,43 @@
+"""Bucket hashing: rows per second on one core."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from bench.data import text_column
+from bench.harness import Result, Timing, alternate
+from lsm_core.format import bucket_of
+
+ROWS = 10_000_000
+
+
+def run(rows: int | None, rounds: int) -> list[Result]:
+    """A BIGINT key, and a (STRING, INT) key of mixed lengths."""
+    total = rows or ROWS
+    random = np.random.default_rng(1)
+    numbers = random.integers(0, 2**62, total)
+    whole = text_column(numbers)
+    lengths = random.integers(0, 17, total).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
+    mixed = pa.StringArray.from_buffers(total, pa.py_buffer(starts), whole.buffers()[2])
+    bigint = pa.record_batch({"id": pa.array(numbers)})
+    pair = pa.record_batch({"name": mixed, "number": pa.array(numbers.astype(np.int32))})
+    timings = alternate(
+        {
+            "BIGINT key": lambda: bucket_of(bigint, ["id"], 16, "default"),
+            "(STRING, INT) key": lambda: bucket_of(pair, ["name", "number"], 16, "default"),
+        },
+        rounds,
+    )
+    return [
+        figure(name, timing, total, target) for (name, timing), target in zip(timings.items(), (80.0, 5.0), strict=True)
+    ]
+
+
+def figure(name: str, timing: Timing, rows: int, target: float) -> Result:
+    """Million rows per second with its range."""
+    rates = [rows / s / 1e6 for s in timing.seconds]
+    return Result(
+        "hash", name, rows / timing.median / 1e6, "M rows/s", target, "higher", min(rates), max(rates)
+    ).judged()

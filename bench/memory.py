@@ -1,0 +1,88 @@
+"""Peak memory of compacting one bucket: two sizes in 20 runs, each in a process of its own, the whole process tree sampled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from bench.data import SCHEMA, rows
+from bench.harness import Result
+
+RUNS = 20
+LARGE, SMALL = 3 * 2**30, 6 * 2**30 // 10
+LIMIT_MIB = 700.0
+MIB = 2**20
+
+
+def build(warehouse: Path, decoded_bytes: int) -> int:
+    """A table with one bucket in 20 level-0 runs that hold `decoded_bytes` of Arrow data; the number of rows."""
+    from lsm_core import Catalog, Schema
+
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("bench")
+    options = {"bucket": "1", "write-only": "true", "write-buffer-size": "1 gb", "target-file-size": "1 gb"}
+    catalog.create_table("bench.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    table = catalog.table("bench.t")
+    sample = rows(np.arange(10_000, dtype=np.int64), 0)
+    each = int(decoded_bytes / (sample.nbytes / sample.num_rows + 17) / RUNS)
+    random = np.random.default_rng(3)
+    for run in range(RUNS):
+        keys = random.integers(0, each * RUNS, each * 5 // 4)
+        table.write(rows(np.unique(keys)[:each], run))
+    return each * RUNS
+
+
+def peak_of(command: list[str]) -> tuple[float, float]:
+    """Run a command; the peak RSS of its process tree in MiB (sampled every 10 ms), and its seconds."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)})
+    peak, stop = [0.0], threading.Event()
+
+    def sample() -> None:
+        root = psutil.Process(process.pid)
+        while not stop.is_set():
+            try:
+                tree = [root, *root.children(recursive=True)]
+                peak[0] = max(peak[0], sum(p.memory_info().rss for p in tree) / MIB)
+            except psutil.Error:
+                return
+            time.sleep(0.01)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    code = process.wait()
+    stop.set()
+    sampler.join()
+    if code:
+        raise RuntimeError(f"the compaction process ended with code {code}")
+    return peak[0], time.perf_counter() - started
+
+
+def run(rows_wanted: int | None, rounds: int) -> list[Result]:
+    """Peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
+    scale = 1.0 if rows_wanted is None else min(1.0, rows_wanted / 20e6)
+    program = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table('bench.t').compact(full=True)"
+    peaks: dict[str, float] = {}
+    results: list[Result] = []
+    for name, size in (("3 GiB", LARGE), ("0.6 GiB", SMALL)):
+        with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
+            maker = f"from pathlib import Path; from bench.memory import build; print(build(Path({folder!r}), {int(size * scale)}))"
+            count = int(
+                subprocess.run([sys.executable, "-c", maker], check=True, capture_output=True, text=True).stdout
+            )
+            peaks[name], seconds = peak_of([sys.executable, "-c", program, folder])
+        note = f"{count:,} rows in {RUNS} runs, {seconds:.1f} s" + ("" if scale == 1.0 else f", scaled by {scale:.2f}")
+        results.append(
+            Result("compact-memory", f"peak RSS, {name} bucket", peaks[name], "MiB", LIMIT_MIB, note=note).judged()
+        )
+    grown = peaks["3 GiB"] / peaks["0.6 GiB"]
+    results.append(Result("compact-memory", "peak of 3 GiB / peak of 0.6 GiB", grown, "x", 1.1).judged())
+    return results

@@ -1,0 +1,137 @@
+"""The life of one table: write ten commits, compact them, read them; each beside its limit in the same rounds."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.data import SCHEMA, commits
+from bench.harness import Result, alternate, ratio
+from bench.limits import decode_files, encode_file, files_by_bucket
+from lsm_core import Catalog, Schema, Table
+
+ROWS, COMMITS, BUCKETS, CORES = 2_000_000, 10, 4, 2
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="dredge-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_table(warehouse: Path) -> Table:
+    """An empty table of the benchmark's shape."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("bench", ignore_if_exists=True)
+    options = {"bucket": str(BUCKETS), "write-only": "true"}
+    catalog.create_table("bench.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    return catalog.table("bench.t")
+
+
+def filled(warehouse: Path, rows: int) -> Table:
+    """The table after its ten commits."""
+    table = new_table(warehouse)
+    for data in commits(rows, COMMITS):
+        table.write(data)
+    return table
+
+
+def compact(rows: int | None, rounds: int) -> list[Result]:
+    """Full compaction on two cores against the copy limit on two threads."""
+    total = rows or ROWS
+    with scratch() as folder:
+        filled(folder / "full", total)
+        buckets = files_by_bucket(Catalog(str(folder / "full")).table("bench.t"))
+        done = Catalog(str(copied(folder / "full", folder / "done"))).table("bench.t")
+        done.compact(full=True)
+        merged_rows = {bucket: sum(f.row_count for f in files) for bucket, (_, files) in files_by_bucket(done).items()}
+        fresh = iter(range(1_000_000))
+
+        def ours() -> None:
+            Catalog(str(targets.pop())).table("bench.t").compact(full=True)
+
+        targets = [copied(folder / "full", folder / f"copy-{next(fresh)}") for _ in range(rounds + 1)]
+        out = folder / "out"
+        out.mkdir()
+
+        def one_bucket(bucket: int) -> None:
+            directory, files = buckets[bucket]
+            decoded = decode_files(directory, files)
+            encode_file(decoded.slice(0, merged_rows[bucket]), str(out / f"{bucket}.parquet"))
+
+        def limit() -> None:
+            with ThreadPoolExecutor(CORES) as pool:
+                list(pool.map(one_bucket, buckets))
+
+        timings = alternate({"dredge": ours, "limit": limit}, rounds)
+        return ratio(
+            "compact", "full compaction / copy limit, two cores", timings["dredge"], timings["limit"], 1.6, total
+        )
+
+
+def read(rows: int | None, rounds: int) -> list[Result]:
+    """Merge-on-read of all columns against a plain decode of all files, on one core."""
+    total = rows or ROWS
+    with scratch() as folder:
+        table = filled(folder, total)
+        buckets = files_by_bucket(table)
+
+        def ours() -> None:
+            for _ in table.to_batches():
+                pass
+
+        def limit() -> None:
+            for directory, files in buckets.values():
+                decode_files(directory, files)
+
+        timings = alternate({"dredge": ours, "limit": limit}, rounds)
+        return ratio("read", "merge-on-read / plain decode", timings["dredge"], timings["limit"], 1.4, total)
+
+
+def write(rows: int | None, rounds: int) -> list[Result]:
+    """Ten commits against a plain encode of the same rows, with the columns that the files hold."""
+    total = rows or ROWS
+    with scratch() as folder:
+        data = list(commits(total, COMMITS))
+        fresh = iter(range(1_000_000))
+
+        def ours() -> None:
+            table = new_table(folder / f"w{next(fresh)}")
+            for rows_of_commit in data:
+                table.write(rows_of_commit)
+
+        out = folder / "plain"
+        out.mkdir()
+
+        def limit() -> None:
+            for number, rows_of_commit in enumerate(data):
+                encode_file(with_system_columns(rows_of_commit), str(out / f"{number}.parquet"))
+
+        timings = alternate({"dredge": ours, "limit": limit}, rounds)
+        return ratio("write", "ten commits / plain encode", timings["dredge"], timings["limit"], 3.0, total)
+
+
+def with_system_columns(rows: pa.Table) -> pa.Table:
+    """The rows as a key-value file holds them: key, sequence number and kind in front."""
+    count = rows.num_rows
+    sequence = pa.array(range(count), pa.int64())
+    kind = pc.multiply(pc.bit_wise_and(sequence, 0), 0).cast(pa.int8())
+    names = ["_KEY_id", "_SEQUENCE_NUMBER", "_VALUE_KIND", *rows.column_names]
+    return pa.table([rows["id"], sequence, kind, *rows.columns], names=names)
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy of a warehouse, so that each round compacts the same files."""
+    shutil.copytree(source, target)
+    return target

@@ -1,0 +1,88 @@
+"""Rules of the house that no linter knows: sizes of files and folders, what may be committed, what names point to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
+CODE = [path for package in (*PACKAGES, "bench", "tests") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def _tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout, so nothing is tracked")
+    return [ROOT / name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_files_stay_under_400_lines() -> None:
+    code = [
+        p
+        for p in CODE
+        if ("data" not in p.relative_to(ROOT).parts and "reference" not in p.parent.name) or "maintenance" in p.parts
+    ]
+    long = {p.relative_to(ROOT).as_posix(): n for p in code if (n := len(p.read_text().splitlines())) > 400}
+    assert long == {}
+
+
+def test_folders_hold_at_most_twelve_files() -> None:
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    full = {
+        f.relative_to(ROOT).as_posix(): n
+        for f in folders
+        if (n := len([p for p in f.glob("*.py") if p.name != "__init__.py"])) > 12
+    }
+    assert full == {}
+
+
+def test_every_folder_says_what_it_is_for() -> None:
+    silent = []
+    for package in PACKAGES:
+        for folder in {path.parent for path in (ROOT / package).rglob("*.py")}:
+            init = folder / "__init__.py"
+            if not init.is_file() or not init.read_text().lstrip().startswith('"""'):
+                silent.append(folder.relative_to(ROOT).as_posix())
+    assert silent == ["assets/demo/reference"] or silent == []
+
+
+def test_nothing_committed_names_a_machine_or_a_registry() -> None:
+    # Assembled from parts, so that this file does not find itself.
+    roots = "|".join(("wo" + "rk", "ro" + "ot", "ho" + "me/[a-z]", "fa" + "rm"))
+    hosts = "|".join(
+        (
+            "pypi[.]" + "org",
+            "pythonhosted[.]" + "org",
+            "repo1?[.]" + "maven",
+            "registry[.]" + "npmjs",
+            "deb[.]" + "debian",
+        )
+    )
+    pattern = re.compile(rf"(^|[^A-Za-z0-9_.$}}])/({roots})/|({hosts})")
+    found = []
+    for path in _tracked():
+        if path.suffix in {".gz", ".png", ".svg"} or path.name == "LICENSE":
+            continue
+        text = path.read_text(errors="replace")
+        found += [
+            f"{path.relative_to(ROOT)}:{text[: m.start()].count(chr(10)) + 1}: {m.group()}"
+            for m in pattern.finditer(text)
+        ]
+    assert found == []
+
+
+def test_no_generated_or_binary_things_are_tracked() -> None:
+    bad = [p.name for p in _tracked() if p.suffix in {".whl", ".jar", ".parquet", ".class"} or p.name == "uv.lock"]
+    assert bad == []
+
+
+def test_every_term_of_where_md_points_to_a_file() -> None:
+    text = (ROOT / "docs" / "where.md").read_text()
+    entries = re.findall(r"^\| ([^|]+) \| `([^`]+)` \|", text, flags=re.MULTILINE)
+    assert len(entries) >= 40
+    missing = [f"{term.strip()} -> {place}" for term, place in entries if not (ROOT / place).exists()]
+    assert missing == []
