@@ -66,7 +66,7 @@ def peak_of(command: list[str]) -> tuple[float, float]:
     return peak[0], time.perf_counter() - started
 
 
-def run(rows_wanted: int | None, rounds: int) -> list[Result]:
+def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
     """Peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
     scale = 1.0 if rows_wanted is None else min(1.0, rows_wanted / 20e6)
     program = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table('bench.t').compact(full=True)"
