@@ -1,0 +1,9 @@
+"""Compaction of one bucket: rewrite or upgrade a unit, verify the outcome, hand back a commit message (nothing is published here)."""
+
+from __future__ import annotations
+
+from lsm_core.compact.local import run_tasks_locally
+from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
+from lsm_core.compact.unit import run_bucket_task
+
+__all__ = ["BucketReport", "BucketResult", "BucketTask", "Judge", "run_bucket_task", "run_tasks_locally"]

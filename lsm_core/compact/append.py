@@ -1,0 +1,43 @@
+"""Small files of append tables become large ones: rows are concatenated in their order, nothing is merged."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.task import BucketTask
+from lsm_core.files import AppendFileWriter, open_append
+from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.metadata.store import TableStore
+
+
+def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> Rewritten:
+    """One bin of small files as one rolling output; on failure nothing of it is left.
+
+    Raises :class:`CorruptFile` naming an input that is missing or damaged.
+    """
+    by_name = {file.file_name: file for file in task.files}
+    files = tuple(by_name[name] for name in names)
+    first = min(file.min_sequence_number for file in files)
+    writer = AppendFileWriter(
+        store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
+    )
+    try:
+        content = Content()
+        for file in files:
+            content = content.plus(_copy(store, task, file, writer))
+        after = tuple(writer.close())
+    except BaseException:
+        writer.abort()
+        raise
+    return Rewritten(files, after, content, {})
+
+
+def _copy(store: TableStore, task: BucketTask, file: DataFileMeta, writer: AppendFileWriter) -> Content:
+    content = Content()
+    with closing(open_append(store, task.partition, task.bucket, file)) as batches:
+        for batch in batches:
+            content = content.plus(content_of(batch, store.schema))
+            writer.write(batch)
+    return content

@@ -1,0 +1,45 @@
+"""What a stream of rows says, independent of order and layout: counts and digests of its live and of its deleted rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.schema import TableSchema
+from lsm_core.merge import Digest, digest
+from lsm_core.types import is_retract
+
+
+@dataclass(frozen=True)
+class Content:
+    """Digests over all table columns; sequence numbers, levels and file layout are not in them."""
+
+    live: Digest = Digest(0, 0)
+    dead: Digest = Digest(0, 0)
+
+    @property
+    def rows(self) -> int:
+        """Rows of both kinds."""
+        return self.live.rows + self.dead.rows
+
+    def plus(self, other: Content) -> Content:
+        """Both streams together."""
+        return Content(self.live.add(other.live), self.dead.add(other.dead))
+
+    def text(self) -> str:
+        """Hex digest of the live rows, as reports show it."""
+        return f"{self.live.value:032x}"
+
+
+def content_of(batch: pa.RecordBatch, schema: TableSchema) -> Content:
+    """The content of one batch that holds all table columns; without `_VALUE_KIND` every row is live."""
+    columns = [(field.id, field.name) for field in schema.fields]
+    if VALUE_KIND not in batch.schema.names:
+        return Content(live=digest(batch, columns))
+    gone = is_retract(batch.column(VALUE_KIND))
+    if not pc.any(gone).as_py():
+        return Content(live=digest(batch, columns))
+    return Content(digest(batch.filter(pc.invert(gone)), columns), digest(batch.filter(gone), columns))

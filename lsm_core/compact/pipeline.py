@@ -1,0 +1,85 @@
+"""Two hands on one bucket: one thread decodes and merges ahead while the caller encodes (kernels.md note 3)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+DEPTH: Final = 2
+"""Finished items waiting for the consumer: enough to keep both hands busy, few enough to stay small."""
+_POLL_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True)
+class _Failed:
+    error: BaseException
+
+
+class _End:
+    """Marks the end of the stream."""
+
+
+def ahead(source: Generator[T, None, None], depth: int = DEPTH) -> Iterator[T]:
+    """Items of ``source``, produced by another thread at most ``depth`` ahead; its error is raised here.
+
+    Leaving early (an error of the consumer, or ``close``) stops the producer and closes ``source`` before returning.
+    """
+    worker = _Producer(source, depth)
+    worker.start()
+    try:
+        yield from worker.items()
+    finally:
+        worker.stop()
+
+
+class _Producer(Generic[T]):
+    def __init__(self, source: Generator[T, None, None], depth: int) -> None:
+        self._source = source
+        self._queue: queue.Queue[T | _Failed | _End] = queue.Queue(depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dredge-merge", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def items(self) -> Iterator[T]:
+        while True:
+            item = self._queue.get()
+            if isinstance(item, _End):
+                return
+            if isinstance(item, _Failed):
+                raise item.error
+            yield item
+            del item  # the consumer is done with it: it must not live on while the next one is awaited
+
+    def stop(self) -> None:
+        self._stopped.set()
+        while self._thread.is_alive():
+            with suppress(queue.Empty):
+                self._queue.get_nowait()
+            self._thread.join(_POLL_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            for item in self._source:
+                if not self._put(item):
+                    return
+                del item
+            self._put(_End())
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the consumer's thread
+            self._put(_Failed(error))
+        finally:
+            self._source.close()
+
+    def _put(self, item: T | _Failed | _End) -> bool:
+        while not self._stopped.is_set():
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=_POLL_SECONDS)
+                return True
+        return False

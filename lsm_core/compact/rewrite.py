@@ -1,0 +1,60 @@
+"""Rewrite one group of files of a bucket: merge, encode, and count what went in, what came out and why the rest did not."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.pipeline import ahead
+from lsm_core.compact.task import BucketTask
+from lsm_core.files import KeyValueFileWriter
+from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.inputs import sections_of
+from lsm_core.read.merge_read import Merging
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not."""
+
+    before: tuple[DataFileMeta, ...]
+    after: tuple[DataFileMeta, ...]
+    content: Content
+    dropped: dict[str, int]
+
+
+def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], *, pipelined: bool) -> Rewritten:
+    """Merge ``files`` of the task's bucket into files of its output level.
+
+    ``pipelined`` merges on another thread than it encodes. On failure nothing of the output is left.
+    """
+    merging = Merging(
+        store, task.partition, task.bucket, store.schema.field_names, drop_delete=task.drop_delete, exact=True
+    )
+    writer = KeyValueFileWriter(
+        store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
+    )
+    content = Content()
+    try:
+        source = _merged(merging, files)
+        with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                content = content.plus(content_of(batch, store.schema))
+                writer.write(batch)
+                del batch  # the writer holds what it still needs; the merge may have the rest back
+        after = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    return Rewritten(tuple(files), tuple(after), content, dict(merging.counters.dropped))
+
+
+def _merged(merging: Merging, files: Sequence[DataFileMeta]) -> Generator[pa.RecordBatch, None, None]:
+    for section in sections_of(merging.store, files):
+        with closing(merging.section(section)) as batches:  # type: ignore[type-var]
+            yield from batches

@@ -1,0 +1,165 @@
+"""What a compaction worker is told and what it answers: plain frozen values that cross processes as bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
+from lsm_core.metadata.store import TableStore
+
+V1: Final = "V1"
+V2: Final = "V2"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    """One bucket's share of a compaction plan (Java `CompactTask`).
+
+    ``files`` are all live files of the bucket at snapshot ``base_snapshot``; ``unit_names`` those that the strategy
+    picked for ``output_level``. Append tables leave ``unit_names`` empty and name their ``bins`` instead: every bin
+    becomes one rolling output. ``drop_delete``: nothing older than the unit's output remains below it, so deletes go.
+    ``by_file``: every file of the unit is rewritten on its own (`CompactUnit.by_file`).
+    ``verification``: "V1" (counters and digests, always done) or "V2" (and the judge).
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    unit_names: tuple[str, ...] = ()
+    output_level: int = 0
+    drop_delete: bool = False
+    base_snapshot: int | None = None
+    verification: str = V2
+    bins: tuple[tuple[str, ...], ...] = ()
+    by_file: bool = False
+
+    @property
+    def is_append(self) -> bool:
+        """Whether this task concatenates small files of an append table."""
+        return bool(self.bins)
+
+    def to_bytes(self) -> bytes:
+        """Bytes for a worker: an Arrow stream of the files, the rest as JSON in its schema metadata."""
+        rest = {
+            "version": _VERSION,
+            "partition": self.partition.hex(),
+            "bucket": self.bucket,
+            "total_buckets": self.total_buckets,
+            "unit_names": self.unit_names,
+            "output_level": self.output_level,
+            "drop_delete": self.drop_delete,
+            "base_snapshot": self.base_snapshot,
+            "verification": self.verification,
+            "bins": self.bins,
+            "by_file": self.by_file,
+        }
+        return files_to_bytes(self.files, {b"dredge.task": json.dumps(rest).encode()})
+
+    @staticmethod
+    def from_bytes(data: bytes) -> BucketTask:
+        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
+        files, metadata = files_from_bytes(data)
+        try:
+            rest = json.loads(metadata[b"dredge.task"])
+            if rest.pop("version") != _VERSION:
+                raise CorruptFile("<compaction task>", "made by another version of Dredge")
+            rest["partition"] = bytes.fromhex(rest["partition"])
+            rest["unit_names"] = tuple(rest["unit_names"])
+            rest["bins"] = tuple(tuple(names) for names in rest["bins"])
+            return BucketTask(files=files, **rest)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class BucketReport:
+    """Numbers of one executed task: rows, bytes (file sizes), files, seconds of wall clock.
+
+    ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``); ``verification`` the
+    highest level passed; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dropped: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: int = 0
+    bytes_out: int = 0
+    files_in: int = 0
+    files_out: int = 0
+    files_upgraded: int = 0
+    seconds: float = 0.0
+    digest: str = ""
+    verification: str = V1
+    keys_checked: int = 0
+
+    def with_seconds(self, seconds: float) -> BucketReport:
+        """The same numbers with the time they took."""
+        return replace(self, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class BucketResult:
+    """The commit message of an executed task and its report."""
+
+    message: CommitMessage
+    report: BucketReport
+
+    def to_bytes(self) -> bytes:
+        """Bytes for the driver: the report as JSON line, then the message."""
+        return json.dumps(asdict(self.report)).encode() + b"\n" + self.message.to_bytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> BucketResult:
+        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
+        head, found, rest = data.partition(b"\n")
+        try:
+            if not found:
+                raise ValueError("no report line")
+            return BucketResult(CommitMessage.from_bytes(rest), BucketReport(**json.loads(head)))
+        except (TypeError, ValueError) as error:
+            raise CorruptFile("<compaction result>", f"unreadable: {error!r}") from error
+
+
+class Judge(Protocol):
+    """An independent opinion on a rewrite, asked before anything is published (verification V2)."""
+
+    def check(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        inputs: Sequence[DataFileMeta],
+        outputs: Sequence[DataFileMeta],
+        drop_delete: bool,
+    ) -> int:
+        """Re-merge (a sample of) the keys of ``inputs`` and compare with ``outputs``; return how many were compared.
+
+        Raises :class:`VerificationFailed` (level "V2") naming keys that differ.
+        """
+
+
+def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
+    """An Arrow stream of file metadata (`ENTRY_SCHEMA`) carrying ``metadata``."""
+    table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(dict(metadata))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[bytes, bytes]]:
+    """Inverse of :func:`files_to_bytes`; raises :class:`CorruptFile` on other bytes."""
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+        return tuple(entry.file for entry in table_to_entries(table)), table.schema.metadata or {}
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise CorruptFile("<files in transit>", f"unreadable: {error}") from error

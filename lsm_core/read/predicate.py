@@ -1,0 +1,234 @@
+"""Filters as callers write them, turned into one Arrow expression that both pruning and row filtering understand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.format.schema import TableSchema
+
+_COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "not_equal"} | {
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
+_HIGHEST: Final = chr(0x10FFFF)
+
+
+@dataclass(frozen=True)
+class Conjunct:
+    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (null tests)."""
+
+    column: str
+    op: str
+    value: pa.Scalar | pa.Array | None
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A parsed filter.
+
+    ``expression`` is what rows are tested with; ``columns`` are the columns it may read, in table order; ``groups`` is
+    the or-ed list of and-ed conjuncts when the filter was given as tuples, None for a bare Arrow expression. ``by_position``: an expression that names columns by number, so batches must hold all.
+    """
+
+    expression: pc.Expression
+    columns: tuple[str, ...]
+    groups: tuple[tuple[Conjunct, ...], ...] | None
+    by_position: bool = False
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of ``batch`` (it holds :attr:`columns`) for which the filter is true; null is not true."""
+        return batch.filter(self.expression)
+
+
+def parse_filter(filter: object, schema: TableSchema, table: str) -> Predicate | None:
+    """Understand a filter of design/api.md: tuples, lists of lists of tuples, an Arrow expression, or None.
+
+    Raises :class:`InvalidFilter` (or its child :class:`ColumnNotFound`) naming the table and the part not understood.
+    """
+    if filter is None:
+        return None
+    if isinstance(filter, Predicate):
+        return filter
+    if isinstance(filter, pc.Expression):
+        return _from_expression(filter, schema, table)
+    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(filter, table))
+    if not groups:
+        return None
+    expression = _fold([_fold([_expression(c) for c in group], "and") for group in groups], "or")
+    used = {conjunct.column for group in groups for conjunct in group}
+    return Predicate(expression, tuple(name for name in schema.field_names if name in used), groups)
+
+
+def _groups(filter: object, table: str) -> list[list[Any]]:
+    if not isinstance(filter, (list, tuple)):
+        raise InvalidFilter(f"table {table}: a filter is a list of tuples or an Arrow expression, not {type(filter).__name__}")
+    if isinstance(filter, tuple) and filter and isinstance(filter[0], str):
+        return [[filter]]
+    if all(isinstance(item, tuple) for item in filter):
+        return [list(filter)] if filter else []
+    if all(isinstance(item, list) for item in filter):
+        return [list(item) for item in filter]
+    raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {filter!r}")
+
+
+def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
+    if not isinstance(item, tuple) or not 2 <= len(item) <= 3 or not all(isinstance(part, str) for part in item[:2]):
+        raise InvalidFilter(f"table {table}: {item!r} is not (column, operator, value)")
+    name, op = item[0], " ".join(item[1].lower().split())
+    value = item[2] if len(item) == 3 else None
+    if not schema.has_field(name):
+        raise ColumnNotFound(table, name, schema.field_names)
+    if op not in _OPERATORS:
+        raise InvalidFilter(f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}")
+    kind = schema.arrow_schema.field(name).type
+    if op in ("is null", "is not null"):
+        return Conjunct(name, op, None)
+    if op in ("in", "not in"):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise InvalidFilter(f"table {table}, column '{name}': '{op}' needs a list, not {value!r}")
+        return Conjunct(name, op, _array(list(value), kind, name, table))
+    if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
+        raise InvalidFilter(f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}")
+    return Conjunct(name, op, _scalar(value, kind, name, table))
+
+
+def _scalar(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scalar:
+    """``value`` as a scalar of the column's own type where it fits exactly, else of a type that compares with it."""
+    if value is None:
+        return pa.scalar(None, kind)
+    plain = value.as_py() if isinstance(value, pa.Scalar) else value
+    if hasattr(plain, "item") and not isinstance(plain, (dt.date, dt.time)):
+        plain = plain.item()  # a NumPy scalar
+    plain = _temporal(plain, kind)
+    try:
+        return _exact(plain, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    wide = _comparable(plain, kind)
+    if wide is None:
+        raise InvalidFilter(f"table {table}, column '{name}': {value!r} cannot be compared with {kind}")
+    return wide
+
+
+def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_boolean(kind) is not isinstance(value, bool):
+        raise TypeError("booleans compare with booleans only")
+    made = pa.scalar(value, kind)
+    if isinstance(value, (int, float, decimal.Decimal)) and made.as_py() != value and value == value:
+        raise ValueError("not exact")
+    return made
+
+
+def _temporal(value: Any, kind: pa.DataType) -> Any:
+    """ISO texts and dates for temporal columns; anything else unchanged."""
+    try:
+        if isinstance(value, str) and pa.types.is_date(kind):
+            return dt.date.fromisoformat(value)
+        if isinstance(value, str) and pa.types.is_timestamp(kind):
+            value = dt.datetime.fromisoformat(value)
+        elif pa.types.is_timestamp(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            value = dt.datetime(value.year, value.month, value.day)
+        elif isinstance(value, str) and pa.types.is_time(kind):
+            return dt.time.fromisoformat(value)
+        elif isinstance(value, str) and pa.types.is_decimal(kind):
+            return decimal.Decimal(value)
+    except (ValueError, decimal.InvalidOperation):
+        return value
+    if isinstance(value, dt.datetime) and pa.types.is_timestamp(kind) and (value.tzinfo is None) is (kind.tz is not None):
+        return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+    return value
+
+
+def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+    """A scalar of another type with the same order: 3.5 against an INT column, a long against a TINYINT."""
+    if isinstance(value, bool):
+        return None
+    try:
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            if isinstance(value, int) and not pa.types.is_floating(kind):
+                return pa.scalar(decimal.Decimal(value)) if abs(value) >= 1 << 63 else pa.scalar(value, pa.int64())
+            if isinstance(value, (int, float)):
+                return pa.scalar(float(value), pa.float64())
+            if isinstance(value, decimal.Decimal):
+                return pa.scalar(value)
+        if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime):
+            return pa.scalar(value, pa.timestamp("us", kind.tz))
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
+    return None
+
+
+def _array(values: list[Any], kind: pa.DataType, name: str, table: str) -> pa.Array:
+    """The values that can equal something in the column; nulls are dropped since `= null` never matches."""
+    scalars = [_scalar(value, kind, name, table) for value in values if value is not None]
+    fitting = [scalar for scalar in scalars if scalar.type == kind]
+    return pa.array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
+
+
+def _expression(test: Conjunct) -> pc.Expression:
+    column = pc.field(test.column)
+    if test.op == "is null":
+        return column.is_null()
+    if test.op == "is not null":
+        return column.is_valid()
+    if test.op == "in":
+        return column.isin(test.value)
+    if test.op == "not in":
+        return column.is_valid() & ~column.isin(test.value)
+    assert isinstance(test.value, pa.Scalar)
+    if not test.value.is_valid:
+        return pc.scalar(False)
+    if test.op == "starts with":
+        return _starts_with(column, test.value.as_py())
+    compared = {"equal": column == test.value, "not_equal": column != test.value, "less": column < test.value}
+    compared |= {"less_equal": column <= test.value, "greater": column > test.value, "greater_equal": column >= test.value}
+    return compared[_COMPARISONS[test.op]]
+
+
+def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
+    """The exact test and, for pruning's sake, the range that it implies."""
+    test = pc.starts_with(column, pattern=prefix)
+    for length in range(len(prefix), 0, -1):
+        last = prefix[length - 1]
+        if last != _HIGHEST:
+            following = 0xE000 if ord(last) == 0xD7FF else ord(last) + 1
+            end = prefix[: length - 1] + chr(following)
+            return test & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
+    return test
+
+
+def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:
+    if not parts:
+        return pc.scalar(True)
+    total = parts[0]
+    for part in parts[1:]:
+        total = total & part if how == "and" else total | part
+    return total
+
+
+def _from_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:
+    """Check an Arrow expression against the schema and learn (a superset of) the columns it reads from its text."""
+    try:
+        schema.arrow_schema.empty_table().filter(expression)
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        first = str(error).splitlines()[0]
+        missing = re.search(r"FieldRef\.Name\((.*?)\)", first)
+        if missing:
+            raise ColumnNotFound(table, missing.group(1), schema.field_names) from error
+        raise InvalidFilter(f"table {table}: {first}") from error
+    text = str(expression)
+    by_position = "FieldPath(" in text or "FieldRef." in text
+    used = tuple(name for name in schema.field_names if by_position or name in text)
+    return Predicate(expression, used, None, by_position)

@@ -1,0 +1,171 @@
+"""Plan a read and run it: snapshot, pruned entries, splits, then batches of merged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read.merge_read import read_bucket_merged
+from lsm_core.read.predicate import Predicate, parse_filter
+from lsm_core.read.prune import combinations, prune_buckets, prune_files, prune_partitions
+from lsm_core.read.raw_read import read_raw
+from lsm_core.read.splits import Split, append_splits, key_value_splits
+from lsm_core.read.time_travel import resolve
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A planned read: ``snapshot`` None means an empty table; ``columns`` in output order; ``filter`` after the merge."""
+
+    snapshot: Snapshot | None
+    splits: tuple[Split, ...]
+    schema: TableSchema
+    columns: tuple[str, ...]
+    filter: Predicate | None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Schema of the batches that the scan gives."""
+        return pa.schema([self.schema.arrow_schema.field(name) for name in self.columns])
+
+
+def plan_scan(
+    store: TableStore,
+    *,
+    snapshot_id: int | None = None,
+    columns: Sequence[str] | None = None,
+    filter: object = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+) -> Scan:
+    """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
+
+    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. Raises :class:`UnsupportedFeature`,
+    :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`, :class:`CorruptFile`.
+    """
+    require_readable(store)
+    schema = store.schema
+    chosen = _columns(store, columns)
+    predicate = parse_filter(filter, schema, store.name)
+    wanted, chooser = _partitions(store, partitions)
+    snapshot = resolve(store, snapshot_id)
+    if snapshot is None:
+        return Scan(None, (), schema, chosen, predicate)
+    if wanted is None:
+        wanted = _exact_partitions(schema, predicate)
+    entries = live_entries(store, snapshot, partitions=wanted)
+    entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
+    entries = prune_files(schema, prune_buckets(schema, entries, predicate, store.options.bucket_function), predicate)
+    make = key_value_splits if schema.primary_keys else append_splits
+    splits: list[Split] = []
+    for partition, bucket, _, rows in bucket_groups(entries):
+        splits += make(store, partition, bucket, [entry.file for entry in table_to_entries(rows)])
+    return Scan(snapshot, tuple(splits), schema, chosen, predicate)
+
+
+def to_batches(
+    store: TableStore, scan: Scan, splits: Sequence[Split] | None = None, *, limit: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows."""
+    left = limit
+    for split in scan.splits if splits is None else splits:
+        if left is not None and left <= 0:
+            return
+        with closing(read_split(store, split, scan.columns, scan.filter)) as batches:
+            for batch in batches:
+                if left is not None and batch.num_rows >= left:
+                    yield batch.slice(0, left)
+                    return
+                left = None if left is None else left - batch.num_rows
+                yield batch
+
+
+def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.Table:
+    """The whole answer as one table of `scan.arrow_schema`."""
+    return pa.Table.from_batches(list(to_batches(store, scan, limit=limit)), scan.arrow_schema)
+
+
+def read_split(
+    store: TableStore, split: Split, columns: Sequence[str], predicate: Predicate | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true."""
+    needed = list(columns)
+    if predicate is not None:
+        needed += [name for name in predicate.columns if name not in needed]
+        if predicate.by_position:
+            needed = list(store.schema.field_names)
+    if split.raw:
+        source = read_raw(store, split.partition, split.bucket, split.files, columns=needed)
+    else:
+        source = read_bucket_merged(
+            store, split.partition, split.bucket, split.files, columns=needed, sections=split.sections
+        )
+    target = pa.schema([store.schema.arrow_schema.field(name) for name in columns])
+    with closing(source) as batches:
+        for batch in batches:
+            kept = batch if predicate is None else predicate.apply(batch)
+            if kept.num_rows:
+                yield _shaped(kept, target)
+
+
+def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """``batch`` with the table's own schema (files carry field ids in theirs)."""
+    if not len(target):
+        return batch.select([])
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in target.names], schema=target)
+
+
+def _columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
+    known = store.schema.field_names
+    for name in columns or ():
+        if name not in known:
+            raise ColumnNotFound(store.name, name, known)
+    chosen = known if columns is None else tuple(columns)
+    if len(set(chosen)) != len(chosen):
+        raise InvalidFilter(f"table {store.name}: a column is chosen twice: {', '.join(chosen)}")
+    return chosen
+
+
+def _partitions(
+    store: TableStore, partitions: Sequence[Mapping[str, Any]] | None
+) -> tuple[list[bytes] | None, Predicate | None]:
+    """The partitions asked for: as bytes when all are whole, else as a filter on partition columns."""
+    if partitions is None:
+        return None, None
+    keys = store.schema.partition_keys
+    for spec in partitions:
+        for name in spec:
+            if name not in keys:
+                raise InvalidFilter(f"table {store.name}: '{name}' is not a partition column; they are {', '.join(keys)}")
+    if all(set(spec) == set(keys) for spec in partitions):
+        return [partition_bytes(store.schema, dict(spec)) for spec in partitions], None
+    groups = [[(n, "is null") if v is None else (n, "=", v) for n, v in spec.items()] for spec in partitions]
+    if any(not group for group in groups):
+        return None, None
+    return None, parse_filter(groups, store.schema, store.name)
+
+
+def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[bytes] | None:
+    """Whole partitions that a filter pins down by equality, so that manifests can be pruned before they are read."""
+    if predicate is None or not schema.partition_keys:
+        return None
+    columns = combinations(schema, predicate, schema.partition_keys)
+    if columns is None:
+        return None
+    rows = pa.table(columns, names=list(schema.partition_keys)).to_pylist()
+    return [partition_bytes(schema, row) for row in rows]
+
+
+__all__ = ["Scan", "plan_scan", "read_split", "to_arrow", "to_batches"]

@@ -1,0 +1,8 @@
+"""Writing: rows to buckets, a bounded buffer, sorted and merged level-0 files (or append files), commit messages."""
+
+from __future__ import annotations
+
+from lsm_core.write.bucket import route
+from lsm_core.write.table_write import TableWrite
+
+__all__ = ["TableWrite", "route"]

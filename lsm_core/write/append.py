@@ -1,0 +1,76 @@
+"""One partition of an append table being written: rows go to a rolling file in arrival order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lsm_core.files import AppendFileWriter
+from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.metadata.store import TableStore
+from lsm_core.write.bucket.unaware import TOTAL_BUCKETS
+
+
+class AppendBucket:
+    """Buffer and open file of one partition (Java `AppendOnlyWriter`).
+
+    :meth:`flush` moves the buffer into the open file; :meth:`release` also closes that file, so that a writer over
+    many partitions keeps few files open.
+    """
+
+    def __init__(self, store: TableStore, partition: bytes, bucket: int) -> None:
+        self._store = store
+        self.partition, self.bucket, self.total_buckets = partition, bucket, TOTAL_BUCKETS
+        self._next = 0
+        self._buffer: list[pa.Table] = []
+        self._writer: AppendFileWriter | None = None
+        self.files: list[DataFileMeta] = []
+        self.buffered_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._writer is not None
+
+    def add(self, rows: pa.Table) -> None:
+        """Buffer ``rows`` (the table's columns)."""
+        self._buffer.append(rows)
+        self.buffered_bytes += rows.nbytes
+
+    def flush(self) -> None:
+        """Write the buffer; on failure the open file is gone too."""
+        if not self._buffer:
+            return
+        rows = pa.concat_tables(self._buffer)
+        self._buffer, self.buffered_bytes = [], 0
+        if self._writer is None:
+            self._writer = AppendFileWriter(
+                self._store,
+                self.partition,
+                self.bucket,
+                self.total_buckets,
+                file_source=SOURCE_APPEND,
+                first_sequence=self._next,
+            )
+        for batch in rows.to_batches():
+            self._writer.write(batch)
+        self._next += rows.num_rows
+
+    def release(self) -> None:
+        """Flush and close the open file."""
+        self.flush()
+        if self._writer is not None:
+            self.files += self._writer.close()
+            self._writer = None
+
+    def finish(self) -> list[DataFileMeta]:
+        """Close, and give the files written since the last call."""
+        self.release()
+        files, self.files = self.files, []
+        return files
+
+    def abort(self) -> None:
+        """Forget the buffer and the open file; files closed earlier stay in :attr:`files` for the caller to delete."""
+        self._buffer, self.buffered_bytes = [], 0
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None

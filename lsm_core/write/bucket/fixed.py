@@ -1,0 +1,82 @@
+"""Fixed buckets: every row's (partition, bucket) from its own columns, vectorised (Java `FixedBucketRowKeyExtractor`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
+from lsm_core.format.hashing import bucket_of
+from lsm_core.format.schema import TableSchema
+from lsm_core.metadata.store import TableStore
+
+
+def route(store: TableStore, batch: pa.RecordBatch | pa.Table) -> tuple[pa.BinaryArray, pa.Int32Array]:
+    """Per row: the partition (serialised BinaryRow with arity prefix) and the bucket.
+
+    ``batch`` holds at least the partition and bucket key columns, in the table's types.
+    """
+    codes, partitions = partition_codes(store.schema, batch)
+    blobs = pa.array(partitions, pa.binary()).take(pa.array(codes))
+    return blobs, pa.array(buckets(store, batch), pa.int32())
+
+
+def groups(store: TableStore, batch: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
+    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches."""
+    codes, partitions = partition_codes(store.schema, batch)
+    total = max(1, store.options.bucket)
+    bucket = buckets(store, batch)
+    yield from split_by_code(codes.astype(np.int64) * total + bucket, total, partitions)
+
+
+def split_by_code(
+    code: np.ndarray[Any, Any], total: int, partitions: list[bytes]
+) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
+    """Row positions per code (= partition number x ``total`` + bucket), each in arrival order."""
+    if not len(code):
+        return
+    # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
+    small = code.astype(np.uint16) if code.max() < 1 << 16 else code
+    order = np.argsort(small, kind="stable")
+    ordered = code[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    for start, end in zip(starts, np.r_[starts[1:], len(ordered)], strict=True):
+        number, bucket = divmod(int(ordered[start]), total)
+        yield partitions[number], bucket, order[start:end]
+
+
+def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
+    """A number per row and the serialised partition of every number."""
+    if not schema.partition_keys:
+        return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    for name in schema.partition_keys:
+        encoded = one_array(batch.column(name)).dictionary_encode(null_encoding="encode")
+        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+        _, codes = np.unique(codes, return_inverse=True)  # dense again, so that many columns cannot overflow
+    found, first = np.unique(codes, return_index=True)
+    rows = pa.array(first)
+    distinct = [one_array(batch.column(name)).take(rows) for name in schema.partition_keys]
+    blobs = encode_rows(distinct, schema.partition_types)
+    return codes.astype(np.int32), [blobs[int(i)].as_py() for i in found]
+
+
+def buckets(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
+    """Bucket number (int32) per row; 0 for tables without buckets."""
+    schema = store.schema
+    if store.options.bucket < 1:
+        return np.zeros(batch.num_rows, dtype=np.int32)
+    columns = [one_array(batch.column(name)) for name in schema.bucket_keys]
+    return bucket_of(columns, schema.bucket_key_types, store.options.bucket, store.options.bucket_function)
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without a copy when it already is one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

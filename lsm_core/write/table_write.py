@@ -1,0 +1,178 @@
+"""Write rows into a table: route them to buckets, buffer within a byte budget, flush, and hand back commit messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit import CommitMessage
+from lsm_core.errors import DredgeError, InvalidData, ValueTooLarge
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+from lsm_core.types import is_retract
+from lsm_core.write.append import AppendBucket
+from lsm_core.write.bucket import fixed, unaware
+from lsm_core.write.key_value import KeyValueBucket
+from lsm_core.write.restore import BucketHistory
+from lsm_core.write.rows import conform, conform_kinds, pieces
+
+_LARGEST_VALUE: Final = 64 << 20
+_MOST_OPEN_FILES: Final = 10
+"""Append files open at once (Java `write-max-writers-to-spill`)."""
+
+Rows = pa.RecordBatch | pa.Table | pa.RecordBatchReader
+
+
+class TableWrite:
+    """A writer of one table (Java `TableWriteImpl`); the same class serves single processes and Spark's writer tasks.
+
+    Memory is bounded by `write-buffer-size` over all buckets: when it is full the largest buffer is flushed. Files are
+    on disk but invisible until the messages of :meth:`prepare_commit` are committed; :meth:`abort` deletes them.
+    """
+
+    def __init__(self, store: TableStore, commit_user: str | None = None, overwrite: bool = False) -> None:
+        """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
+
+        Raises :class:`UnsupportedFeature` before anything is written.
+        """
+        require_writable(store)
+        self.store = store
+        self.commit_user = commit_user
+        self._history = BucketHistory(store, ignore=overwrite)
+        self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
+        self._limit = store.options.write_buffer_size
+        self._rows_seen = 0
+
+    def __enter__(self) -> TableWrite:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.abort()
+
+    def write(self, data: Rows, row_kinds: pa.Array | pa.ChunkedArray | None = None) -> None:
+        """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row; None = all "+I".
+
+        Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
+        and row, :class:`WriterStale`; rows of the failed call may be in the buffer, so abort the writer then.
+        """
+        if row_kinds is not None and isinstance(data, pa.RecordBatchReader):
+            data = data.read_all()
+        rows = 0 if isinstance(data, pa.RecordBatchReader) else data.num_rows
+        kinds = conform_kinds(row_kinds, rows, self.store.name)
+        start = 0
+        for piece in pieces(data):
+            part = None if kinds is None else kinds.slice(start, piece.num_rows)
+            self._write_piece(piece, part)
+            start += piece.num_rows
+
+    def write_bucket(
+        self, partition: bytes, bucket: int, data: Rows, kinds: pa.Array | pa.ChunkedArray | None = None
+    ) -> None:
+        """Add rows that were routed already (:func:`lsm_core.write.bucket.route`); otherwise as :meth:`write`."""
+        if kinds is not None and isinstance(data, pa.RecordBatchReader):
+            data = data.read_all()
+        rows = 0 if isinstance(data, pa.RecordBatchReader) else data.num_rows
+        numbers = conform_kinds(kinds, rows, self.store.name)
+        start = 0
+        for piece in pieces(data):
+            table = self._conform(piece)
+            part = None if numbers is None else numbers.slice(start, piece.num_rows)
+            table, part = self._without_ignored(table, part)
+            self._add(partition, bucket, table, part)
+            start += piece.num_rows
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Flush everything; one message per touched bucket. The writer can be used on, for the next commit."""
+        messages = []
+        for (partition, bucket), writer in sorted(self._buckets.items()):
+            files = tuple(writer.finish())
+            if files:
+                messages.append(CommitMessage(partition, bucket, writer.total_buckets, new_files=files))
+        return messages
+
+    def abort(self) -> None:
+        """Delete every file that was written and not yet handed out by :meth:`prepare_commit`."""
+        for (partition, bucket), writer in self._buckets.items():
+            writer.abort()
+            for file in writer.files:
+                with suppress(OSError, DredgeError):
+                    self.store.file_io.delete(self.store.data_path(partition, bucket, file))
+        self._buckets.clear()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows in memory."""
+        return sum(writer.buffered_bytes for writer in self._buckets.values())
+
+    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
+        table, kinds = self._without_ignored(self._conform(piece), kinds)
+        for partition, bucket, positions in self._groups(table):
+            whole = len(positions) == table.num_rows
+            index = pa.array(positions)
+            rows = table if whole else table.take(index)
+            chosen = kinds if whole or kinds is None else kinds.take(index)
+            self._add(partition, bucket, rows, chosen)
+
+    def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
+        return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)
+
+    def _conform(self, piece: pa.Table) -> pa.Table:
+        table = conform(piece, self.store.schema, self.store.name, self._rows_seen)
+        self._rows_seen += piece.num_rows
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.nbytes > _LARGEST_VALUE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+                longest = pc.max(pc.binary_length(column)).as_py() or 0
+                if longest > _LARGEST_VALUE:
+                    raise ValueTooLarge(f"table {self.store.name}, column '{name}': one value has {longest} bytes")
+        return table
+
+    def _without_ignored(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+        """Rows without the retracts that `ignore-delete` drops; append tables take inserts only."""
+        if kinds is None:
+            return table, None
+        retracts = is_retract(kinds)
+        if not self.store.schema.primary_keys and pc.any(pc.not_equal(kinds, 0)).as_py():
+            row = int(np.argmax(np.asarray(pc.not_equal(kinds, 0))))
+            raise InvalidData(self.store.name, "_ROW_KIND", f"row {row}: an append table takes inserts only")
+        if not self.store.options.ignore_delete or not pc.any(retracts).as_py():
+            return table, kinds
+        kept = pc.invert(retracts)
+        return table.filter(kept), kinds.filter(kept)
+
+    def _add(self, partition: bytes, bucket: int, rows: pa.Table, kinds: pa.Array | None) -> None:
+        if not rows.num_rows:
+            return
+        writer = self._buckets.get((partition, bucket))
+        if writer is None:
+            writer = self._buckets[partition, bucket] = self._open(partition, bucket)
+        if isinstance(writer, KeyValueBucket):
+            writer.add(rows, kinds)
+        else:
+            writer.add(rows)
+        self._make_room()
+
+    def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
+        if not self.store.schema.primary_keys:
+            return AppendBucket(self.store, partition, bucket)
+        first = self._history.next_sequence(partition, bucket)
+        return KeyValueBucket(self.store, partition, bucket, self.store.options.bucket, first)
+
+    def _make_room(self) -> None:
+        while self.buffered_bytes > self._limit:
+            largest = max(self._buckets.values(), key=lambda writer: writer.buffered_bytes)
+            if not largest.buffered_bytes:
+                return
+            largest.flush()
+            self._close_files(largest)
+
+    def _close_files(self, current: KeyValueBucket | AppendBucket) -> None:
+        """Keep few append files open: the longest-open ones of other partitions are finished first."""
+        opened = [w for w in self._buckets.values() if isinstance(w, AppendBucket) and w.is_open and w is not current]
+        for writer in opened[: max(0, len(opened) - _MOST_OPEN_FILES + 1)]:
+            writer.release()
