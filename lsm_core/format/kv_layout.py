@@ -1,0 +1,95 @@
+"""Columns of data files: names and field ids of system columns, and the Arrow schemas that writers hand to Parquet (format.md 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.types import DataType, TypeRoot, to_arrow
+
+KEY_PREFIX: Final = "_KEY_"
+SEQUENCE_NUMBER: Final = "_SEQUENCE_NUMBER"
+VALUE_KIND: Final = "_VALUE_KIND"
+LEVEL: Final = "_LEVEL"
+ROW_ID: Final = "_ROW_ID"
+
+KEY_ID_OFFSET: Final = 1073741823
+SEQUENCE_NUMBER_ID: Final = 2147483646
+VALUE_KIND_ID: Final = 2147483645
+LEVEL_ID: Final = 2147483644
+ROW_ID_ID: Final = 2147483642
+
+RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL, "rowkind", ROW_ID})
+"""Names that no table column may have (nor any name that begins with `_KEY_`)."""
+
+_FIELD_ID = b"PARQUET:field_id"
+_NESTED_BASE = 536870911
+_NESTED_STEP = 1024
+
+
+def key_name(column: str) -> str:
+    """Name in a key-value file of primary key column ``column``."""
+    return KEY_PREFIX + column
+
+
+def key_names(schema: TableSchema) -> tuple[str, ...]:
+    """Names of the key columns of a key-value file: `_KEY_<c>` for every trimmed primary key column."""
+    return tuple(key_name(column) for column in schema.trimmed_primary_keys)
+
+
+def system_fields() -> list[pa.Field]:
+    """Sequence number and row kind, as every key-value file has them."""
+    return [
+        pa.field(SEQUENCE_NUMBER, pa.int64(), False, _metadata(SEQUENCE_NUMBER_ID)),
+        pa.field(VALUE_KIND, pa.int8(), False, _metadata(VALUE_KIND_ID)),
+    ]
+
+
+def kv_arrow_schema(schema: TableSchema, *, thin: bool = False) -> pa.Schema:
+    """Arrow schema of a key-value file: `_KEY_*` (not when ``thin``), sequence number, row kind, all table columns.
+
+    Every field carries its Paimon id as `PARQUET:field_id`. Java: `KeyValue.schema`.
+    """
+    keys = [] if thin else [_key_field(schema.field(name)) for name in schema.trimmed_primary_keys]
+    return pa.schema([*keys, *system_fields(), *_value_fields(schema.fields)])
+
+
+def append_arrow_schema(schema: TableSchema) -> pa.Schema:
+    """Arrow schema of an append file: the table columns, with Paimon ids as `PARQUET:field_id`."""
+    return pa.schema(_value_fields(schema.fields))
+
+
+def _key_field(column: DataField) -> pa.Field:
+    arrow = _with_ids(column.type, column.id, 1)
+    return pa.field(key_name(column.name), arrow, False, _metadata(column.id + KEY_ID_OFFSET))
+
+
+def _value_fields(columns: Iterable[DataField]) -> list[pa.Field]:
+    return [pa.field(c.name, _with_ids(c.type, c.id, 1), c.type.nullable, _metadata(c.id)) for c in columns]
+
+
+def _metadata(field_id: int) -> dict[bytes, bytes]:
+    return {_FIELD_ID: str(field_id).encode()}
+
+
+def _with_ids(kind: DataType, field_id: int, depth: int) -> pa.DataType:
+    """Arrow type whose nested fields carry Java's ids: counted from the column or ROW field that encloses them."""
+    if kind.root is TypeRoot.ROW:
+        return pa.struct(
+            [pa.field(f.name, _with_ids(f.type, f.id, 1), f.type.nullable, _metadata(f.id)) for f in kind.fields]
+        )
+    up = _metadata(_NESTED_BASE + _NESTED_STEP * field_id + depth)
+    down = _metadata(_NESTED_BASE - _NESTED_STEP * field_id - depth)
+    if kind.root is TypeRoot.ARRAY and kind.element is not None:
+        element = kind.element
+        return pa.list_(pa.field("element", _with_ids(element, field_id, depth + 1), element.nullable, up))
+    if kind.root is TypeRoot.MULTISET and kind.element is not None:
+        key = pa.field("key", _with_ids(kind.element, field_id, depth + 1), False, down)
+        return pa.map_(key, pa.field("value", pa.int32(), False, up))
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        key = pa.field("key", _with_ids(kind.key, field_id, depth + 1), False, down)
+        return pa.map_(key, pa.field("value", _with_ids(kind.value, field_id, depth + 1), kind.value.nullable, up))
+    return to_arrow(kind)

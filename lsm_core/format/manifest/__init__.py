@@ -1,0 +1,33 @@
+"""Manifests, manifest lists and index manifests: the files that say which files a snapshot has (format.md 4, 10)."""
+
+from __future__ import annotations
+
+from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, MANIFEST_LIST
+from lsm_core.format.manifest.entries import decode_manifest, encode_manifest, from_avro_table
+from lsm_core.format.manifest.index import DeletionVectorRange, IndexManifestEntry, decode_index_manifest
+from lsm_core.format.manifest.lists import (
+    ManifestFileMeta,
+    decode_manifest_list,
+    encode_manifest_list,
+    manifest_meta,
+    partition_stats,
+)
+from lsm_core.format.manifest.merge import identity_codes, merge_entries
+
+__all__ = [
+    "MANIFEST_ENTRY",
+    "MANIFEST_LIST",
+    "DeletionVectorRange",
+    "IndexManifestEntry",
+    "ManifestFileMeta",
+    "decode_index_manifest",
+    "decode_manifest",
+    "decode_manifest_list",
+    "encode_manifest",
+    "encode_manifest_list",
+    "from_avro_table",
+    "identity_codes",
+    "manifest_meta",
+    "merge_entries",
+    "partition_stats",
+]

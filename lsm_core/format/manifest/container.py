@@ -1,0 +1,149 @@
+"""Avro container files as bytes: written with zstd, read with limits, since a manifest may be cut short or forged."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import fastavro
+from backports import zstd
+
+from lsm_core.errors import CorruptFile
+
+Record = dict[str, Any]
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_ZSTD_LEVEL = 1
+_MAX_BLOCK = 1 << 28
+"""Uncompressed bytes that one block may have (writers cut blocks at 64 KiB or so)."""
+_MAX_EXPANSION = 2_000
+_MIN_ALLOWANCE = 1 << 20
+_VARINT_BYTES = 10
+
+
+def write_container(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes:
+    """An Avro file of ``records`` (codec zstandard, level 1). The same records give the same bytes."""
+    out = io.BytesIO()
+    rows = list(records)
+    marker = blake2b(json.dumps([len(rows), schema], sort_keys=True).encode(), digest_size=_SYNC_BYTES).digest()
+    fastavro.writer(
+        out, dict(schema), rows, codec="zstandard", codec_compression_level=_ZSTD_LEVEL, sync_marker=marker
+    )
+    return out.getvalue()
+
+
+def read_container(data: bytes, path: str) -> tuple[dict[str, Any], list[Record]]:
+    """The writer's schema and all records of an Avro file (codecs null, zstandard, deflate, snappy, bzip2, xz as Java knows them).
+
+    Logical types are left as their plain numbers. Raises :class:`CorruptFile` naming ``path`` for anything malformed.
+    """
+    try:
+        schema, plain = _plain_container(data, path)
+        return schema, list(fastavro.reader(io.BytesIO(plain)))  # type: ignore[arg-type]
+    except CorruptFile:
+        raise
+    except Exception as error:  # fastavro raises whatever its parser met: IndexError, KeyError, struct.error ...
+        raise CorruptFile(path, f"not a readable Avro file: {type(error).__name__}: {error}") from error
+
+
+class _Cursor:
+    """Reads Avro primitives out of a byte string, never beyond its end."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.data, self.path, self.at = data, path, 0
+
+    def take(self, count: int) -> bytes:
+        if count < 0 or self.at + count > len(self.data):
+            raise CorruptFile(self.path, f"Avro file ends at byte {len(self.data)}, inside a value")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def long(self) -> int:
+        value = 0
+        for index in range(_VARINT_BYTES):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise CorruptFile(self.path, "Avro number longer than 10 bytes")
+
+    @property
+    def ended(self) -> bool:
+        return self.at == len(self.data)
+
+
+def _header(cursor: _Cursor) -> tuple[dict[str, bytes], bytes]:
+    if cursor.take(len(_MAGIC)) != _MAGIC:
+        raise CorruptFile(cursor.path, "not an Avro file")
+    members: dict[str, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            cursor.long()  # byte size of the block, which a negative count announces
+        for _ in range(abs(count)):
+            key = cursor.take(cursor.long()).decode()
+            members[key] = cursor.take(cursor.long())
+    return members, cursor.take(_SYNC_BYTES)
+
+
+def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
+    """The same file uncompressed and without logical types: fastavro then makes no datetime per record."""
+    cursor = _Cursor(data, path)
+    members, sync = _header(cursor)
+    codec = members.get("avro.codec", b"null").decode()
+    schema = json.loads(members["avro.schema"])
+    text = json.dumps(_without_logical_types(schema)).encode()
+    out = io.BytesIO()
+    out.write(_MAGIC)
+    out.write(_varint(2))
+    for key, value in (("avro.schema", text), ("avro.codec", b"null")):
+        out.write(_varint(len(key)) + key.encode() + _varint(len(value)) + value)
+    out.write(_varint(0) + sync)
+    # What a manifest may unfold to: zstd reaches factors of hundreds on real ones, a bomb many thousands.
+    allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
+    while not cursor.ended:
+        count = cursor.long()
+        block = _decompress(cursor.take(cursor.long()), codec, path)
+        allowance -= len(block)
+        # A record of a manifest has at least its version: more records than bytes is a forgery that would loop for ever.
+        if count < 0 or count > len(block) or allowance < 0:
+            raise CorruptFile(path, f"Avro block claims {count} records in {len(block)} bytes")
+        if cursor.take(_SYNC_BYTES) != sync:
+            raise CorruptFile(path, "Avro sync marker is missing")
+        out.write(_varint(count) + _varint(len(block)) + block + sync)
+    if not isinstance(schema, dict):
+        raise CorruptFile(path, "Avro schema is not a record")
+    return schema, out.getvalue()
+
+
+def _decompress(block: bytes, codec: str, path: str) -> bytes:
+    if codec == "null":
+        return block
+    if codec != "zstandard":
+        raise CorruptFile(path, f'Avro codec "{codec}" (manifests are zstandard)')
+    unpacker = zstd.ZstdDecompressor()
+    plain: bytes = unpacker.decompress(block, max_length=_MAX_BLOCK)
+    if not unpacker.eof or unpacker.unused_data:
+        raise CorruptFile(path, f"Avro block is cut short or larger than {_MAX_BLOCK} bytes")
+    return plain
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+    if isinstance(schema, list):
+        return [_without_logical_types(item) for item in schema]
+    return schema
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    value = value << 1 if value >= 0 else ((-value) << 1) - 1
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,160 @@
+"""Manifest files: entries as flat Arrow columns to and from Avro bytes (format.md 4.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, VERSION
+from lsm_core.format.manifest.container import Record, read_container, write_container
+
+# Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.
+_FILE_FIELDS: tuple[tuple[str, str], ...] = (
+    ("_FILE_NAME", "file_name"),
+    ("_FILE_SIZE", "file_size"),
+    ("_ROW_COUNT", "row_count"),
+    ("_MIN_KEY", "min_key"),
+    ("_MAX_KEY", "max_key"),
+    ("_MIN_SEQUENCE_NUMBER", "min_sequence_number"),
+    ("_MAX_SEQUENCE_NUMBER", "max_sequence_number"),
+    ("_SCHEMA_ID", "schema_id"),
+    ("_LEVEL", "level"),
+    ("_EXTRA_FILES", "extra_files"),
+    ("_CREATION_TIME", "creation_time_ms"),
+    ("_DELETE_ROW_COUNT", "delete_row_count"),
+    ("_EMBEDDED_FILE_INDEX", "embedded_index"),
+    ("_FILE_SOURCE", "file_source"),
+    ("_VALUE_STATS_COLS", "value_stats_cols"),
+    ("_EXTERNAL_PATH", "external_path"),
+    ("_FIRST_ROW_ID", "first_row_id"),
+    ("_WRITE_COLS", "write_cols"),
+)
+_STATS_FIELDS = (("_MIN_VALUES", "min"), ("_MAX_VALUES", "max"), ("_NULL_COUNTS", "nulls"))
+_STATS = (("_KEY_STATS", "key_stats"), ("_VALUE_STATS", "value_stats"))
+_TOP_FIELDS = (
+    ("_KIND", "kind"),
+    ("_PARTITION", "partition"),
+    ("_BUCKET", "bucket"),
+    ("_TOTAL_BUCKETS", "total_buckets"),
+)
+
+_STATS_TYPE = pa.struct(
+    [("_MIN_VALUES", pa.binary()), ("_MAX_VALUES", pa.binary()), ("_NULL_COUNTS", pa.list_(pa.int64()))]
+)
+_AVRO_TYPE = pa.struct(
+    [
+        ("_VERSION", pa.int32()),
+        ("_KIND", pa.int32()),
+        ("_PARTITION", pa.binary()),
+        ("_BUCKET", pa.int32()),
+        ("_TOTAL_BUCKETS", pa.int32()),
+        (
+            "_FILE",
+            pa.struct(
+                [
+                    *[(avro, ENTRY_SCHEMA.field(name).type) for avro, name in _FILE_FIELDS],
+                    *[(avro, _STATS_TYPE) for avro, _ in _STATS],
+                ]
+            ),
+        ),
+    ]
+)
+
+
+def encode_manifest(table: pa.Table) -> bytes:
+    """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields."""
+    return write_container(MANIFEST_ENTRY, entry_records(table))
+
+
+def entry_records(table: pa.Table) -> list[Record]:
+    """Avro records of an `ENTRY_SCHEMA` table."""
+    lists = {name: table.column(name).to_pylist() for name in ENTRY_SCHEMA.names}
+    count = table.num_rows
+    files: list[Record] = [{} for _ in range(count)]
+    for avro, name in _FILE_FIELDS:
+        for file, value in zip(files, lists[name], strict=True):
+            file[avro] = value
+    for avro, name in _STATS:
+        bounds = zip(lists[f"{name}_min"], lists[f"{name}_max"], lists[f"{name}_nulls"], strict=True)
+        for file, (low, high, nulls) in zip(files, bounds, strict=True):
+            file[avro] = {"_MIN_VALUES": low, "_MAX_VALUES": high, "_NULL_COUNTS": nulls}
+    tops = zip(*(lists[name] for _, name in _TOP_FIELDS), files, strict=True)
+    return [
+        {
+            "_VERSION": VERSION,
+            "_KIND": kind,
+            "_PARTITION": partition,
+            "_BUCKET": bucket,
+            "_TOTAL_BUCKETS": total,
+            "_FILE": file,
+        }
+        for kind, partition, bucket, total, file in tops
+    ]
+
+
+def decode_manifest(data: bytes, path: str) -> pa.Table:
+    """Entries of a manifest file as `ENTRY_SCHEMA` columns, in file order; raises :class:`CorruptFile` naming ``path``."""
+    _, records = read_container(data, path)
+    try:
+        structs = pa.array(records, _AVRO_TYPE)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise CorruptFile(path, f"not a manifest: {error}") from error
+    return from_avro_table(pa.Table.from_arrays(structs.flatten(), names=[f.name for f in _AVRO_TYPE]), path)
+
+
+def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
+    """`ENTRY_SCHEMA` columns of a manifest decoded as nested Arrow columns (`_KIND`, .., `_FILE` a struct), as Avro readers give it.
+
+    Fields that older writers did not have become null, unknown fields are ignored. Raises :class:`CorruptFile` for a missing or
+    null required field, :class:`UnsupportedFeature` for another serializer version.
+    """
+    _check_version(table, path)
+    top = {name: _member(table, avro) for avro, name in _TOP_FIELDS}
+    file = _member(table, "_FILE")
+    if file is None:
+        raise CorruptFile(path, "manifest has no _FILE")
+    columns: dict[str, Any] = {**top, **{name: _child(file, avro) for avro, name in _FILE_FIELDS}}
+    for avro, name in _STATS:
+        stats = _child(file, avro)
+        for member, suffix in _STATS_FIELDS:
+            columns[f"{name}_{suffix}"] = None if stats is None else _child(stats, member)
+    arrays = [_typed(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
+
+
+def _check_version(table: pa.Table, path: str) -> None:
+    versions = _member(table, "_VERSION")
+    if versions is None:
+        raise CorruptFile(path, "manifest has no _VERSION")
+    others = pc.unique(versions).to_pylist()
+    if any(version != VERSION for version in others):
+        raise UnsupportedFeature(f"manifest entries of serializer version {others} ({path}); known: {VERSION}")
+
+
+def _member(table: pa.Table, name: str) -> Any:
+    return table.column(name) if name in table.column_names else None
+
+
+def _child(struct: Any, name: str) -> Any:
+    return pc.struct_field(struct, name) if struct.type.get_field_index(name) >= 0 else None
+
+
+def _typed(column: Any, field: pa.Field, count: int, path: str) -> Any:
+    """``column`` in the type of ``field``; missing nullable columns are null, anything else that does not fit is corrupt."""
+    if column is None:
+        if not field.nullable:
+            raise CorruptFile(path, f"manifest entries lack {field.name}")
+        return pa.nulls(count, field.type)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+    try:
+        typed = column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CorruptFile(path, f"manifest field {field.name}: {error}") from error
+    if typed.null_count and not field.nullable:
+        raise CorruptFile(path, f"manifest field {field.name} is null")
+    return typed

@@ -1,0 +1,68 @@
+"""Merging of manifest entries: additions and deletions of the same file cancel out (format.md 4.3, Java `FileEntry.mergeEntries`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.file_meta import ADD
+from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
+
+_TEXT = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+_BYTES = DataType(TypeRoot.VARBINARY, length=MAX_LENGTH)
+_INT = DataType(TypeRoot.INT)
+
+
+def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
+    """What is left of entries in commit order (any columns of `ENTRY_SCHEMA` that hold the identity; all are kept).
+
+    An ADD cancels with a later DELETE of the same identity (partition, bucket, level, name, extra files, embedded index,
+    external path); a DELETE without its ADD stays. Raises :class:`CorruptFile` naming the file when it is added while
+    already there.
+    """
+    names = pc.dictionary_encode(table.column("file_name").combine_chunks())
+    names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    counts = np.bincount(codes, minlength=1)
+    if not (counts > 1).any():
+        return table
+    # Only names met twice can be the same file; a name alone (an upgrade repeats it) is not yet an identity.
+    repeated = np.flatnonzero(counts[codes] > 1)
+    groups = identity_codes(table.take(pa.array(repeated)))
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.flatnonzero(np.r_[True, sorted_groups[1:] != sorted_groups[:-1]])
+    sizes = np.diff(np.r_[starts, len(order)])
+    position = np.arange(len(order)) - np.repeat(starts, sizes)
+    kinds = table.column("kind").to_numpy()[repeated][order]
+    # Each entry flips presence: an addition puts the file there, a deletion takes it away or is itself remembered.
+    doubled = (kinds == ADD) & (position % 2 == 1)
+    if doubled.any():
+        row = int(repeated[order[int(np.argmax(doubled))]])
+        raise CorruptFile(path, f"file {table.column('file_name')[row].as_py()} is added twice")
+    keep = np.ones(table.num_rows, np.bool_)
+    keep[repeated] = False
+    odd = sizes % 2 == 1
+    keep[repeated[order[(starts + sizes - 1)[odd]]]] = True
+    return table.filter(pa.array(keep))
+
+
+def identity_codes(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A number per entry that is equal exactly where Java's `FileEntry.Identifier` is."""
+    columns = [
+        table.column("partition"),
+        table.column("bucket"),
+        table.column("level"),
+        table.column("file_name"),
+        # File names hold no NUL, so this joins lists without mixing them up.
+        pc.binary_join(table.column("extra_files"), "\0"),
+        table.column("embedded_index"),
+        table.column("external_path"),
+    ]
+    rows = encode_rows(columns, [_BYTES, _INT, _INT, _TEXT, _TEXT, _BYTES, _TEXT])
+    codes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    codes = pc.dictionary_encode(rows).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
