@@ -1,0 +1,36 @@
+"""All reading and writing of a table's metadata: store, schemas, snapshots, hints, manifests, tags, branches, consumers, gates."""
+
+from __future__ import annotations
+
+from lsm_core.metadata import branches, consumers, hints, manifests, schemas, snapshots, support, tags
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.metadata.support import (
+    Purpose,
+    require_compactable,
+    require_expirable,
+    require_readable,
+    require_writable,
+    unsupported,
+)
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
+
+__all__ = [
+    "POSTPONE_BUCKET",
+    "Purpose",
+    "TableStore",
+    "branches",
+    "bucket_groups",
+    "consumers",
+    "hints",
+    "manifests",
+    "require_compactable",
+    "require_expirable",
+    "require_readable",
+    "require_writable",
+    "schemas",
+    "snapshots",
+    "support",
+    "tags",
+    "tree_files",
+    "unsupported",
+]

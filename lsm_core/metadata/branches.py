@@ -1,0 +1,24 @@
+"""Branches: metadata of their own over shared files. Read-only here. Source class: ``FileSystemBranchManager``."""
+
+from __future__ import annotations
+
+from lsm_core.metadata.store import TableStore
+
+_PREFIX = "branch-"
+
+
+def list_branches(store: TableStore) -> list[str]:
+    """Return the names of all branches but main, sorted."""
+    folder = f"{store.root}/branch"
+    names = [f.name for f in store.file_io.list_dir(folder) if f.is_dir and f.name.startswith(_PREFIX)]
+    return sorted(name[len(_PREFIX) :] for name in names)
+
+
+def open_branch(store: TableStore, branch: str) -> TableStore:
+    """Return the same table on a branch (``main`` for the table itself). Raises TableNotFound naming table and branch."""
+    return TableStore.open(store.file_io, store.root, store.name, store.clock, store.dynamic_options, branch)
+
+
+def all_stores(store: TableStore) -> list[TableStore]:
+    """Return the table on main and on every branch: whoever deletes files must ask each of them."""
+    return [open_branch(store, name) for name in ["main", *list_branches(store)]]

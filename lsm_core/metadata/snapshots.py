@@ -1,0 +1,97 @@
+"""Finding and reading snapshots. Source class: ``SnapshotManager``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lsm_core.errors import CorruptFile, SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import hints
+from lsm_core.metadata.store import TableStore
+
+PREFIX = "snapshot-"
+_ATTEMPTS = 3
+
+
+def latest_id(store: TableStore) -> int | None:
+    """Return the newest snapshot's id, or None when nothing was committed."""
+    return hints.find_latest(store.file_io, store.snapshot_dir, PREFIX)
+
+
+def earliest_id(store: TableStore) -> int | None:
+    """Return the oldest snapshot's id that is still there, or None."""
+    return hints.find_earliest(store.file_io, store.snapshot_dir, PREFIX)
+
+
+def list_ids(store: TableStore) -> list[int]:
+    """Return the ids of all snapshots by listing, ascending."""
+    return hints.list_ids(store.file_io, store.snapshot_dir, PREFIX)
+
+
+def exists(store: TableStore, snapshot_id: int) -> bool:
+    """Tell whether that snapshot is there."""
+    return store.file_io.exists(store.snapshot_path(snapshot_id))
+
+
+def read(store: TableStore, snapshot_id: int) -> Snapshot:
+    """Return one snapshot. Raises SnapshotNotFound (``expired`` tells that it once was there), CorruptFile."""
+    path = store.snapshot_path(snapshot_id)
+    try:
+        snapshot = Snapshot.from_json(store.file_io.read_bytes(path), path)
+    except FileNotFoundError as error:
+        raise _not_found(store, snapshot_id) from error
+    if snapshot.id != snapshot_id:
+        raise CorruptFile(path, f"holds snapshot id {snapshot.id}")
+    return snapshot
+
+
+def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
+    """Return one snapshot, or None when it is not there. Raises CorruptFile."""
+    path = store.snapshot_path(snapshot_id)
+    try:
+        return Snapshot.from_json(store.file_io.read_bytes(path), path)
+    except FileNotFoundError:
+        return None
+
+
+def latest(store: TableStore) -> Snapshot | None:
+    """Return the newest snapshot, or None when nothing was committed. Raises CorruptFile."""
+    for _ in range(_ATTEMPTS):
+        newest = latest_id(store)
+        if newest is None:
+            return None
+        snapshot = try_read(store, newest)
+        if snapshot is not None:
+            return snapshot
+    # It vanished each time between finding and reading it: only a rollback does that.
+    ids = list_ids(store)
+    return read(store, ids[-1]) if ids else None
+
+
+def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapshot]:
+    """Yield the snapshots of ``ids`` (default: all), oldest first; those that expire meanwhile are left out."""
+    for snapshot_id in list_ids(store) if ids is None else sorted(ids):
+        snapshot = try_read(store, snapshot_id)
+        if snapshot is not None:
+            yield snapshot
+
+
+def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
+    """Point LATEST at ``snapshot_id``; False when it could not be written (harmless)."""
+    return hints.write_hint(store.file_io, store.snapshot_dir, hints.LATEST, snapshot_id)
+
+
+def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
+    """Point EARLIEST at ``snapshot_id``; False when it could not be written (harmless)."""
+    return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)
+
+
+def _not_found(store: TableStore, snapshot_id: int) -> SnapshotNotFound:
+    ids = list_ids(store)
+    if not ids:
+        return SnapshotNotFound(f"table {store.name} has no snapshot {snapshot_id}: nothing was committed yet")
+    expired = 0 < snapshot_id < ids[0]
+    why = "it has expired" if expired else "no such snapshot"
+    return SnapshotNotFound(
+        f"table {store.name} has no snapshot {snapshot_id}: {why}; it has {ids[0]} to {ids[-1]}", expired
+    )

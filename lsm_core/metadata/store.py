@@ -1,0 +1,246 @@
+"""The state of one table (or branch) that everything works on: paths, FileIO, schema, options and clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from lsm_core.clock import Clock, clock_from
+from lsm_core.errors import CorruptFile, TableNotFound
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.partition_path import partition_dir
+from lsm_core.format.schema import TableSchema
+from lsm_core.metadata import schemas
+from lsm_core.options import TableOptions
+from lsm_core.storage import FileIO, check_name, file_io_for, inside
+
+POSTPONE_BUCKET = -2
+
+
+class TableStore:
+    """One table as of one schema. Immutable but for the counter of file names; pickles (a copy draws names of its own).
+
+    ``root``: the table's directory; ``options``: the schema's with ``dynamic_options`` on top; ``branch``: metadata of a
+    branch lies in its own directory, while manifests, index and data files are shared with main. Source class:
+    ``FileStorePathFactory`` and ``AbstractFileStore``.
+    """
+
+    def __init__(
+        self,
+        file_io: FileIO,
+        root: str,
+        name: str,
+        schema: TableSchema,
+        options: TableOptions | Mapping[str, str] | None = None,
+        clock: Clock | str | None = None,
+        branch: str = "main",
+        dynamic_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.file_io, self.root, self.name, self.schema = file_io, root.rstrip("/"), name, schema
+        if not isinstance(options, TableOptions):
+            options = TableOptions(schema.options if options is None else options, name)
+        self.dynamic_options = dict(dynamic_options or {})
+        self.options = options.copy(self.dynamic_options) if self.dynamic_options else options
+        self.clock: Clock = clock_from(clock)
+        self.branch = check_name(branch, name, "branch name")
+        self._schemas = {schema.id: schema}
+        self._names_of_mine = str(uuid.uuid4())
+        self._numbers = itertools.count()
+        self._dirs: dict[tuple[bytes, int], str] = {}
+
+    @classmethod
+    def open(
+        cls,
+        file_io: FileIO,
+        root: str,
+        name: str,
+        clock: Clock | str | None = None,
+        dynamic_options: Mapping[str, str] | None = None,
+        branch: str = "main",
+        schema_id: int | None = None,
+    ) -> TableStore:
+        """Open with the newest schema (or ``schema_id``). Raises TableNotFound naming the table, CorruptFile, InvalidOption."""
+        root = root.rstrip("/")
+        if schema_id is not None:
+            found: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
+        else:
+            found = schemas.latest_schema(file_io, root, branch)
+        if found is None:
+            of = "" if branch == "main" else f", branch {branch}"
+            raise TableNotFound(f"table {name}{of} does not exist (no schema under {root})")
+        return cls(file_io, root, name, found, None, clock, branch, dynamic_options)
+
+    # -- other views of the same table -----------------------------------------------------------------------------
+
+    def copy(self, dynamic: Mapping[str, str]) -> TableStore:
+        """Return this table with more dynamic options. Raises InvalidOption for an immutable one."""
+        together = {**self.dynamic_options, **{str(k): str(v) for k, v in dynamic.items()}}
+        return TableStore(
+            self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together
+        )
+
+    def refresh(self) -> TableStore:
+        """Return this table with its newest schema."""
+        return TableStore.open(self.file_io, self.root, self.name, self.clock, self.dynamic_options, self.branch)
+
+    def schema_of(self, schema_id: int) -> TableSchema:
+        """Return the schema of that id. Raises CorruptFile when its file is missing or unreadable."""
+        found = self._schemas.get(schema_id)
+        if found is None:
+            found = schemas.load_schema(self.file_io, self.root, schema_id, self.branch)
+            self._schemas[schema_id] = found
+        return found
+
+    @property
+    def has_primary_key(self) -> bool:
+        """Whether rows have a key (otherwise the table only appends)."""
+        return bool(self.schema.primary_keys)
+
+    # -- metadata paths --------------------------------------------------------------------------------------------
+
+    @property
+    def metadata_root(self) -> str:
+        """Directory of schema, snapshot, tag, consumer and changelog of this branch."""
+        return schemas.metadata_root(self.root, self.branch)
+
+    @property
+    def snapshot_dir(self) -> str:
+        """Directory of the snapshots and their hints."""
+        return f"{self.metadata_root}/snapshot"
+
+    @property
+    def manifest_dir(self) -> str:
+        """Directory of manifests, manifest lists and index manifests (shared by all branches)."""
+        return f"{self.root}/manifest"
+
+    @property
+    def trash_dir(self) -> str:
+        """Directory of deletion records."""
+        return f"{self.root}/dredge/trash"
+
+    @property
+    def ledger_dir(self) -> str:
+        """Directory of the record of what maintenance did."""
+        return f"{self.root}/dredge/ledger"
+
+    def snapshot_path(self, snapshot_id: int) -> str:
+        """Return the path of a snapshot."""
+        return f"{self.snapshot_dir}/snapshot-{int(snapshot_id)}"
+
+    def schema_path(self, schema_id: int) -> str:
+        """Return the path of a schema."""
+        return schemas.schema_path(self.root, int(schema_id), self.branch)
+
+    def manifest_path(self, name: str) -> str:
+        """Return the path of a manifest, manifest list or index manifest. Raises InvalidData for a hostile name."""
+        return f"{self.manifest_dir}/{check_name(name, self.name)}"
+
+    def index_path(self, name: str) -> str:
+        """Return the path of an index file. Raises InvalidData for a hostile name."""
+        return f"{self.root}/index/{check_name(name, self.name)}"
+
+    def statistics_path(self, name: str) -> str:
+        """Return the path of a statistics file. Raises InvalidData for a hostile name."""
+        return f"{self.root}/statistics/{check_name(name, self.name)}"
+
+    # -- data paths ------------------------------------------------------------------------------------------------
+
+    def bucket_dir(self, partition: bytes, bucket: int) -> str:
+        """Return the directory of a bucket's files."""
+        found = self._dirs.get((partition, bucket))
+        if found is not None:
+            return found
+        below = self.options.get("data-file.path-directory")
+        parts = [self.root]
+        if below:
+            parts.append(str(below).strip("/"))
+        values = partition_dir(self.schema, partition, self.options)
+        if values:
+            parts.append(values)
+        parts.append("bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{int(bucket)}")
+        found = inside(self.root, "/".join(parts))
+        if len(self._dirs) > 100_000:  # a cache, not a memory of the whole table
+            self._dirs.clear()
+        self._dirs[(partition, bucket)] = found
+        return found
+
+    def data_path(
+        self, partition: bytes, bucket: int, file: DataFileMeta | str, external_path: str | None = None
+    ) -> str:
+        """Return the path of a data file (or of an extra file beside it).
+
+        An external path must lie inside one that ``data-file.external-paths`` declares. Raises InvalidData or CorruptFile
+        for names that would lead elsewhere.
+        """
+        name = file if isinstance(file, str) else file.file_name
+        if external_path is None and not isinstance(file, str):
+            external_path = file.external_path
+        check_name(name, self.name)
+        if external_path is None:
+            return f"{self.bucket_dir(partition, bucket)}/{name}"
+        return self._external(external_path, name)
+
+    def _external(self, path: str, name: str) -> str:
+        declared = str(self.options.get("data-file.external-paths") or "").split(",")
+        for place in filter(None, (p.strip() for p in declared)):
+            _, base = file_io_for(place)
+            _, local = file_io_for(path)
+            try:
+                # Files beside it (its index) share the directory, not the name.
+                return inside(base, f"{local.rpartition('/')[0]}/{name}")
+            except CorruptFile:
+                continue
+        raise CorruptFile(path, "an external path that data-file.external-paths does not declare")
+
+    def new_file_name(self, prefix: str, extension: str = "") -> str:
+        """Return a file name nobody else has: ``prefix`` + this store's UUID + a counter (+ ``.extension``)."""
+        tail = f".{extension}" if extension else ""
+        return f"{prefix}{self._names_of_mine}-{next(self._numbers)}{tail}"
+
+    # -- shipping --------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return text from which another process opens the same table (same schema, options, clock)."""
+        return json.dumps(
+            {
+                "root": self.root,
+                "name": self.name,
+                "branch": self.branch,
+                "schema_id": self.schema.id,
+                "clock": self.clock.to_spec(),
+                "dynamic_options": self.dynamic_options,
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def from_json(cls, text: str, file_io: FileIO | None = None) -> TableStore:
+        """Open what ``to_json`` described. Raises what ``open`` raises."""
+        spec: dict[str, Any] = json.loads(text)
+        if file_io is None:
+            file_io, _ = file_io_for(spec["root"])
+        return cls.open(
+            file_io,
+            spec["root"],
+            spec["name"],
+            spec["clock"],
+            spec["dynamic_options"],
+            spec["branch"],
+            spec["schema_id"],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        del state["_numbers"], state["_names_of_mine"], state["_dirs"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Two processes must never draw the same file name.
+        self._names_of_mine, self._numbers, self._dirs = str(uuid.uuid4()), itertools.count(), {}
+
+    def __repr__(self) -> str:
+        return f"TableStore({self.name!r}, root={self.root!r}, branch={self.branch!r}, schema={self.schema.id})"

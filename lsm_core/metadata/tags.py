@@ -1,0 +1,38 @@
+"""Tags: named snapshots that outlive expiry. Read-only here. Source class: ``TagManager``."""
+
+from __future__ import annotations
+
+from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import check_name
+
+_PREFIX = "tag-"
+
+
+def tag_path(store: TableStore, name: str) -> str:
+    """Return the path of a tag's file. Raises InvalidData for a hostile name."""
+    return f"{store.metadata_root}/tag/{_PREFIX}{check_name(name, store.name, 'tag name')}"
+
+
+def list_tags(store: TableStore) -> dict[str, Snapshot]:
+    """Return every tag with the snapshot it names, by name. Raises CorruptFile."""
+    found: dict[str, Snapshot] = {}
+    for status in store.file_io.list_dir(f"{store.metadata_root}/tag"):
+        if status.is_dir or not status.name.startswith(_PREFIX):
+            continue
+        try:
+            found[status.name[len(_PREFIX) :]] = Snapshot.from_json(store.file_io.read_bytes(status.path), status.path)
+        except FileNotFoundError:  # deleted while we were reading
+            continue
+    return found
+
+
+def read_tag(store: TableStore, name: str) -> Snapshot:
+    """Return the snapshot that a tag names. Raises SnapshotNotFound naming table and tag, CorruptFile."""
+    path = tag_path(store, name)
+    try:
+        return Snapshot.from_json(store.file_io.read_bytes(path), path)
+    except FileNotFoundError as error:
+        known = ", ".join(sorted(list_tags(store))) or "none"
+        raise SnapshotNotFound(f"table {store.name} has no tag '{name}'; it has: {known}") from error

@@ -1,0 +1,88 @@
+"""From manifest entries to the tree's plain values: files by bucket, their keys as bytes that compare in key order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.merge import key_bytes
+from lsm_core.metadata.store import TableStore
+from lsm_core.tree import DataFile
+
+BucketGroup = tuple[bytes, int, int, pa.Table]
+
+
+def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
+    """Return (partition, bucket, total buckets, its entries) for each bucket, ordered by partition bytes and bucket.
+
+    Entries of one bucket keep their order. Total buckets is the largest recorded in the bucket.
+    """
+    if entries.num_rows == 0:
+        return []
+    place = pa.array(range(entries.num_rows), pa.int64())
+    keyed = pa.table({"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": place})
+    order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
+    ordered = entries.take(order)
+    groups = (
+        ordered.select(["partition", "bucket", "total_buckets"])
+        .group_by(["partition", "bucket"], use_threads=False)
+        .aggregate([("total_buckets", "max"), ("total_buckets", "count")])
+    )
+    found: list[BucketGroup] = []
+    start = 0
+    for group in groups.to_pylist():  # one step a bucket, not a file
+        rows = group["total_buckets_count"]
+        part = ordered.slice(start, rows)
+        found.append((group["partition"], group["bucket"], group["total_buckets_max"], part))
+        start += rows
+    return found
+
+
+def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
+    """Return one bucket's files as the tree wants them; keys are memcomparable bytes of the trimmed primary key.
+
+    ``creation_ms`` is the recorded creation time (0 when unknown). Append tables get empty keys.
+    """
+    lows, highs = (_keys(store, entries.column(name)) for name in ("min_key", "max_key"))
+    columns = {name: entries.column(name).to_pylist() for name in _COLUMNS}
+    return [
+        DataFile(
+            name=columns["file_name"][i],
+            level=columns["level"][i],
+            size=columns["file_size"][i],
+            min_key=lows[i],
+            max_key=highs[i],
+            row_count=columns["row_count"][i],
+            min_sequence=columns["min_sequence_number"][i],
+            max_sequence=columns["max_sequence_number"][i],
+            creation_ms=columns["creation_time_ms"][i] or 0,
+            delete_row_count=columns["delete_row_count"][i],
+            schema_id=columns["schema_id"][i],
+        )
+        for i in range(entries.num_rows)
+    ]
+
+
+_COLUMNS = (
+    "file_name",
+    "level",
+    "file_size",
+    "row_count",
+    "min_sequence_number",
+    "max_sequence_number",
+    "creation_time_ms",
+    "delete_row_count",
+    "schema_id",
+)
+
+
+def _keys(store: TableStore, column: pa.ChunkedArray) -> list[bytes]:
+    """Binary rows of keys as bytes in key order."""
+    types = store.schema.trimmed_key_types
+    if not types:
+        return [b""] * len(column)
+    blobs = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(blobs, pa.ChunkedArray):
+        blobs = pa.concat_arrays(blobs.chunks)
+    return list(key_bytes(decode_rows(blobs, types)))
