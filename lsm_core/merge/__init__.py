@@ -1,0 +1,31 @@
+"""Merging versions of keys as columns: one order, bounded windows, merge functions, digests. No I/O, no clock, no random."""
+
+from __future__ import annotations
+
+from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
+from lsm_core.merge.deduplicate import Deduplicate
+from lsm_core.merge.function import MergeFunction, merge_function
+from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
+from lsm_core.merge.sort_key import KeySpec, key_bytes, normalise_keys
+from lsm_core.merge.window import RunInput, UnsortedInput, merge_runs, merge_streams, merge_unsorted
+
+__all__ = [
+    "DELETE_AT_BOTTOM",
+    "IGNORED_DELETE",
+    "OLDER_VERSION",
+    "ByteKeys",
+    "Deduplicate",
+    "IntKeys",
+    "KeySpec",
+    "MergeCounters",
+    "MergeFunction",
+    "NormalisedKeys",
+    "RunInput",
+    "UnsortedInput",
+    "key_bytes",
+    "merge_function",
+    "merge_runs",
+    "merge_streams",
+    "merge_unsorted",
+    "normalise_keys",
+]

@@ -1,0 +1,174 @@
+"""Order-preserving numbers of Arrow columns, exactly as Java compares them: the ground that all sort keys stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import UnsupportedFeature
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+_SIGN64 = np.uint64(1 << 63)
+
+
+def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One contiguous array; dictionaries decoded, views and large offsets kept plain."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are compared as unsigned bytes."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def width_of(kind: pa.DataType) -> int | None:
+    """Bytes of the order-preserving number of a fixed-width type, None for text. Raises UnsupportedFeature otherwise."""
+    if is_text(kind):
+        return None
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_decimal128(kind):
+        return 8 if kind.precision <= 18 else 16
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        width = int(kind.bit_width) // 8
+        if width in {1, 2, 4, 8} and not pa.types.is_float16(kind) and not pa.types.is_interval(kind):
+            return width
+    raise UnsupportedFeature(f"ordering by a column of type {kind}")
+
+
+def valid_mask(column: pa.Array) -> Mask | None:
+    """True where a value is present; None when all are."""
+    if column.null_count == 0:
+        return None
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def values_of(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+    """The fixed-width values of ``column`` as NumPy sees its buffer: no copy; what lies under nulls is undefined."""
+    data = column.buffers()[1]
+    if data is None or len(column) == 0:
+        return np.zeros(len(column), dtype)
+    return np.frombuffer(data, dtype, count=column.offset + len(column))[column.offset :]
+
+
+def numbers(column: pa.Array) -> Ints:
+    """int64 in the order of the column's values, for types of at most 8 bytes. What lies under nulls is undefined.
+
+    Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest. Booleans: false < true.
+    """
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return pc.cast(column, pa.int8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if pa.types.is_floating(kind):
+        return _float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))
+    if pa.types.is_decimal128(kind):
+        return values_of(column, np.dtype((np.int64, (2,))))[:, 0].astype(np.int64)
+    sign = "u" if pa.types.is_unsigned_integer(kind) else "i"
+    raw = values_of(column, np.dtype(f"{sign}{kind.bit_width // 8}"))
+    if sign == "u" and kind.bit_width == 64:
+        return np.asarray((raw ^ _SIGN64).view(np.int64))
+    return np.asarray(raw, dtype=np.int64)
+
+
+def _float_order(values: npt.NDArray[Any]) -> Ints:
+    bits = values.astype(np.float64).view(np.int64)
+    bits = np.where(np.isnan(values), np.int64(0x7FF8000000000000), bits)
+    # IEEE total order: of negative numbers all bits but the sign are turned around
+    return np.asarray(bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF)), dtype=np.int64)
+
+
+def decimal_limbs(column: pa.Array) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    """High (signed) and low (unsigned) halves of decimal128 values."""
+    halves = values_of(column, np.dtype((np.int64, (2,))))
+    return np.ascontiguousarray(halves[:, 1]), np.ascontiguousarray(halves[:, 0]).view(np.uint64)
+
+
+def text_parts(column: pa.Array) -> tuple[Bytes, Ints, Ints]:
+    """Bytes, start and length of each value of a text column (nulls: length as stored, normally 0)."""
+    kind = column.type
+    if pa.types.is_fixed_size_binary(kind):
+        width = kind.byte_width
+        data = column.buffers()[1]
+        raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        starts = (np.arange(len(column), dtype=np.int64) + column.offset) * width
+        return raw, starts, np.full(len(column), width, np.int64)
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    if len(column) == 0:
+        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, count=column.offset + len(column) + 1)
+    bounds: Ints = ends[column.offset :].astype(np.int64)
+    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return raw, bounds[:-1], np.diff(bounds)
+
+
+def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
+    """Columns of int64, most significant first, that sort as ``column`` does with nulls first in both directions.
+
+    Text is ranked within the column, so its numbers mean something only beside each other.
+    """
+    valid = valid_mask(column)
+    if is_text(column.type):
+        ranks = pc.rank(column.cast(_binary(column.type)), "ascending", null_placement="at_start", tiebreaker="dense")
+        parts = [ranks.to_numpy(zero_copy_only=False).astype(np.int64)]
+    elif pa.types.is_decimal128(column.type) and column.type.precision > 18:
+        high, low = decimal_limbs(column)
+        parts = [high, (low ^ _SIGN64).view(np.int64)]
+    else:
+        width_of(column.type)
+        parts = [numbers(column)]
+    if descending:
+        parts = [~part for part in parts]
+    if valid is None:
+        return parts
+    return [valid.astype(np.int64), *(np.where(valid, part, 0) for part in parts)]
+
+
+def _binary(kind: pa.DataType) -> pa.DataType:
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return pa.large_binary() if wide else pa.binary()
+
+
+def big_endian(column: pa.Array) -> Bytes:
+    """Matrix of order-preserving big-endian bytes, one row a value, :func:`width_of` columns; zeros under nulls."""
+    width = width_of(column.type)
+    assert width is not None
+    if width == 16:
+        high, low = decimal_limbs(column)
+        words = np.empty((len(column), 2), np.dtype(">u8"))
+        words[:, 0] = high.view(np.uint64) ^ _SIGN64
+        words[:, 1] = low
+        matrix = words.view(np.uint8).reshape(len(column), 16)
+    else:
+        if pa.types.is_floating(column.type):
+            width = 8
+        wide = numbers(column) ^ np.int64(-(1 << (8 * width - 1)))
+        whole = np.ascontiguousarray(wide).astype(np.dtype(">i8")).view(np.uint8).reshape(len(column), 8)
+        matrix = whole[:, 8 - width :]
+    valid = valid_mask(column)
+    return matrix if valid is None else np.where(valid[:, None], matrix, np.uint8(0))
+
+
+def any_null(columns: Sequence[pa.Array]) -> int | None:
+    """Index of the first column that holds a null, None if none does."""
+    return next((i for i, column in enumerate(columns) if column.null_count), None)

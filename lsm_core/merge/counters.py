@@ -1,0 +1,36 @@
+"""V0 of a merge: every row that goes in comes out or is dropped for a named reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lsm_core.errors import VerificationFailed
+
+OLDER_VERSION = "older-version"
+DELETE_AT_BOTTOM = "delete-at-bottom"
+IGNORED_DELETE = "ignored-delete"
+
+
+@dataclass
+class MergeCounters:
+    """Rows in, rows out, and rows dropped by reason; add merges up by passing the same object to each."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, rows: int) -> None:
+        """Count ``rows`` dropped for ``reason``."""
+        if rows:
+            self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
+    @property
+    def rows_dropped(self) -> int:
+        """Rows dropped for any reason."""
+        return sum(self.dropped.values())
+
+    def check(self) -> None:
+        """Raise VerificationFailed (V0) unless rows in = rows out + rows dropped. Call it when a merge is done."""
+        if self.rows_in != self.rows_out + self.rows_dropped:
+            story = f"{self.rows_in} rows in, {self.rows_out} out, dropped {self.dropped}"
+            raise VerificationFailed("V0", (story,))

@@ -1,0 +1,208 @@
+"""Keys that sort: int64 values, or byte strings compared eight bytes at a time (never through NumPy's `S` type)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lsm_core.merge.comparable import Bytes, Ints, Mask
+
+Words = npt.NDArray[np.uint64]
+_WordsOf = Callable[[int, Ints], Words]
+_PAD = 8
+# keeps the first 0..8 bytes of a big-endian word
+_KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9))], dtype=np.uint64)
+
+
+def _no_mask() -> Mask:
+    return np.zeros(0, np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class IntKeys:
+    """Keys as int64."""
+
+    values: Ints
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, stop: int) -> IntKeys:
+        """Rows ``start`` to before ``stop``, without copying."""
+        return IntKeys(self.values[start:stop])
+
+    def scalar(self, row: int) -> int:
+        """The key of one row as a value that Python compares."""
+        return int(self.values[row])
+
+    def bisect(self, key: int | bytes, right: bool) -> int:
+        """Number of rows of these ascending keys below ``key`` (or not above it)."""
+        return int(np.searchsorted(self.values, np.int64(key), "right" if right else "left"))
+
+    def ascending(self) -> bool:
+        """Whether no key is smaller than the one before it."""
+        return bool((self.values[1:] >= self.values[:-1]).all())
+
+    def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
+        """Stable permutation that sorts, and for rows 1.. of it whether the key equals the one before.
+
+        ``sorted_runs``: the rows are a few ascending runs, which a merging sort detects; else any order.
+        """
+        order = np.argsort(self.values, kind="stable") if sorted_runs else np.argsort(self.values)
+        ranked = self.values[order]
+        same = ranked[1:] == ranked[:-1]
+        if not sorted_runs and same.any():
+            order = np.argsort(self.values, kind="stable")
+        return order, same
+
+    @staticmethod
+    def concat(parts: Sequence[IntKeys]) -> IntKeys:
+        """All rows, in order."""
+        return parts[0] if len(parts) == 1 else IntKeys(np.concatenate([part.values for part in parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class ByteKeys:
+    """Keys as byte strings: ``data`` (with 8 spare bytes at its end), and where each key starts and how long it is."""
+
+    data: Bytes
+    starts: Ints
+    lengths: Ints
+
+    @staticmethod
+    def of(data: Bytes, starts: Ints, lengths: Ints) -> ByteKeys:
+        """Keys over a copy of the part of ``data`` that they use."""
+        if len(starts) == 0:
+            return ByteKeys(np.zeros(_PAD, np.uint8), starts, lengths)
+        low, high = int(starts.min()), int((starts + lengths).max())
+        padded = np.empty(high - low + _PAD, np.uint8)
+        padded[:-_PAD] = data[low:high]
+        padded[-_PAD:] = 0
+        return ByteKeys(padded, starts - low, lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def slice(self, start: int, stop: int) -> ByteKeys:
+        """Rows ``start`` to before ``stop``, without copying."""
+        return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop])
+
+    def scalar(self, row: int) -> bytes:
+        """The key of one row as a value that Python compares."""
+        start = self.starts[row]
+        return self.data[start : start + self.lengths[row]].tobytes()
+
+    def bisect(self, key: int | bytes, right: bool) -> int:
+        """Number of rows of these ascending keys below ``key`` (or not above it)."""
+        return (bisect_right if right else bisect_left)(range(len(self)), key, key=self.scalar)
+
+    def words(self, position: int, rows: Ints | None = None) -> Words:
+        """Bytes ``position`` to ``position + 8`` of each key as big-endian numbers, zeros beyond its end."""
+        starts = self.starts if rows is None else self.starts[rows]
+        lengths = self.lengths if rows is None else self.lengths[rows]
+        at = np.minimum(starts + position, len(self.data) - 8)
+        view = np.ndarray((len(self.data) - 7,), np.dtype(">u8"), self.data, strides=(1,))
+        words = view[at].astype(np.uint64)
+        left = lengths - position
+        if len(left) and left.min() < 8:
+            words &= _KEEP[np.clip(left, 0, 8)]
+        return words
+
+    def ascending(self) -> bool:
+        """Whether no key is smaller than the one before it."""
+        open_rows = np.arange(1, len(self), dtype=np.int64)
+        position, longest = 0, int(self.lengths.max(initial=0))
+        while len(open_rows) and position < longest:
+            whole = position == 0
+            here = self.words(position) if whole else self.words(position, open_rows)
+            before = here[:-1] if whole else self.words(position, open_rows - 1)
+            here = here[1:] if whole else here
+            if (here < before).any():
+                return False
+            open_rows = open_rows[here == before]
+            position += 8
+        return bool((self.lengths[open_rows] >= self.lengths[open_rows - 1]).all())
+
+    def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
+        """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""
+        if len(self) == 0:
+            return np.zeros(0, np.int64), _no_mask()
+        longest = int(self.lengths.max())
+        position, words = self._first_words(longest)
+        order = np.argsort(words, kind="stable")
+        ranked = words[order]
+        same = ranked[1:] == ranked[:-1]
+        position += 8
+        while position < longest and same.any():
+            _refine(order, same, self.words, position)
+            position += 8
+        if same.any() and int(self.lengths.min()) != longest:
+            _refine(order, same, self._lengths_as_words, 0)
+        return order, same
+
+    def _first_words(self, longest: int) -> tuple[int, Words]:
+        """The first words that differ somewhere, and their position."""
+        position = 0
+        words = self.words(0)
+        while position + 8 < longest and (words == words[0]).all():
+            position += 8
+            words = self.words(position)
+        return position, words
+
+    def _lengths_as_words(self, _position: int, rows: Ints) -> Words:
+        return self.lengths[rows].astype(np.uint64)
+
+    @staticmethod
+    def concat(parts: Sequence[ByteKeys]) -> ByteKeys:
+        """All rows, in order; only the bytes in use are copied."""
+        if len(parts) == 1:
+            return parts[0]
+        blocks, starts, base = [], [], 0
+        for part in parts:
+            if len(part) == 0:
+                continue
+            low, high = int(part.starts.min()), int((part.starts + part.lengths).max())
+            blocks.append(part.data[low:high])
+            starts.append(part.starts + (base - low))
+            base += high - low
+        blocks.append(np.zeros(_PAD, np.uint8))
+        none = np.zeros(0, np.int64)
+        return ByteKeys(
+            np.concatenate(blocks),
+            np.concatenate(starts) if starts else none,
+            np.concatenate([part.lengths for part in parts]) if parts else none,
+        )
+
+
+NormalisedKeys = IntKeys | ByteKeys
+
+
+def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
+    """Order the rows that are still equal by their next words, in place, and keep ``same`` only where these agree."""
+    member = np.zeros(len(order), np.bool_)
+    member[1:] |= same
+    member[:-1] |= same
+    at = np.flatnonzero(member)
+    rows = order[at]
+    words = words_of(position, rows)
+    tied = np.zeros(len(at), np.bool_)
+    tied[1:] = same[at[1:] - 1]
+    if (tied[1:] & (words[1:] < words[:-1])).any():
+        group = np.cumsum(~tied)
+        again = np.lexsort((words, group))
+        order[at] = rows[again]
+        words = words[again]
+    ties = np.flatnonzero(tied)
+    same[at[ties] - 1] = words[ties] == words[ties - 1]
+
+
+def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
+    """Keys of all parts, which are of one kind, in order."""
+    first = parts[0]
+    if isinstance(first, IntKeys):
+        return IntKeys.concat([part for part in parts if isinstance(part, IntKeys)])
+    return ByteKeys.concat([part for part in parts if isinstance(part, ByteKeys)])

@@ -1,0 +1,125 @@
+"""The one order of versions of a key, shared by reads, compactions and write buffers.
+
+Rows sort by (key, user sequence fields, sequence number, retracts before adds, higher level first, age). One stable argsort
+of the key does most of it; only groups of several rows that are not ascending already are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.merge.comparable import Ints, Mask, order_parts
+from lsm_core.merge.rows import Rows, retracts
+from lsm_core.merge.sort_key import KeySpec
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Rows in merge order, grouped by key: group g is ``order[starts[g]:starts[g + 1]]``, its last row the newest."""
+
+    order: Ints
+    starts: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def ends(self) -> Ints:
+        """Position behind the last row of each group."""
+        return np.append(self.starts[1:], len(self.order))
+
+    @property
+    def newest(self) -> Ints:
+        """Row index of the newest version of each key."""
+        return self.order[self.ends - 1]
+
+
+def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Groups:
+    """Order ``rows`` and find the groups of equal keys."""
+    order, same = rows.keys.order(sorted_runs)
+    if same.any():
+        _order_versions(rows, spec, order, same)
+    starts = np.flatnonzero(np.concatenate((np.ones(min(len(order), 1), np.bool_), ~same)))
+    return Groups(order, starts)
+
+
+def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
+    """Bring the versions of each key into order, in place."""
+    member = np.zeros(len(order), np.bool_)
+    member[1:] |= same
+    member[:-1] |= same
+    at = np.flatnonzero(member)
+    within = np.zeros(len(at), np.bool_)
+    within[1:] = same[at[1:] - 1]
+    bad = _descents(rows, spec, order[at], within)
+    if not bad.any():
+        return
+    group = np.cumsum(~within) - 1
+    broken = np.zeros(int(group[-1]) + 1, np.bool_)
+    broken[group[bad]] = True
+    chosen = broken[group]
+    at, group = at[chosen], group[chosen]
+    parts = list(version_parts(rows, spec, order[at]))
+    order[at] = order[at][np.lexsort((*reversed(parts), group))]
+
+
+def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
+    """Where a version is older than the one before it. Ties alone ask for the next, dearer part of the order."""
+    bad = np.zeros(len(chosen), np.bool_)
+    undecided = within
+    for part in version_parts(rows, spec, chosen):
+        bad[1:] |= undecided[1:] & (part[1:] < part[:-1])
+        tied = np.zeros(len(chosen), np.bool_)
+        tied[1:] = undecided[1:] & (part[1:] == part[:-1])
+        undecided = tied
+        if not undecided.any():
+            break
+    return bad
+
+
+def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArray[Any]]:
+    """The parts of the order within one key, most significant first, for the ``chosen`` rows.
+
+    Without a sequence column (files whose ranges are disjoint) level, age and arrival tell the order.
+    """
+    for name in spec.sequence_columns:
+        yield from order_parts(rows.column(name, chosen), spec.sequence_descending)
+    if rows.has(SEQUENCE_NUMBER):
+        yield sequence_part(rows, chosen)
+    else:
+        yield level_part(rows, chosen)
+        yield age_part(rows, chosen)
+        yield chosen
+    yield kind_part(rows, chosen)
+    yield level_part(rows, chosen)
+    yield age_part(rows, chosen)
+
+
+def sequence_part(rows: Rows, chosen: Ints) -> Ints:
+    """Sequence numbers."""
+    return rows.integers(SEQUENCE_NUMBER, np.int64)[chosen]
+
+
+def kind_part(rows: Rows, chosen: Ints) -> Ints:
+    """Retracts before adds: 0 and 1."""
+    if not rows.has(VALUE_KIND):
+        return np.ones(len(chosen), np.int64)
+    return (~retracts(rows.integers(VALUE_KIND, np.int8)[chosen])).astype(np.int64)
+
+
+def level_part(rows: Rows, chosen: Ints) -> Ints:
+    """Higher levels first: they are older."""
+    levels = np.array([-piece.level for piece in rows.pieces], dtype=np.int64)
+    return levels[rows.piece_of(chosen)]
+
+
+def age_part(rows: Rows, chosen: Ints) -> Ints:
+    """Ages: larger is newer."""
+    ages = np.array([piece.age for piece in rows.pieces], dtype=np.int64)
+    return ages[rows.piece_of(chosen)]

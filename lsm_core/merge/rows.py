@@ -1,0 +1,90 @@
+"""Rows about to be merged: slices of the inputs side by side, with what ties need and what is gathered late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.errors import InvalidData
+from lsm_core.merge.comparable import Ints, values_of
+from lsm_core.merge.keys import NormalisedKeys, concat_keys
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some consecutive rows of one input, their normalised keys, and the level and age of the file they come from."""
+
+    batch: pa.RecordBatch
+    keys: NormalisedKeys
+    level: int
+    age: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def slice(self, start: int, stop: int) -> Piece:
+        """Rows ``start`` to before ``stop``, without copying."""
+        return Piece(self.batch.slice(start, stop - start), self.keys.slice(start, stop), self.level, self.age)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Pieces laid end to end: a row is named by its index in them."""
+
+    pieces: tuple[Piece, ...]
+    keys: NormalisedKeys
+    offsets: Ints
+
+    @staticmethod
+    def of(pieces: Sequence[Piece]) -> Rows:
+        """Rows of all ``pieces`` in order; at least one."""
+        sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
+        return Rows(tuple(pieces), concat_keys([piece.keys for piece in pieces]), np.cumsum(sizes))
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def has(self, name: str) -> bool:
+        """Whether the rows carry the column ``name``."""
+        return bool(self.pieces[0].batch.schema.get_field_index(name) >= 0)
+
+    def integers(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.int64]:
+        """A NOT NULL integer system column of all rows."""
+        parts = []
+        for piece in self.pieces:
+            column = piece.batch.column(name)
+            if column.null_count:
+                raise InvalidData("", name, "a system column holds a null")
+            parts.append(values_of(column, dtype))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def column(self, name: str, rows: Ints) -> pa.Array:
+        """Values of the column ``name`` of the given rows."""
+        if self.pieces[0].batch.schema.get_field_index(name) < 0:
+            raise InvalidData("", name, "the batch lacks this sequence column")
+        whole = pa.chunked_array([piece.batch.column(name) for piece in self.pieces])
+        taken = whole.take(pa.array(rows))
+        return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
+
+    def piece_of(self, rows: Ints) -> Ints:
+        """Index of the piece that each of the given rows lies in."""
+        return np.asarray(np.searchsorted(self.offsets, rows, side="right") - 1, dtype=np.int64)
+
+    def piece_at(self, row: int) -> Piece:
+        """The piece that ``row`` lies in."""
+        return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows as one batch."""
+        if len(self.pieces) == 1:
+            return self.pieces[0].batch
+        return pa.concat_batches([piece.batch for piece in self.pieces])
+
+
+def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """True for row kinds that take back: -U (1) and -D (3)."""
+    return np.asarray((kinds & 1) == 1, dtype=np.bool_)

@@ -1,0 +1,167 @@
+"""Normalised keys: the key columns of a batch as one thing that compares fast and as Java does (int64, else bytes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import InvalidData
+from lsm_core.format.kv_layout import KEY_PREFIX
+from lsm_core.format.schema import TableSchema
+from lsm_core.merge.comparable import (
+    Bytes,
+    any_null,
+    big_endian,
+    flat,
+    is_text,
+    numbers,
+    text_parts,
+    valid_mask,
+    width_of,
+)
+from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
+
+
+@dataclass(frozen=True)
+class KeySpec:
+    """What rows are ordered by: ``key_columns`` (names in the table), the user's ``sequence_columns`` and their direction.
+
+    A batch holds a key column either as `_KEY_<name>` or, where it was decoded only once, as `<name>`.
+    """
+
+    key_columns: tuple[str, ...]
+    sequence_columns: tuple[str, ...] = ()
+    sequence_descending: bool = False
+    table: str = ""
+
+    @staticmethod
+    def of(
+        schema: TableSchema, sequence_field: Sequence[str] = (), descending: bool = False, table: str = ""
+    ) -> KeySpec:
+        """The order of a primary-key table: its trimmed primary key, then `sequence.field`."""
+        return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
+
+    def key_fields(self, schema: pa.Schema) -> list[str]:
+        """The column of ``schema`` that holds each key column; raises InvalidData if one is missing."""
+        names = set(schema.names)
+        found = []
+        for key in self.key_columns:
+            name = KEY_PREFIX + key if KEY_PREFIX + key in names else key
+            if name not in names:
+                raise InvalidData(self.table, key, "the batch lacks this key column")
+            found.append(name)
+        return found
+
+    def keys(self, batch: pa.RecordBatch | pa.Table) -> NormalisedKeys:
+        """Normalised keys of the rows of ``batch``; raises InvalidData naming a key column with a null."""
+        fields = self.key_fields(batch.schema)
+        columns = [flat(batch.column(name)) for name in fields]
+        null = any_null(columns)
+        if null is not None:
+            raise InvalidData(self.table, self.key_columns[null], "a key is null")
+        return normalise_keys(columns)
+
+
+def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
+    """Keys of rows without nulls, in an order that matches Java's comparison of the key row.
+
+    Fixed-width columns of at most 8 bytes together become int64; a single text column is used as it is; anything else
+    becomes bytes that compare as the rows do. The form depends on the types alone, so keys of different batches compare.
+    """
+    columns = [flat(column) for column in columns]
+    if not columns:
+        raise InvalidData("", "", "a key has no columns")
+    if any_null(columns) is not None:
+        raise InvalidData("", "", "a key is null")
+    if len(columns) == 1:
+        if is_text(columns[0].type):
+            return ByteKeys.of(*text_parts(columns[0]))
+        if _sort_width(columns[0].type) <= 8:
+            return IntKeys(numbers(columns[0]))
+    widths = [None if is_text(column.type) else _sort_width(column.type) for column in columns]
+    fixed = [width for width in widths if width is not None]
+    if len(fixed) == len(columns):
+        return _fixed_keys(columns, sum(fixed))
+    encoded = _joined(columns, nulls=False)
+    return ByteKeys.of(*text_parts(encoded))
+
+
+def _sort_width(kind: pa.DataType) -> int:
+    width = width_of(kind)
+    assert width is not None
+    return 8 if pa.types.is_floating(kind) else width
+
+
+def _fixed_keys(columns: Sequence[pa.Array], width: int) -> NormalisedKeys:
+    rows = len(columns[0])
+    matrix = np.zeros((rows, max(width, 8)), np.uint8)
+    at = matrix.shape[1] - width
+    for column in columns:
+        part = big_endian(column)
+        matrix[:, at : at + part.shape[1]] = part
+        at += part.shape[1]
+    if width <= 8:
+        return IntKeys(
+            (matrix.view(np.dtype(">u8")).reshape(rows) ^ np.uint64(1 << 63)).astype(np.uint64).view(np.int64)
+        )
+    starts = np.arange(rows, dtype=np.int64) * width
+    return ByteKeys.of(matrix.reshape(-1), starts, np.full(rows, width, np.int64))
+
+
+def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
+    """Memcomparable bytes of each row, for smallest and largest keys of files: Python's order of bytes is the keys' order.
+
+    Per column a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order, or text escaped
+    (00 -> 00 FF) and terminated (00). Raises UnsupportedFeature for a type without order.
+    """
+    return _joined([flat(column) for column in columns], nulls=True)
+
+
+def _joined(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
+    """Fixed parts and escaped texts side by side. The last text needs no terminator: nothing follows it."""
+    rows = len(columns[0])
+    parts: list[pa.Array] = []
+    pending: list[Bytes] = []
+    for at, column in enumerate(columns):
+        if nulls:
+            valid = valid_mask(column)
+            pending.append(np.ones((rows, 1), np.uint8) if valid is None else valid.astype(np.uint8)[:, None])
+        if not is_text(column.type):
+            pending.append(big_endian(column))
+            continue
+        if pending:
+            parts.append(_fixed_array(np.hstack(pending)))
+        last = at == len(columns) - 1
+        parts.append(_text_array(column, escape=not last))
+        # what follows a terminator must stay below FF: the next null byte does, else a second zero
+        pending = [] if last else [np.zeros((rows, 1 if nulls else 2), np.uint8)]
+    if pending:
+        parts.append(_fixed_array(np.hstack(pending)))
+    if len(parts) == 1:
+        return parts[0].cast(pa.binary())
+    try:
+        joined = pc.binary_join_element_wise(*parts, b"")
+    except pa.ArrowInvalid as error:
+        raise InvalidData("", "", f"keys too large to compare: {error}") from error
+    return joined
+
+
+def _fixed_array(matrix: Bytes) -> pa.Array:
+    rows, width = matrix.shape
+    data = pa.py_buffer(np.ascontiguousarray(matrix))
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, [None, offsets, data])
+
+
+def _text_array(column: pa.Array, escape: bool) -> pa.Array:
+    raw = column.cast(pa.binary()) if not pa.types.is_binary(column.type) else column
+    raw = raw.fill_null(b"") if raw.null_count else raw
+    data, starts, lengths = text_parts(raw)
+    if not escape or len(raw) == 0:
+        return raw
+    used = data[starts[0] : starts[-1] + lengths[-1]]
+    return pc.replace_substring(raw, b"\x00", b"\x00\xff") if (used == 0).any() else raw

@@ -1,0 +1,293 @@
+"""Merging sorted inputs in bounded windows: what is safe to merge now is merged, the last key stays open.
+
+The cut is the smallest full sort key among the last buffered rows of the inputs that are not at their end: nothing that
+may still arrive is smaller. Rows up to the cut form a window. Its last key may go on in rows to come, so its result so far
+is carried into the next window. Memory is about inputs x batch, whatever the number of rows or of versions of a key.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
+from lsm_core.merge.function import MergeFunction
+from lsm_core.merge.gather import emit
+from lsm_core.merge.order import merge_order
+from lsm_core.merge.rows import Piece, Rows, retracts
+from lsm_core.merge.sort_key import KeySpec
+
+Key = int | bytes
+
+
+class UnsortedInput(CorruptFile):
+    """Input number ``index`` of a merge is not in key order."""
+
+    def __init__(self, index: int, name: str = "") -> None:
+        self.index = index
+        super().__init__(name or f"(merge input {index})", "its rows are not in key order")
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """A stream of KV batches ascending by key; keys may repeat. All inputs of a merge have one schema.
+
+    ``level`` and ``age`` (larger = newer) settle ties with other inputs. A stream over several files with levels and ages
+    of their own is made by :meth:`chain`. ``name`` is what errors call it.
+    """
+
+    batches: Iterator[pa.RecordBatch]
+    level: int = 0
+    age: int = 0
+    name: str = ""
+    parts: tuple[RunInput, ...] = ()
+
+    @staticmethod
+    def chain(parts: Sequence[RunInput], name: str = "") -> RunInput:
+        """One input whose rows are those of ``parts`` one after another, each with its own level and age."""
+        return RunInput(iter(()), name=name, parts=tuple(parts))
+
+    def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+        """Batches with the level and age of their rows."""
+        for part in self.parts or (self,):
+            for batch in part.batches:
+                yield batch, part.level, part.age
+
+
+class Buffer:
+    """The rows of one input that were read and not yet merged."""
+
+    def __init__(self, source: RunInput, index: int, spec: KeySpec) -> None:
+        self.index = index
+        self.name = source.name
+        self.pieces: deque[Piece] = deque()
+        self.rows = 0
+        self.exhausted = False
+        self._source = source.tagged()
+        self._spec = spec
+        self._largest_batch = 1
+        self._last: Key | None = None
+
+    def top_up(self, at_least: int | None) -> None:
+        """Read until ``at_least`` rows are here (None: as many as this input's largest batch) or the input ends."""
+        while not self.exhausted and self.rows < (at_least or self._largest_batch):
+            item = next(self._source, None)
+            if item is None:
+                self.exhausted = True
+            elif item[0].num_rows:
+                self._add(*item)
+
+    def _add(self, batch: pa.RecordBatch, level: int, age: int) -> None:
+        keys = self._spec.keys(batch)
+        first = keys.scalar(0)
+        if (self._last is not None and first < self._last) or not keys.ascending():  # type: ignore[operator]
+            raise UnsortedInput(self.index, self.name)
+        self._last = keys.scalar(len(keys) - 1)
+        self._largest_batch = max(self._largest_batch, len(keys))
+        self.rows += len(keys)
+        self.pieces.append(Piece(batch, keys, level, age))
+
+    @property
+    def last_key(self) -> Key:
+        """Key of the last row here."""
+        piece = self.pieces[-1]
+        return piece.keys.scalar(len(piece) - 1)
+
+    def count(self, key: Key | None, *, through: bool) -> int:
+        """Rows here below ``key``, or not above it if ``through``; None = infinity."""
+        if key is None:
+            return self.rows
+        return sum(piece.keys.bisect(key, through) for piece in self.pieces)
+
+    def span(self, start: int, stop: int) -> list[Piece]:
+        """Rows ``start`` to before ``stop``, left in place."""
+        found = []
+        for piece in self.pieces:
+            low, high = max(start, 0), min(stop, len(piece))
+            if low < high:
+                found.append(piece if high - low == len(piece) else piece.slice(low, high))
+            start, stop = start - len(piece), stop - len(piece)
+        return found
+
+    def take(self, count: int) -> list[Piece]:
+        """Remove and return the first ``count`` rows."""
+        taken = self.span(0, count)
+        self.rows -= count
+        while self.pieces and count >= len(self.pieces[0]):
+            count -= len(self.pieces.popleft())
+        if count:
+            self.pieces[0] = self.pieces[0].slice(count, len(self.pieces[0]))
+        return taken
+
+
+def is_ended(buffer: Buffer) -> bool:
+    """Whether nothing more can come from this input: it then sets no bound (its last row counts as +infinity)."""
+    return buffer.exhausted
+
+
+def cut_key(last_keys: Sequence[Key]) -> Key | None:
+    """Key of the cut: the smallest of the last keys of the unfinished inputs; None (infinity) if all are finished."""
+    return min(last_keys, default=None)
+
+
+def stays_open(key: Key | None) -> bool:
+    """Whether the last key of a window cut at ``key`` may go on in rows to come."""
+    return key is not None
+
+
+def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], bool]:
+    """Remove the rows up to the cut from ``buffers``, oldest input first; and whether their last key stays open."""
+    unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
+    key = cut_key([buffer.last_key for buffer in unfinished])
+    counts = [buffer.count(key, through=True) for buffer in buffers]
+    if key is not None:
+        bounds = [buffer.index for buffer in unfinished if buffer.last_key == key]
+        counts = _within_cut(buffers, counts, key, bounds, spec)
+    pieces = [piece for buffer, count in zip(buffers, counts, strict=True) for piece in buffer.take(count)]
+    return pieces, stays_open(key)
+
+
+def _within_cut(
+    buffers: Sequence[Buffer], counts: list[int], key: Key, bounds: Sequence[int], spec: KeySpec
+) -> list[int]:
+    """Of the rows with the cut's very key, leave those above the full cut, so that versions are folded in order.
+
+    ``bounds``: the inputs whose last row has that key; the smallest of these rows is the cut. An input that repeats keys
+    out of order gives up its rows through the last one within the cut, so every window makes progress.
+    """
+    below = [buffer.count(key, through=False) for buffer in buffers]
+    holders = [i for i in range(len(buffers)) if counts[i] > below[i]]
+    if len(holders) <= 1:
+        return counts
+    pieces, owners = [], []
+    for i in holders:
+        for piece in buffers[i].span(below[i], counts[i]):
+            pieces.append(piece)
+            owners.append(np.full(len(piece), i, np.int64))
+    rows, owner = Rows.of(pieces), np.concatenate(owners)
+    order = merge_order(rows, spec).order
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    last_row = {i: int(np.flatnonzero(owner == i)[-1]) for i in holders}
+    cut_rank = min(int(rank[last_row[buffer.index]]) for buffer in buffers if buffer.index in bounds)
+    kept = list(counts)
+    for i in holders:
+        inside = np.flatnonzero(rank[owner == i] <= cut_rank)
+        kept[i] = below[i] + (int(inside[-1]) + 1 if len(inside) else 0)
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class OpenKey:
+    """The result so far of a key whose rows may go on; ``folded``: it stands for more than one version."""
+
+    piece: Piece
+    folded: bool
+
+
+@dataclass
+class Merger:
+    """Merges windows one after another, carrying the open key between them."""
+
+    function: MergeFunction
+    spec: KeySpec
+    drop_delete: bool = False
+    counters: MergeCounters = field(default_factory=MergeCounters)
+    carry: OpenKey | None = None
+
+    def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
+        """Merged batches of the keys that are complete, each at most 131,072 rows."""
+        self.counters.rows_in += sum(len(piece) for piece in pieces)
+        carry, self.carry = self.carry, None
+        pieces = pieces if carry is None else [carry.piece, *pieces]
+        if not pieces:
+            return []
+        rows = Rows.of(pieces)
+        groups = merge_order(rows, self.spec, sorted_runs=sorted_runs)
+        kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
+        picked = self.function.pick(groups, kinds, carry is not None and carry.folded)
+        self.counters.drop(OLDER_VERSION, len(rows) - len(groups))
+        if open_end:
+            versions = len(groups.order) - int(groups.starts[-1])
+            folded = versions > 1 or (len(groups) == 1 and carry is not None and carry.folded)
+            self.carry = self._hold(rows, int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1]), folded)
+            picked = picked[:-1]
+        found = picked >= 0
+        self.counters.drop(IGNORED_DELETE, len(picked) - int(found.sum()))
+        picked = picked[found]
+        if self.drop_delete and kinds is not None:
+            kept = picked[~retracts(kinds)[picked]]
+            self.counters.drop(DELETE_AT_BOTTOM, len(picked) - len(kept))
+            picked = kept
+        self.counters.rows_out += len(picked)
+        return emit(rows, picked)
+
+    def _hold(self, rows: Rows, row: int, folded: bool) -> OpenKey:
+        """Carry ``row``: copied out, so that it does not keep its whole window alive."""
+        source = rows.piece_at(row)
+        at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
+        batch = source.batch.slice(at, 1).take(pa.array([0]))
+        return OpenKey(Piece(batch, self.spec.keys(batch), source.level, source.age), folded)
+
+
+def merge_streams(
+    inputs: Sequence[RunInput],
+    function: MergeFunction,
+    *,
+    key_spec: KeySpec | None = None,
+    drop_delete: bool = False,
+    batch_rows: int | None = None,
+    counters: MergeCounters | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Merge sorted ``inputs``, oldest first, into KV batches of at most 131,072 rows: keys ascending, each once.
+
+    Batches keep the inputs' schema (`_KEY_*` or key columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values). ``drop_delete``
+    leaves out keys whose result is a retract. Each unfinished input holds at least ``batch_rows`` rows before each cut (None:
+    as many as its largest batch). Raises UnsortedInput with the input's index.
+    """
+    spec = key_spec or function.key_spec
+    buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]
+    merger = Merger(function, spec, drop_delete, counters if counters is not None else MergeCounters())
+    while True:
+        for buffer in buffers:
+            buffer.top_up(batch_rows)
+        pieces, open_end = take_window(buffers, spec)
+        done = not pieces
+        output = deque(merger.merge(pieces, open_end and not done))
+        # the window's memory must be free while the consumer works on its output
+        del pieces
+        while output:
+            yield output.popleft()
+        if done:
+            return
+
+
+def merge_unsorted(
+    table: pa.Table, function: MergeFunction, key_spec: KeySpec | None = None, counters: MergeCounters | None = None
+) -> pa.Table:
+    """Merge the rows of a write buffer, given in arrival order, into a sorted table with unique keys (same schema).
+
+    Deletes stay. Rows equal in everything else keep their order of arrival.
+    """
+    if table.num_rows == 0:
+        return table
+    spec = key_spec or function.key_spec
+    batch = table.combine_chunks().to_batches()[0]
+    merger = Merger(function, spec, counters=counters if counters is not None else MergeCounters())
+    merged = merger.merge([Piece(batch, spec.keys(batch), 0, 0)], open_end=False, sorted_runs=False)
+    return pa.Table.from_batches(merged, schema=table.schema)
+
+
+def merge_runs(runs: Sequence[pa.RecordBatch], function: MergeFunction, *, drop_delete: bool = False) -> pa.RecordBatch:
+    """Merge whole runs held in memory, oldest first, each ascending by key, into one batch of the same schema."""
+    if not runs:
+        return pa.RecordBatch.from_pylist([])
+    inputs = [RunInput(iter((run,)), 0, age) for age, run in enumerate(runs)]
+    merged = list(merge_streams(inputs, function, drop_delete=drop_delete))
+    return pa.concat_batches(merged) if merged else runs[0].slice(0, 0)
