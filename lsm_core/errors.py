@@ -31,13 +31,13 @@ Spark workers raise these across processes, so all of them pickle: positional ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 
 class DredgeError(Exception):
     """Base of every error that Dredge raises on purpose."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> DredgeError:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Keep the constructor's arguments, so that the error pickles without each class saying how."""
         error = super().__new__(cls, *args)
         error._made_with = (args, dict(kwargs))
@@ -175,7 +175,9 @@ class CommitUnknown(DredgeError):
     def __init__(self, snapshot_id: int, reason: str = "") -> None:
         self.snapshot_id, self.reason = snapshot_id, reason
         why = f": {reason}" if reason else ""
-        super().__init__(f"the outcome of publishing snapshot {snapshot_id} is unknown{why}; look at the table, then retry")
+        super().__init__(
+            f"the outcome of publishing snapshot {snapshot_id} is unknown{why}; look at the table, then retry"
+        )
 
 
 class LockTimeout(DredgeError):

@@ -50,10 +50,13 @@ def list_ids(file_io: FileIO, folder: str, prefix: str) -> list[int]:
 def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the newest id: the hint's when that file exists and the next does not, else by listing."""
     hint = read_hint(file_io, folder, LATEST)
-    if hint is not None and not file_io.exists(f"{folder}/{prefix}{hint + 1}"):
-        # Java trusts the hint here; a hint left over by a rollback would then name a snapshot that is gone.
-        if file_io.exists(f"{folder}/{prefix}{hint}"):
-            return hint
+    # Java trusts the hint without the second question; one left over by a rollback would then name a snapshot that is gone.
+    if (
+        hint is not None
+        and not file_io.exists(f"{folder}/{prefix}{hint + 1}")
+        and file_io.exists(f"{folder}/{prefix}{hint}")
+    ):
+        return hint
     return _by_listing(file_io, folder, prefix, max)
 
 

@@ -130,9 +130,7 @@ def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog. Raises CorruptFile."""
     if snapshot.changelog_manifest_list is None:
         return ENTRY_SCHEMA.empty_table()
-    return entries_of(
-        store, read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    )
+    return entries_of(store, read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:

@@ -78,9 +78,7 @@ class TableStore:
     def copy(self, dynamic: Mapping[str, str]) -> TableStore:
         """Return this table with more dynamic options. Raises InvalidOption for an immutable one."""
         together = {**self.dynamic_options, **{str(k): str(v) for k, v in dynamic.items()}}
-        return TableStore(
-            self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together
-        )
+        return TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
 
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""

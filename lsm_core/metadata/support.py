@@ -152,7 +152,9 @@ def _buckets(store: TableStore) -> Iterator[str]:
 
 
 def _indexes_by_option(store: TableStore) -> Iterator[str]:
-    kinds = {key.split(".")[1] for key in store.options.raw if key.startswith("file-index.") and key.endswith(".columns")}
+    kinds = {
+        key.split(".")[1] for key in store.options.raw if key.startswith("file-index.") and key.endswith(".columns")
+    }
     yield from (f"file index '{kind}'" for kind in sorted(kinds))
     for key in sorted(store.options.raw):
         if key.endswith(".index.columns") and key.startswith("pk-"):
@@ -162,11 +164,13 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
 def _types(schema: TableSchema) -> Iterator[str]:
     for field in schema.fields:
         if not _known(field.type):
-            yield f"column '{field.name}' of type {field.type.with_nullable(True)}"
+            yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
 
 
 def _known(kind: DataType) -> bool:
-    return kind.root in _TYPES and (kind.root is not TypeRoot.TIMESTAMP or (kind.precision or 0) <= _MOST_FRACTION_DIGITS)
+    return kind.root in _TYPES and (
+        kind.root is not TypeRoot.TIMESTAMP or (kind.precision or 0) <= _MOST_FRACTION_DIGITS
+    )
 
 
 def _indexes_in_use(store: TableStore, snapshot: Snapshot, purpose: Purpose) -> Iterator[str]:
@@ -196,7 +200,7 @@ def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
 
 def _same_columns(a: TableSchema, b: TableSchema) -> bool:
     """Whether files of both read alike: same ids, names and types in the same order (nullability may differ)."""
-    first, second = ([(f.id, f.name, f.type.with_nullable(True)) for f in s.fields] for s in (a, b))
+    first, second = ([(f.id, f.name, f.type.with_nullable(nullable=True)) for f in s.fields] for s in (a, b))
     return first == second
 
 

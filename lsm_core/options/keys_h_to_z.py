@@ -5,7 +5,16 @@ from __future__ import annotations
 from lsm_core.options.key import BOOL, DOUBLE, DURATION, ENUM, INT, LONG, MAP, MEMORY, TEXT, Key
 
 KEYS: tuple[Key, ...] = (
-    Key("ignore-delete", BOOL, "false", aliases=("first-row.ignore-delete", "deduplicate.ignore-delete", "partial-update.ignore-delete",)),
+    Key(
+        "ignore-delete",
+        BOOL,
+        "false",
+        aliases=(
+            "first-row.ignore-delete",
+            "deduplicate.ignore-delete",
+            "partial-update.ignore-delete",
+        ),
+    ),
     Key("ignore-update-before", BOOL, "false"),
     Key("incremental-between", TEXT),
     Key("incremental-between-scan-mode", ENUM, "auto"),

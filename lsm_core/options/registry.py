@@ -58,7 +58,13 @@ RANGES: dict[str, tuple[float, float]] = {
 
 # Sizes that must hold at least one byte, or the work that they bound could never go on.
 POSITIVE_SIZES = frozenset(
-    {"dredge.merge-budget", "manifest.target-file-size", "target-file-size", "write-buffer-size", "source.split.target-size"}
+    {
+        "dredge.merge-budget",
+        "manifest.target-file-size",
+        "target-file-size",
+        "write-buffer-size",
+        "source.split.target-size",
+    }
 )
 
 # Keys with a free part in them; parquet.*, orc.* and avro.* pass through to the formats.

@@ -60,12 +60,18 @@ class TableOptions:
         return TableOptions(merged, self._table)
 
     def _changes(self, own: Mapping[str, str], name: str, value: str) -> bool:
-        return bool(parse_value(REGISTRY[name], value) != self.get(name)) if name in own or self.get(name) is not None else True
+        return (
+            bool(parse_value(REGISTRY[name], value) != self.get(name))
+            if name in own or self.get(name) is not None
+            else True
+        )
 
     def _check_together(self) -> None:
         low, high = self.retained_min, self.retained_max
         if high is not None and high < low:
-            raise InvalidOption("snapshot.num-retained.max", high, f"at least snapshot.num-retained.min ({low})", self._table)
+            raise InvalidOption(
+                "snapshot.num-retained.max", high, f"at least snapshot.num-retained.min ({low})", self._table
+            )
         if self.commit_min_retry_wait > self.commit_max_retry_wait:
             raise InvalidOption(
                 "commit.min-retry-wait", self.commit_min_retry_wait, "at most commit.max-retry-wait", self._table

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import pyarrow as pa
-from typing_extensions import Buffer, Self
 
-from lsm_core.storage.file_io import FileIO, FileStatus, OutputFile
+from lsm_core.storage.file_io import Buffer, FileIO, FileStatus, OutputFile
 
 Mode = Literal["before", "after"]
 T = TypeVar("T")

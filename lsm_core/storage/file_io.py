@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing_extensions import Buffer
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+
+Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
-from typing_extensions import Buffer, Self
 
 from lsm_core.errors import StorageFull, UnsupportedFeature
 from lsm_core.storage import trace
-from lsm_core.storage.file_io import FileStatus
+from lsm_core.storage.file_io import Buffer, FileStatus
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from lsm_core.errors import InvalidSchema
@@ -26,7 +24,9 @@ _ARROW: dict[TypeRoot, pa.DataType] = {
     TypeRoot.BLOB: pa.binary(),
     TypeRoot.GEOMETRY: pa.binary(),
     TypeRoot.GEOGRAPHY: pa.binary(),
-    TypeRoot.VARIANT: pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
+    TypeRoot.VARIANT: pa.struct(
+        [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
+    ),
 }
 
 
@@ -48,35 +48,32 @@ def to_arrow(kind: DataType) -> pa.DataType:
     if element is None:
         raise InvalidSchema(f"{kind.root.value} has no element type")
     if kind.root is TypeRoot.MULTISET:
-        return pa.map_(to_arrow(element), pa.field("value", pa.int32(), False))
+        return pa.map_(to_arrow(element), pa.field("value", pa.int32(), nullable=False))
     return pa.list_(pa.field("element", to_arrow(element), element.nullable))
 
 
-def _is(*ids: int) -> Callable[[pa.DataType], bool]:
-    return lambda kind: kind.id in ids
-
-
-_L = pa.lib
-_ROOTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, bool], DataType]], ...] = (
-    (_is(_L.Type_BOOL), lambda t, n: DataType(TypeRoot.BOOLEAN, n)),
-    (_is(_L.Type_INT8), lambda t, n: DataType(TypeRoot.TINYINT, n)),
-    (_is(_L.Type_INT16, _L.Type_UINT8), lambda t, n: DataType(TypeRoot.SMALLINT, n)),
-    (_is(_L.Type_INT32, _L.Type_UINT16), lambda t, n: DataType(TypeRoot.INT, n)),
-    (_is(_L.Type_INT64, _L.Type_UINT32), lambda t, n: DataType(TypeRoot.BIGINT, n)),
-    (_is(_L.Type_UINT64), lambda t, n: DataType(TypeRoot.DECIMAL, n, precision=20, scale=0)),
-    (_is(_L.Type_HALF_FLOAT, _L.Type_FLOAT), lambda t, n: DataType(TypeRoot.FLOAT, n)),
-    (_is(_L.Type_DOUBLE), lambda t, n: DataType(TypeRoot.DOUBLE, n)),
-    (
-        _is(_L.Type_STRING, _L.Type_LARGE_STRING, _L.Type_STRING_VIEW),
-        lambda t, n: DataType(TypeRoot.VARCHAR, n, length=MAX_LENGTH),
-    ),
-    (
-        _is(_L.Type_BINARY, _L.Type_LARGE_BINARY, _L.Type_BINARY_VIEW),
-        lambda t, n: DataType(TypeRoot.VARBINARY, n, length=MAX_LENGTH),
-    ),
-    (_is(_L.Type_FIXED_SIZE_BINARY), lambda t, n: DataType(TypeRoot.BINARY, n, length=t.byte_width)),
-    (_is(_L.Type_DATE32, _L.Type_DATE64), lambda t, n: DataType(TypeRoot.DATE, n)),
-)
+_FROM: dict[int, DataType] = {
+    pa.lib.Type_BOOL: DataType(TypeRoot.BOOLEAN),
+    pa.lib.Type_INT8: DataType(TypeRoot.TINYINT),
+    pa.lib.Type_UINT8: DataType(TypeRoot.SMALLINT),
+    pa.lib.Type_INT16: DataType(TypeRoot.SMALLINT),
+    pa.lib.Type_UINT16: DataType(TypeRoot.INT),
+    pa.lib.Type_INT32: DataType(TypeRoot.INT),
+    pa.lib.Type_UINT32: DataType(TypeRoot.BIGINT),
+    pa.lib.Type_INT64: DataType(TypeRoot.BIGINT),
+    pa.lib.Type_UINT64: DataType(TypeRoot.DECIMAL, precision=20, scale=0),
+    pa.lib.Type_HALF_FLOAT: DataType(TypeRoot.FLOAT),
+    pa.lib.Type_FLOAT: DataType(TypeRoot.FLOAT),
+    pa.lib.Type_DOUBLE: DataType(TypeRoot.DOUBLE),
+    pa.lib.Type_STRING: DataType(TypeRoot.VARCHAR, length=MAX_LENGTH),
+    pa.lib.Type_LARGE_STRING: DataType(TypeRoot.VARCHAR, length=MAX_LENGTH),
+    pa.lib.Type_STRING_VIEW: DataType(TypeRoot.VARCHAR, length=MAX_LENGTH),
+    pa.lib.Type_BINARY: DataType(TypeRoot.VARBINARY, length=MAX_LENGTH),
+    pa.lib.Type_LARGE_BINARY: DataType(TypeRoot.VARBINARY, length=MAX_LENGTH),
+    pa.lib.Type_BINARY_VIEW: DataType(TypeRoot.VARBINARY, length=MAX_LENGTH),
+    pa.lib.Type_DATE32: DataType(TypeRoot.DATE),
+    pa.lib.Type_DATE64: DataType(TypeRoot.DATE),
+}
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -86,9 +83,11 @@ def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
     Unsigned integers become the next wider signed type (uint64: DECIMAL(20, 0)); dictionaries their value type; nested ROW
     fields are numbered 0, 1, 2 ... and get their table-wide ids when the table is created.
     """
-    for matches, build in _ROOTS:
-        if matches(kind):
-            return build(kind, nullable)
+    simple = _FROM.get(kind.id)
+    if simple is not None:
+        return simple.with_nullable(nullable)
+    if pa.types.is_fixed_size_binary(kind):
+        return DataType(TypeRoot.BINARY, nullable, length=kind.byte_width)
     if pa.types.is_dictionary(kind):
         return from_arrow(kind.value_type, nullable)
     if pa.types.is_decimal(kind) and kind.precision <= MAX_DECIMAL_PRECISION and 0 <= kind.scale <= kind.precision:
@@ -101,7 +100,7 @@ def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
     if pa.types.is_map(kind):
         key, item = kind.key_field, kind.item_field
         return DataType(
-            TypeRoot.MAP, nullable, key=from_arrow(key.type, False), value=from_arrow(item.type, item.nullable)
+            TypeRoot.MAP, nullable, key=from_arrow(key.type, nullable=False), value=from_arrow(item.type, item.nullable)
         )
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         child = kind.value_field

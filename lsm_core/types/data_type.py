@@ -16,16 +16,16 @@ class TypeRoot(Enum):
 
     CHAR = "CHAR"
     VARCHAR = "VARCHAR"
-    STRING = "VARCHAR"
+    STRING = "VARCHAR"  # noqa: PIE796 (another name of the same)
     BOOLEAN = "BOOLEAN"
     BINARY = "BINARY"
     VARBINARY = "VARBINARY"
-    BYTES = "VARBINARY"
+    BYTES = "VARBINARY"  # noqa: PIE796 (another name of the same)
     DECIMAL = "DECIMAL"
     TINYINT = "TINYINT"
     SMALLINT = "SMALLINT"
     INT = "INT"
-    INTEGER = "INT"
+    INTEGER = "INT"  # noqa: PIE796 (another name of the same)
     BIGINT = "BIGINT"
     FLOAT = "FLOAT"
     DOUBLE = "DOUBLE"

@@ -136,7 +136,7 @@ class _Parser:
         result = self.bare()
         self.depth -= 1
         if self.take("NOT", "NULL"):
-            return result.with_nullable(False)
+            return result.with_nullable(nullable=False)
         self.take("NULL")
         return result
 

@@ -45,7 +45,7 @@ def kinds_from_text(texts: pa.Array | pa.ChunkedArray, table: str = "") -> pa.Ar
 
 
 def _checked_numbers(flat: pa.Array, table: str) -> pa.Array:
-    good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), False)
+    good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), fill_value=False)
     if not pc.all(good, min_count=0).as_py():
         bad = flat.filter(pc.invert(good))[0].as_py()
         raise InvalidData(table, "row_kinds", f"{bad!r} is no row kind; accepted: 0 to 3 or {', '.join(_TEXTS)}")

@@ -81,8 +81,7 @@ def _row_may_be_in(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -
 
 def _outside(value: Any, low: Any, high: Any) -> bool:
     try:
-        if value != value or low != low or high != high:  # NaN: comparisons prove nothing
-            return False
+        # Said this way a NaN proves nothing: every comparison with one is false.
         return bool(value < low or value > high)
     except TypeError:
         return False
