@@ -1,0 +1,10 @@
+"""Commits: messages become snapshots, with conflicts found, races retried and three honest outcomes."""
+
+from __future__ import annotations
+
+from lsm_core.commit.committer import BATCH, CommitResult, Committer
+from lsm_core.commit.drafts import abort
+from lsm_core.commit.message import CommitMessage
+from lsm_core.commit.phases import CommitHooks, Hook, Phase
+
+__all__ = ["BATCH", "CommitHooks", "CommitMessage", "CommitResult", "Committer", "Hook", "Phase", "abort"]

@@ -1,0 +1,229 @@
+"""One change on its way to one snapshot: read the base, check, write manifests, publish, and again until it is decided."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit.changes import partitions_of, rows_of
+from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, check
+from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.commit.manifest_merge import merge_manifests
+from lsm_core.commit.phases import CommitHooks, Phase
+from lsm_core.commit.publish import Outcome, Retries, publish
+from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound, TableNotFound
+from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import merge_entries
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata.store import TableStore
+
+_MOST_DELTAS = 32
+Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt."""
+
+    kind: CommitKind
+    entries: pa.Table
+    user: str
+    identifier: int
+    watermark: int | None = None
+    properties: Mapping[str, str] | None = None
+    rescan: Rescan | None = None
+
+
+class CommitRun:
+    """Carries one :class:`Request` through attempts (Java `FileStoreCommitImpl.tryCommit`).
+
+    Every file that an attempt creates is removed after a definite failure and kept when the outcome is unknown.
+    """
+
+    def __init__(self, store: TableStore, request: Request, hooks: CommitHooks) -> None:
+        # Metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
+        self._files = RecordingFileIO(store.file_io)
+        self._store = copy.copy(store)
+        self._store.file_io = self._files
+        self._plain = store
+        self._request = request
+        self._hooks = hooks
+        self._retries = Retries.of(store.options)
+        self._delta: tuple[str, int] | None = None
+        self._delta_files: list[str] = []
+        self._base_id = 0
+        self._known: pa.Table | None = None
+        self._known_id = 0
+
+    def run(self) -> int:
+        """Return the id of the published snapshot.
+
+        Raises :class:`CommitConflict` (definite), :class:`CommitUnknown` (nothing cleaned), or the storage's own error
+        when it came before publishing (definite).
+        """
+        while True:
+            self._files.take()
+            attempt_files: list[str] = []
+            try:
+                snapshot, attempt_files = self._prepare()
+                self._hooks.enter(Phase.PUBLISH, snapshot_id=snapshot.id, attempt=self._retries.attempt)
+            except (CorruptFile, SnapshotNotFound, FileNotFoundError):
+                self._clean(self._files.take())
+                if not self._base_moved_on() or not self._retries.wait():
+                    self._clean_all()
+                    raise
+                continue
+            except BaseException:
+                self._clean(self._files.take() + attempt_files)
+                self._clean_all()
+                raise
+            if self._publish(snapshot, attempt_files):
+                return snapshot.id
+            if not self._retries.wait():
+                self._clean_all()
+                raise CommitConflict(
+                    f"table {self._store.name}: lost {self._retries.attempt + 1} races for the next snapshot id",
+                    (),
+                    None,
+                    snapshot.id,
+                )
+
+    def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:
+        try:
+            outcome = publish(self._plain, snapshot, self._retries)
+        except CommitUnknown:
+            raise  # it may be visible: every file it names must stay
+        except DredgeError:
+            self._clean(attempt_files)
+            self._clean_all()
+            raise
+        self._hooks.enter(Phase.CLEAN, snapshot_id=snapshot.id, outcome=outcome.value)
+        if outcome is Outcome.TAKEN:
+            self._clean(attempt_files)
+        return outcome is Outcome.PUBLISHED
+
+    # -- one attempt -------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> tuple[Snapshot, list[str]]:
+        """Read the latest snapshot, check, and write manifests; returns the snapshot to publish and the files of this attempt."""
+        store, request = self._store, self._request
+        latest = snapshots.latest(store)
+        self._base_id = latest.id if latest is not None else 0
+        self._hooks.enter(Phase.READ_BASE, snapshot_id=self._base_id, attempt=self._retries.attempt)
+        if request.rescan is not None:
+            base, entries = request.rescan(latest)
+            self._forget_delta()
+        else:
+            base, entries = self._live(latest), request.entries
+        check(store, base, entries, request.kind, latest)
+        self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)
+        if self._delta is None:
+            self._files.take()
+            self._delta = manifests.write_list(store, manifests.write_manifests(store, entries))
+            self._delta_files = self._files.take()
+        old = _manifests_of(store, latest)
+        base_list = manifests.write_list(store, merge_manifests(store, old))
+        return self._snapshot(latest, entries, base_list), self._files.take()
+
+    def _live(self, latest: Snapshot | None) -> pa.Table:
+        """Live entries of the touched partitions; on a retry the last ones plus the deltas committed since."""
+        entries = self._request.entries
+        if latest is None:
+            return entries.slice(0, 0)
+        partitions = partitions_of(entries)
+        live = self._advanced(latest.id, partitions)
+        if live is None:
+            columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
+            live = manifests.live_entries(self._store, latest, partitions=partitions, columns=columns)
+        self._known, self._known_id = live, latest.id
+        return live
+
+    def _advanced(self, until: int, partitions: list[bytes]) -> pa.Table | None:
+        """What we knew plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
+        if self._known is None or not self._known_id <= until <= self._known_id + _MOST_DELTAS:
+            return None
+        wanted = pa.array(partitions, pa.binary())
+        tables = [self._known]
+        try:
+            for snapshot_id in range(self._known_id + 1, until + 1):
+                delta = manifests.delta_entries(self._store, snapshots.read(self._store, snapshot_id))
+                mine = delta.filter(pc.is_in(delta.column("partition"), wanted))
+                tables.append(mine.select(self._known.column_names))
+            return merge_entries(pa.concat_tables(tables))
+        except (SnapshotNotFound, CorruptFile, OSError):
+            return None
+
+    def _snapshot(self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int]) -> Snapshot:
+        assert self._delta is not None
+        request, store = self._request, self._store
+        schema = schemas.latest_schema(store.file_io, store.root, store.branch)
+        if schema is None:
+            raise TableNotFound(f"table {store.name} was dropped while a commit was under way")
+        added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE)
+        marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
+        return Snapshot(
+            id=self._base_id + 1,
+            schema_id=schema.id,
+            base_manifest_list=base_list[0],
+            base_manifest_list_size=base_list[1],
+            delta_manifest_list=self._delta[0],
+            delta_manifest_list_size=self._delta[1],
+            index_manifest=latest.index_manifest if latest else None,
+            commit_user=request.user,
+            commit_identifier=request.identifier,
+            commit_kind=request.kind,
+            time_millis=store.clock.now_ms(),
+            total_record_count=(latest.total_record_count if latest else 0) + added - deleted,
+            delta_record_count=added - deleted,
+            changelog_record_count=0,
+            watermark=max(marks) if marks else None,
+            statistics=_inherited_statistics(store, latest, schema.id),
+            properties=dict(request.properties) if request.properties else None,
+            next_row_id=(latest.next_row_id or 0) if latest else 0,
+        )
+
+    # -- cleaning ----------------------------------------------------------------------------------------------------
+
+    def _base_moved_on(self) -> bool:
+        """Whether a newer snapshot explains why files of the one we read are gone."""
+        latest = snapshots.latest_id(self._store)
+        return latest is not None and latest != self._base_id
+
+    def _forget_delta(self) -> None:
+        self._clean(self._delta_files)
+        self._delta, self._delta_files = None, []
+
+    def _clean_all(self) -> None:
+        self._forget_delta()
+        self._clean(self._files.take())
+
+    def _clean(self, paths: list[str]) -> None:
+        remove(self._plain.file_io, paths)
+
+
+def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[manifests.ManifestFileMeta]:
+    """All manifests of a snapshot: base, then delta (the next base)."""
+    if latest is None:
+        return []
+    base = manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
+    return base + manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
+
+
+def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
+    """ANALYZE results stay valid only while they were made for the schema in force."""
+    if latest is None or latest.statistics is None:
+        return None
+    try:
+        found = json.loads(store.file_io.read_bytes(store.statistics_path(latest.statistics)))
+        return latest.statistics if found.get("schemaId") == schema_id else None
+    except (OSError, DredgeError, ValueError, AttributeError):
+        return None
+
+
+__all__ = ["CommitRun", "Request"]

@@ -1,0 +1,93 @@
+"""Messages turned into manifest entries: first what writers did, then what compaction did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit.message import CommitMessage
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.snapshot import CommitKind
+
+NO_ENTRIES = ENTRY_SCHEMA.empty_table()
+IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
+"""Columns that make two entries speak of one file (Java `FileEntry.Identifier`)."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The two snapshots a list of messages may become; an empty table means none (format.md 14.1)."""
+
+    append: pa.Table
+    compact: pa.Table
+
+    @property
+    def append_kind(self) -> CommitKind:
+        """OVERWRITE once a file is taken away, else APPEND."""
+        return CommitKind.OVERWRITE if has_deletes(self.append) else CommitKind.APPEND
+
+
+def split(messages: Iterable[CommitMessage], table: str) -> Parts:
+    """Entries of ``messages``: deletions before additions. Raises :class:`UnsupportedFeature` on changelog files."""
+    append: list[ManifestEntry] = []
+    compact: list[ManifestEntry] = []
+    for message in messages:
+        if message.changelog_files or message.compact_changelog:
+            raise UnsupportedFeature("committing changelog files", table)
+        append += _entries(message, message.deleted_files, DELETE) + _entries(message, message.new_files, ADD)
+        compact += _entries(message, message.compact_before, DELETE) + _entries(message, message.compact_after, ADD)
+    return Parts(_table(append), _table(compact))
+
+
+def _entries(message: CommitMessage, files: Sequence[DataFileMeta], kind: int) -> list[ManifestEntry]:
+    return [ManifestEntry(kind, message.partition, message.bucket, message.total_buckets, file) for file in files]
+
+
+def _table(entries: Sequence[ManifestEntry]) -> pa.Table:
+    return entries_to_table(entries) if entries else NO_ENTRIES
+
+
+def has_deletes(entries: pa.Table) -> bool:
+    """Whether any entry takes a file away."""
+    return bool(pc.any(pc.equal(entries.column("kind"), DELETE)).as_py())
+
+
+def rows_of(entries: pa.Table, kind: int) -> int:
+    """Rows in the files of all entries of ``kind``."""
+    return int(pc.sum(entries.filter(pc.equal(entries.column("kind"), kind)).column("row_count")).as_py() or 0)
+
+
+def partitions_of(entries: pa.Table) -> list[bytes]:
+    """Distinct partitions, in order of appearance."""
+    return [bytes(value) for value in pc.unique(entries.column("partition")).to_pylist()]
+
+
+def deletions_of(live: pa.Table) -> pa.Table:
+    """The entries that take away every file of ``live``, each exactly as it was added."""
+    index = live.schema.get_field_index("kind")
+    return live.set_column(index, ENTRY_SCHEMA.field("kind"), pa.array(np.full(live.num_rows, DELETE, np.int8)))
+
+
+def identities(entries: pa.Table) -> list[tuple[object, ...]]:
+    """Identity tuples of the given (few) entries."""
+    columns = [entries.column(name).to_pylist() for name in IDENTITY]
+    columns[4] = [tuple(extra or ()) for extra in columns[4]]
+    return list(zip(*columns, strict=True))
+
+
+__all__ = [
+    "IDENTITY",
+    "NO_ENTRIES",
+    "Parts",
+    "deletions_of",
+    "has_deletes",
+    "identities",
+    "partitions_of",
+    "rows_of",
+    "split",
+]

@@ -1,0 +1,123 @@
+"""Knows every file that a commit attempt began to write, so that a definite failure leaves none of them behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lsm_core.commit.message import CommitMessage
+from lsm_core.errors import DredgeError
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import FileIO, FileStatus, OutputFile
+
+_LOG = logging.getLogger(__name__)
+
+
+class RecordingFileIO:
+    """A FileIO that notes the path of every file before it is created; everything else passes through."""
+
+    def __init__(self, inner: FileIO) -> None:
+        self.inner = inner
+        self.created: list[str] = []
+
+    def take(self) -> list[str]:
+        """The paths noted since the last call."""
+        taken, self.created = self.created, []
+        return taken
+
+    def read_bytes(self, path: str) -> bytes:
+        """See FileIO."""
+        return self.inner.read_bytes(path)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """See FileIO."""
+        return self.inner.open_input(path)
+
+    def open_output(self, path: str) -> OutputFile:
+        """See FileIO."""
+        self.created.append(path)
+        return self.inner.open_output(path)
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        """See FileIO."""
+        self.created.append(path)
+        return self.inner.write_exclusive(path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """See FileIO."""
+        self.inner.overwrite(path, data)
+
+    def exists(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.exists(path)
+
+    def size(self, path: str) -> int:
+        """See FileIO."""
+        return self.inner.size(path)
+
+    def delete(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.delete(path)
+
+    def list_dir(self, path: str) -> list[FileStatus]:
+        """See FileIO."""
+        return self.inner.list_dir(path)
+
+    def mkdirs(self, path: str) -> None:
+        """See FileIO."""
+        self.inner.mkdirs(path)
+
+    def rename(self, src: str, dst: str) -> bool:
+        """See FileIO."""
+        return self.inner.rename(src, dst)
+
+    def delete_dir(self, path: str) -> bool:
+        """See FileIO."""
+        return self.inner.delete_dir(path)
+
+
+def remove(file_io: FileIO, paths: Iterable[str]) -> None:
+    """Delete ``paths`` as far as possible: what stays is named by no snapshot, and orphan cleaning finds it."""
+    for path in paths:
+        try:
+            file_io.delete(path)
+        except (OSError, DredgeError) as error:
+            _LOG.warning("could not remove %s, which no snapshot names: %s", path, error)
+
+
+def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
+    """Delete the data files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
+
+    Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
+    the latest snapshot names, and when that cannot be read nothing is deleted.
+    """
+    listed = list(messages)
+    latest = snapshots.latest(store)
+    live: set[str] = set()
+    if latest is not None and listed:
+        partitions = sorted({message.partition for message in listed})
+        entries = manifests.live_entries(store, latest, partitions=partitions)
+        live = set(entries.column("file_name").to_pylist())
+    paths = [
+        path
+        for message in listed
+        for file in message.own_files()
+        if file.file_name not in live
+        for path in _paths(store, message, file.file_name, file.extra_files, file.external_path)
+    ]
+    remove(store.file_io, paths)
+    return paths
+
+
+def _paths(
+    store: TableStore, message: CommitMessage, name: str, extra: Iterable[str], external: str | None
+) -> list[str]:
+    if external is not None:
+        return []  # Dredge writes no external files, so these are not ours to delete
+    return [store.data_path(message.partition, message.bucket, one) for one in (name, *extra)]
+
+
+__all__ = ["RecordingFileIO", "abort", "remove"]

@@ -1,0 +1,96 @@
+"""Keeps the number of manifests small at every commit (format.md 15, Java `ManifestFileMerger`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit.changes import partitions_of
+from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.metadata import manifests
+from lsm_core.metadata.manifest_parts import prune
+from lsm_core.metadata.store import TableStore
+
+
+def merge_manifests(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+    """The base manifests of the next snapshot, from all manifests of the last (base then delta, in order).
+
+    Manifests that stay are returned as they are; merged ones are new files. Live entries do not change.
+    """
+    full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold)
+    if full is not None:
+        return full
+    return minor_merge(store, metas, store.options.manifest_target_size, store.options.manifest_merge_min_count)
+
+
+def full_merge(
+    store: TableStore, metas: Sequence[ManifestFileMeta], target: int, threshold: int
+) -> list[ManifestFileMeta] | None:
+    """Rewrite everything that holds deletions, is affected by them, or is small; None when not worth it.
+
+    Deletions never survive, so kept manifests may come first in the result.
+    """
+    must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
+    if sum(meta.file_size for meta in must) < threshold:
+        return None
+    chosen = {meta.file_name for meta in must}
+    tables = {meta.file_name: manifests.read_manifest(store, meta) for meta in must}
+    deletions = pa.concat_tables([_of_kind(table, DELETE) for table in tables.values()])
+    kept: list[ManifestFileMeta] = []
+    for meta in metas:
+        if meta.file_name in chosen:
+            continue
+        table = _affected(store, meta, deletions)
+        if table is None:
+            kept.append(meta)
+        else:
+            tables[meta.file_name] = table
+    if len(tables) <= 1:
+        return None
+    ordered = pa.concat_tables([tables[meta.file_name] for meta in metas if meta.file_name in tables])
+    live = _of_kind(merge_entries(ordered), ADD)
+    return kept + (manifests.write_manifests(store, live) if live.num_rows else [])
+
+
+def _affected(store: TableStore, meta: ManifestFileMeta, deletions: pa.Table) -> pa.Table | None:
+    """Entries of a large manifest when a deletion cancels one of its additions, else None."""
+    if not deletions.num_rows:
+        return None
+    if not prune([meta], store.schema.partition_types, partitions_of(deletions), None, None):
+        return None
+    table = manifests.read_manifest(store, meta)
+    hit = pc.is_in(table.column("file_name"), pc.unique(deletions.column("file_name")))
+    return table if pc.any(hit).as_py() else None
+
+
+def minor_merge(
+    store: TableStore, metas: Sequence[ManifestFileMeta], target: int, min_count: int
+) -> list[ManifestFileMeta]:
+    """Merge neighbours into files of the target size; the tail only when it has ``min_count`` files. Keeps the order."""
+    result: list[ManifestFileMeta] = []
+    group: list[ManifestFileMeta] = []
+    size = 0
+    for meta in metas:
+        group.append(meta)
+        size += meta.file_size
+        if size >= target:
+            result += _merge_group(store, group)
+            group, size = [], 0
+    return result + (_merge_group(store, group) if len(group) >= min_count else group)
+
+
+def _merge_group(store: TableStore, group: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+    if len(group) == 1:
+        return list(group)
+    merged = merge_entries(pa.concat_tables([manifests.read_manifest(store, meta) for meta in group]))
+    return manifests.write_manifests(store, merged) if merged.num_rows else []
+
+
+def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
+    return entries.filter(pc.equal(entries.column("kind"), kind))
+
+
+__all__ = ["full_merge", "merge_manifests", "minor_merge"]

@@ -1,0 +1,130 @@
+"""What a writer or compactor hands to the committer: files that appeared, files that should go, nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_meta import DataFileMeta, SimpleStats
+
+_VERSION: Final = 1
+_GROUPS: Final = (
+    "new_files",
+    "deleted_files",
+    "compact_before",
+    "compact_after",
+    "changelog_files",
+    "compact_changelog",
+)
+
+
+@dataclass(frozen=True)
+class CommitMessage:
+    """Changes to one bucket (Java `CommitMessageImpl`).
+
+    ``partition`` is the serialised partition row (with arity prefix). ``new_files``/``deleted_files`` and input
+    ``changelog_files`` become an APPEND (or OVERWRITE) snapshot; ``compact_before``/``compact_after`` and
+    ``compact_changelog`` a COMPACT snapshot of its own. A file that is in both of the latter under one name was
+    *upgraded*: its level changed, its bytes did not.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_changelog: tuple[DataFileMeta, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether committing this message would change nothing."""
+        return not any(getattr(self, group) for group in _GROUPS)
+
+    def own_files(self) -> list[DataFileMeta]:
+        """Files that exist only because of this message: new ones, never upgraded ones."""
+        kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)}
+        made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
+        return [file for file in made if file.file_name not in kept]
+
+    def to_bytes(self) -> bytes:
+        """A versioned JSON document (bytes as base64), readable by any process that has this class."""
+        document: dict[str, Any] = {
+            "version": _VERSION,
+            "partition": _text(self.partition),
+            "bucket": self.bucket,
+            "total_buckets": self.total_buckets,
+        }
+        for group in _GROUPS:
+            files = getattr(self, group)
+            if files:
+                document[group] = [_file_to_object(file) for file in files]
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> CommitMessage:
+        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on other bytes or another version."""
+        try:
+            document = json.loads(data)
+            version = document["version"]
+            if version != _VERSION:
+                raise CorruptFile("<commit message>", f"version {version!r}; this Dredge reads version {_VERSION}")
+            groups = {group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS}
+            return CommitMessage(
+                base64.b64decode(document["partition"], validate=True),
+                int(document["bucket"]),
+                int(document["total_buckets"]),
+                **groups,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _file_to_object(file: DataFileMeta) -> dict[str, Any]:
+    """JSON members of one file; members that hold their default are left out to keep messages small."""
+    value: dict[str, Any] = {}
+    for member in fields(file):
+        item = getattr(file, member.name)
+        if item == member.default:
+            continue
+        if isinstance(item, bytes):
+            value[member.name] = {"b": _text(item)}
+        elif isinstance(item, SimpleStats):
+            value[member.name] = [_text(item.min_values), _text(item.max_values), item.null_counts]
+        else:
+            value[member.name] = item
+    return value
+
+
+def _file_from_object(value: Mapping[str, Any]) -> DataFileMeta:
+    known = {member.name for member in fields(DataFileMeta)}
+    unknown = sorted(set(value) - known)
+    if unknown:
+        raise ValueError(f"unknown file members {unknown}")
+    return DataFileMeta(**{name: _member(name, item) for name, item in value.items()})
+
+
+def _member(name: str, item: Any) -> Any:
+    if name in {"key_stats", "value_stats"}:
+        low, high, nulls = item
+        return SimpleStats(
+            base64.b64decode(low, validate=True),
+            base64.b64decode(high, validate=True),
+            None if nulls is None else tuple(nulls),
+        )
+    if isinstance(item, dict):
+        return base64.b64decode(item["b"], validate=True)
+    return tuple(item) if isinstance(item, list) else item
+
+
+__all__ = ["CommitMessage"]

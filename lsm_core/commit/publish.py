@@ -1,0 +1,156 @@
+"""Makes a snapshot visible, and learns what happened when the storage gave no clear answer (format.md 14.5)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lsm_core.commit.drafts import remove
+from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
+
+_LOG = logging.getLogger(__name__)
+_JITTER = 0.2
+
+
+@dataclass
+class Retries:
+    """Counts attempts (options `commit.*`, format.md 14.2): exponential waits between ``min_wait`` and ``max_wait`` (ms) plus up to 20 % jitter.
+
+    ``timeout`` (ms, None: no limit) bounds the whole commit, measured on a clock that never jumps.
+    """
+
+    max_retries: int
+    min_wait: int
+    max_wait: int
+    timeout: int | None = None
+    sleep: Callable[[float], None] = time.sleep
+    attempt: int = 0
+    _started: float = field(default_factory=time.monotonic)
+
+    @staticmethod
+    def of(options: TableOptions) -> Retries:
+        """The policy that the table's options ask for."""
+        return Retries(
+            options.commit_max_retries,
+            options.commit_min_retry_wait,
+            options.commit_max_retry_wait,
+            options.commit_timeout,
+        )
+
+    def wait(self) -> bool:
+        """Sleep before the next attempt; False (without sleeping) when attempts or time are used up."""
+        if self.attempt >= self.max_retries or self._elapsed_ms() >= (self.timeout or float("inf")):
+            return False
+        pause = min(self.min_wait * 2**self.attempt, self.max_wait)
+        pause *= 1 + random.uniform(0, _JITTER)  # noqa: S311 - spreads retries, guards nothing
+        self.attempt += 1
+        self.sleep(pause / 1000)
+        return True
+
+    def _elapsed_ms(self) -> float:
+        return (time.monotonic() - self._started) * 1000
+
+
+class Outcome(StrEnum):
+    """What became of an attempt to publish."""
+
+    PUBLISHED = "published"
+    TAKEN = "taken"
+
+
+def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
+    """Create ``snapshot-<id>`` exclusively. TAKEN: another commit has the id, ours is definitely not there.
+
+    Raises :class:`CommitUnknown` when storage kept failing and the file could not be seen, and
+    :class:`StorageFull` (or another typed refusal of the storage) when nothing was published.
+    """
+    data = snapshot.to_json()
+    outcome = _create(store, snapshot.id, data, retries)
+    if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot):
+        _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
+        _take_back(store, snapshot.id, data)
+        return Outcome.TAKEN
+    if outcome is Outcome.PUBLISHED:
+        _write_hints(store, snapshot.id)
+    return outcome
+
+
+def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries) -> Outcome:
+    """Try until the file is there, ours or another's: the same bytes under the same name can be tried again safely."""
+    path = store.snapshot_path(snapshot_id)
+    while True:
+        failure: Exception
+        try:
+            if store.file_io.write_exclusive(path, data):
+                return Outcome.PUBLISHED
+            failure = OSError(f"{path} exists and cannot be read")
+        except Exception as error:  # noqa: BLE001 - whatever was raised, the file may be there
+            failure = error
+        seen = _look(store, path)
+        if seen is not None:
+            return Outcome.PUBLISHED if seen == data else Outcome.TAKEN
+        if isinstance(failure, DredgeError):  # a full disk, no hard links: typed refusals come before the link is made
+            raise failure
+        if not retries.wait():
+            raise CommitUnknown(snapshot_id, str(failure)) from failure
+
+
+def _look(store: TableStore, path: str) -> bytes | None:
+    """The bytes at ``path``; None when nothing is there or it cannot be told."""
+    try:
+        return store.file_io.read_bytes(path)
+    except (OSError, DredgeError):
+        return None
+
+
+def _came_too_late(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether the id was free only because its true owner had already expired.
+
+    A committer that slept between check and publish for longer than snapshots live finds its id deleted, not taken.
+    Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right.
+    """
+    previous = snapshot.id - 1
+    try:
+        if previous > 0 and store.file_io.exists(store.snapshot_path(previous)):
+            return False
+        later = [found for found in snapshots.list_ids(store) if found > snapshot.id]
+    except OSError:
+        return False  # it is published, and almost surely in its turn
+    if not later:
+        return False
+    if min(later) > snapshot.id + 1:
+        return True
+    try:
+        successor = snapshots.read(store, snapshot.id + 1)
+        base = {meta.file_name for meta in manifests.read_list(store, successor.base_manifest_list)}
+        ours = manifests.read_list(store, snapshot.delta_manifest_list)
+        if any(meta.file_name in base for meta in ours):
+            return False
+        # Our delta manifests may have been merged away by the successor: then its base counts our rows.
+        return successor.total_record_count - successor.delta_record_count != snapshot.total_record_count
+    except (SnapshotNotFound, CorruptFile, OSError):
+        return True
+
+
+def _take_back(store: TableStore, snapshot_id: int, data: bytes) -> None:
+    path = store.snapshot_path(snapshot_id)
+    if _look(store, path) == data:
+        remove(store.file_io, [path])
+
+
+def _write_hints(store: TableStore, snapshot_id: int) -> None:
+    """Point LATEST at the commit, and EARLIEST at the first. Hints may fail: they are never a source of truth."""
+    snapshots.write_latest_hint(store, snapshot_id)
+    if snapshot_id == 1:
+        snapshots.write_earliest_hint(store, snapshot_id)
+
+
+__all__ = ["Outcome", "Retries", "publish"]

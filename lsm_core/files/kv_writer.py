@@ -1,0 +1,124 @@
+"""Writes key-value files: sorted rows in, rolling Parquet files and their manifest metadata out (format.md 8.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.files.rolling import RollingWriter
+from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name, key_names, kv_arrow_schema
+from lsm_core.format.stats import columns_with_nan, key_stats, value_stats
+from lsm_core.metadata.store import TableStore
+
+_LONG = np.iinfo(np.int64)
+
+
+class KeyValueFileWriter:
+    """Rolling writer of one (partition, bucket, level) of a primary-key table (Java `KeyValueFileWriterFactory`).
+
+    ``file_source`` 0 append, 1 compact. Batches are in KV layout, ascending by key over the writer's whole life, each
+    key once; the caller (merge) guarantees it.
+    """
+
+    def __init__(
+        self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
+    ) -> None:
+        self.total_buckets = total_buckets
+        describer = _Describer(store, level, file_source)
+        schema = kv_arrow_schema(store.schema, thin=store.options.thin_mode)
+        target = store.options.target_file_size(has_primary_key=True)
+        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a KV batch. On failure every file of this writer is gone before the error leaves."""
+        self._rolling.write(batch)
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish; returns the files in key order (none without rows)."""
+        return self._rolling.close()
+
+    def abort(self) -> None:
+        """Delete all files of this writer, closed ones too."""
+        self._rolling.abort()
+
+
+class _Describer:
+    """Keys, sequence range and delete count of the current file, seen as its rows pass."""
+
+    def __init__(self, store: TableStore, level: int, file_source: int) -> None:
+        self._store, self._level, self._source = store, level, file_source
+        schema = store.schema
+        # Thin files store the key once, among the values.
+        self._keys = list(schema.trimmed_primary_keys if store.options.thin_mode else key_names(schema))
+        self.dictionary: tuple[str, ...] = (VALUE_KIND,)
+        self.delta = _delta_columns(store)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._rows = 0
+        self._deletes = 0
+        self._first: pa.Table | None = None
+        self._last: pa.Table | None = None
+        self._low, self._high = _LONG.max, _LONG.min
+        self._nan: frozenset[str] = frozenset()
+
+    def add(self, rows: pa.Table) -> None:
+        """See rows of the current file."""
+        keys = rows.select(self._keys)
+        if self._first is None:
+            self._first = keys.slice(0, 1)
+        self._last = keys.slice(rows.num_rows - 1, 1)
+        self._rows += rows.num_rows
+        self._nan |= columns_with_nan(rows)
+        kinds = rows.column(VALUE_KIND).to_numpy()
+        # -U and -D are the odd kinds.
+        self._deletes += int(np.count_nonzero(kinds & 1))
+        sequences = rows.column(SEQUENCE_NUMBER).to_numpy()
+        self._low = min(self._low, int(sequences.min()))
+        self._high = max(self._high, int(sequences.max()))
+
+    def describe(self, name: str, size: int, footer: Any) -> DataFileMeta:
+        """Metadata of the file just closed."""
+        assert self._first is not None
+        assert self._last is not None
+        store = self._store
+        values, columns = value_stats(footer, store.schema, store.options, level=self._level, nan_columns=self._nan)
+        meta = DataFileMeta(
+            file_name=name,
+            file_size=size,
+            row_count=self._rows,
+            min_key=self._encode(self._first),
+            max_key=self._encode(self._last),
+            key_stats=key_stats(footer, store.schema, nan_columns=self._nan),
+            value_stats=values,
+            min_sequence_number=int(self._low),
+            max_sequence_number=int(self._high),
+            schema_id=store.schema.id,
+            level=self._level,
+            creation_time_ms=store.clock.now_ms(),
+            delete_row_count=self._deletes,
+            file_source=self._source,
+            value_stats_cols=columns,
+        )
+        self._reset()
+        return meta
+
+    def _encode(self, key: pa.Table) -> bytes:
+        columns = [column.combine_chunks() for column in key.columns]
+        return bytes(encode_rows(columns, self._store.schema.trimmed_key_types)[0].as_buffer())
+
+
+def _delta_columns(store: TableStore) -> tuple[str, ...]:
+    """Sorted or nearly sorted integers: the sequence number, and integer keys under both of their names."""
+    schema = store.schema
+    arrow = schema.arrow_schema
+    integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in {pa.int32(), pa.int64()}]
+    stored_twice = () if store.options.thin_mode else tuple(key_name(name) for name in integers)
+    return (SEQUENCE_NUMBER, *stored_twice, *integers)
+
+
+__all__ = ["KeyValueFileWriter"]

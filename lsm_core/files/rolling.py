@@ -1,0 +1,181 @@
+"""One stream of rows cut into files near the target size and row groups of about 131k rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from lsm_core.errors import DredgeError
+from lsm_core.files.formats.parquet import EXTENSION, ROW_GROUP_ROWS, ParquetSink, codec_of
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata.store import TableStore
+
+_GROUP_BYTES: Final = 64 * 1024 * 1024
+_SHORT_NAMES: Final = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
+_FULL_ENOUGH: Final = 0.9
+"""A file this near its target is closed: another row group would be a sliver."""
+
+
+class FileDescriber(Protocol):
+    """Collects what the manifest must say about a file while its rows pass."""
+
+    dictionary: tuple[str, ...]
+    delta: tuple[str, ...]
+
+    def add(self, rows: pa.Table) -> None:
+        """See rows of the current file."""
+
+    def describe(self, name: str, size: int, footer: Any) -> DataFileMeta:
+        """Metadata of the file just closed; the next :meth:`add` starts another file."""
+
+
+class RollingWriter:
+    """Writes batches of ``schema`` into as many files of one bucket as the target size asks for.
+
+    Every file is new (exclusive names). A failure removes all files of this writer before the error leaves.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        schema: pa.Schema,
+        describer: FileDescriber,
+        target_size: int,
+        level: int = 0,
+    ) -> None:
+        self._store = store
+        self._partition, self._bucket = partition, bucket
+        self._schema = schema
+        self._describer = describer
+        self._target = max(target_size, 1)
+        self._codec = codec_of(_compression(store, level), store.name)
+        self._extension = _extension(store)
+        self._sink: ParquetSink | None = None
+        self._sink_name = ""
+        self._paths: list[str] = []
+        self._done: list[DataFileMeta] = []
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._encoded_row_bytes = 0.0
+        self._closed = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; columns are taken by name and cast to the file's schema."""
+        if self._closed:
+            raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
+        if batch.num_rows == 0:
+            return
+        try:
+            fitted = fit(batch, self._schema)
+            self._pending.append(fitted)
+            self._pending_rows += fitted.num_rows
+            self._pending_bytes += fitted.nbytes
+            while self._pending_rows >= (rows := self._group_rows()):
+                self._write_group(rows)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish the last file and return all files in writing order (none when no row was written)."""
+        if self._closed:
+            return list(self._done)
+        try:
+            while self._pending_rows:
+                self._write_group(min(self._pending_rows, self._group_rows()))
+            self._close_file()
+        except BaseException:
+            self.abort()
+            raise
+        self._closed = True
+        return list(self._done)
+
+    def abort(self) -> None:
+        """Delete every file this writer made; safe to call at any time and more than once."""
+        self._closed = True
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        if self._sink is not None:
+            self._sink.discard()
+            self._sink = None
+        for path in self._paths:
+            try:
+                self._store.file_io.delete(path)
+            except (OSError, DredgeError):
+                continue  # a stray that no snapshot names; orphan cleaning removes it later
+        self._paths, self._done = [], []
+
+    def _group_rows(self) -> int:
+        """Rows of the next row group: bounded by count, by decoded bytes, and by what is left of the target size."""
+        decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
+        encoded = self._encoded_row_bytes or decoded
+        left = self._target - (self._sink.position if self._sink is not None else 0)
+        return int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, left / encoded)))
+
+    def _write_group(self, rows: int) -> None:
+        table = pa.Table.from_batches(self._pending, self._schema)
+        group, rest = table.slice(0, rows), table.slice(rows)
+        self._pending = rest.to_batches()
+        self._pending_rows = rest.num_rows
+        self._pending_bytes = rest.nbytes
+        sink = self._sink or self._open(group)
+        before = sink.position
+        sink.write(group)
+        self._describer.add(group)
+        self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
+        if sink.position >= self._target * _FULL_ENOUGH:
+            self._close_file()
+
+    def _open(self, sample: pa.Table) -> ParquetSink:
+        store = self._store
+        self._sink_name = store.new_file_name(store.options.data_file_prefix, self._extension)
+        path = store.data_path(self._partition, self._bucket, self._sink_name)
+        self._paths.append(path)
+        self._sink = ParquetSink(
+            store.file_io,
+            path,
+            sample,
+            codec=self._codec,
+            level=store.options.zstd_level,
+            dictionary=self._describer.dictionary,
+            delta=self._describer.delta,
+        )
+        return self._sink
+
+    def _close_file(self) -> None:
+        if self._sink is None:
+            return
+        size, footer = self._sink.close()
+        self._sink = None
+        self._done.append(self._describer.describe(self._sink_name, size, footer))
+
+
+def _compression(store: TableStore, level: int) -> str:
+    """Option `file.compression`, or what `file.compression.per.level` ("0:lz4,5:zstd") says for the level."""
+    per_level = store.options.get("file.compression.per.level") or {}
+    return str(per_level.get(str(level), store.options.file_compression))
+
+
+def _extension(store: TableStore) -> str:
+    """`parquet`, or with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
+    if not store.options.get("file.suffix.include.compression"):
+        return EXTENSION
+    codec = store.options.file_compression
+    return f"{_SHORT_NAMES.get(codec, codec)}.{EXTENSION}"
+
+
+def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` with exactly the columns and types of ``schema``, taken by name; raises KeyError on a missing column."""
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+__all__ = ["FileDescriber", "RollingWriter", "fit"]
