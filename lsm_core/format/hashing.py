@@ -177,9 +177,7 @@ def _mix_tail(seed: int, quads: U32) -> np.uint32:
     return np.uint32(value)
 
 
-def bucket_of(
-    columns: Sequence[Any], types: Sequence[DataType], num_buckets: int, function: str = "default"
-) -> I32:
+def bucket_of(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int, function: str = "default") -> I32:
     """Bucket of each row (int32) from its bucket key columns.
 
     ``function`` is `default` (|hash % n| with Java's remainder), `mod` (one INT or BIGINT column, floor modulo) or `hive`.

@@ -92,7 +92,9 @@ class TableSchema:
     @property
     def cross_partition(self) -> bool:
         """Whether a key may move between partitions (the primary key does not hold all partition columns)."""
-        return bool(self.primary_keys and self.partition_keys) and not set(self.partition_keys) <= set(self.primary_keys)
+        return bool(self.primary_keys and self.partition_keys) and not set(self.partition_keys) <= set(
+            self.primary_keys
+        )
 
     @cached_property
     def partition_types(self) -> tuple[DataType, ...]:
@@ -165,7 +167,11 @@ def _field(item: Mapping[str, Any], path: str) -> DataField:
         raise CorruptFile(path, f'type of column "{name}": {error}') from error
     default = item.get("defaultValue")
     return DataField(
-        reader.integer("id"), name, column_type, reader.optional_text("description"), None if default is None else str(default)
+        reader.integer("id"),
+        name,
+        column_type,
+        reader.optional_text("description"),
+        None if default is None else str(default),
     )
 
 

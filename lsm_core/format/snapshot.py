@@ -148,5 +148,3 @@ def _log_offsets(members: Mapping[str, Any], path: str) -> dict[str, int] | None
     if not isinstance(value, dict) or any(isinstance(v, bool) or not isinstance(v, int) for v in value.values()):
         raise CorruptFile(path, f'member "logOffsets" must be an object of whole numbers, found {value!r}')
     return dict(value)
-
-

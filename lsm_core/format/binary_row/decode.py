@@ -87,7 +87,9 @@ class Slots:
         return self.base + offsets, lengths
 
 
-def decode_rows(blobs: Any, types: Sequence[DataType], path: str = _UNKNOWN_PATH, with_arity: bool = True) -> list[pa.Array]:
+def decode_rows(
+    blobs: Any, types: Sequence[DataType], path: str = _UNKNOWN_PATH, with_arity: bool = True
+) -> list[pa.Array]:
     """Arrow columns (types of `to_arrow`) of serialised BinaryRows (pa.BinaryArray or chunked, without nulls).
 
     Raises :class:`CorruptFile` naming ``path`` for a wrong arity, an offset outside its row, overlapping values, invalid
@@ -97,7 +99,11 @@ def decode_rows(blobs: Any, types: Sequence[DataType], path: str = _UNKNOWN_PATH
     array = single_array(blobs, pa.binary())
     if array.null_count:
         raise CorruptFile(path, "binary row: missing")
-    offsets = np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64) if len(array) else np.zeros(1, np.int64)
+    offsets = (
+        np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64)
+        if len(array)
+        else np.zeros(1, np.int64)
+    )
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + _PADDING, np.uint8)
     if last > first:
@@ -142,7 +148,9 @@ def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     return decode_nested(source, slots, layout)
 
 
-def build(arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()) -> pa.Array:
+def build(
+    arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()
+) -> pa.Array:
     """An Arrow array from its buffers behind the validity bits of ``nulls``."""
     validity = None if nulls is None else pa.array(~nulls).buffers()[1]
     wrapped = [None if item is None else pa.py_buffer(item) for item in buffers]
@@ -223,7 +231,9 @@ def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     source.check(not (bad if slots.nulls is None else bad & ~slots.nulls).any(), "a decimal has no or over 16 bytes")
     negative = (source.data[starts] >> np.uint8(7)).astype(np.bool_) & (lengths > 0)
     digits = np.where(negative, np.uint8(0xFF), np.uint8(0)).repeat(16)
-    digits[ragged(16 * np.arange(1, count + 1, dtype=np.int64) - lengths, lengths)] = source.data[ragged(starts, lengths)]
+    digits[ragged(16 * np.arange(1, count + 1, dtype=np.int64) - lengths, lengths)] = source.data[
+        ragged(starts, lengths)
+    ]
     limbs = np.ascontiguousarray(digits.reshape(count, 16)[:, ::-1])
     return _validated(source, build(layout.arrow, slots.nulls, count, [limbs]), "decimal")
 

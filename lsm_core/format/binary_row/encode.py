@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from lsm_core.errors import ValueTooLarge
 from lsm_core.format.binary_row.layout import (
-    U64,
     I64,
+    U64,
     Layout,
     header_bytes,
     layouts_of,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.format.binary_row.encode import assemble, parts_of
-from lsm_core.format.binary_row.layout import U8, U64, Bools, I64, Kind, Layout, null_mask, offsets_from, ragged
+from lsm_core.format.binary_row.layout import I64, U8, U64, Bools, Kind, Layout, null_mask, offsets_from, ragged
 from lsm_core.format.binary_row.values import Parts, byte_ranges, encode_values, pack_words
 
 _COUNT_BYTES = 4
@@ -125,7 +125,9 @@ def _row(array: Any, layout: Layout) -> tuple[I64, U64]:
 def _variant(array: Any, layout: Layout) -> tuple[I64, U64]:
     """VARIANT: int32 length of the value, the value, the metadata."""
     (value, value_at, value_sizes), (meta, meta_at, meta_sizes) = (
-        byte_ranges(array.field(i).slice(array.offset, len(array)) if len(array.field(i)) != len(array) else array.field(i))
+        byte_ranges(
+            array.field(i).slice(array.offset, len(array)) if len(array.field(i)) != len(array) else array.field(i)
+        )
         for i in range(2)
     )
     sizes = _COUNT_BYTES + value_sizes + meta_sizes

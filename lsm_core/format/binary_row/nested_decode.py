@@ -60,7 +60,10 @@ def _arrays(source: Source, starts: I64, lengths: I64, layout: Layout) -> tuple[
 
 def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots, layout: Layout) -> pa.Array:
     key_bytes = source.load(starts, 4).astype(np.int64)
-    source.check(not (key_bytes + 2 * _COUNT_BYTES > lengths).any() and not (key_bytes < _COUNT_BYTES).any(), "a map's keys do not fit")
+    source.check(
+        not (key_bytes + 2 * _COUNT_BYTES > lengths).any() and not (key_bytes < _COUNT_BYTES).any(),
+        "a map's keys do not fit",
+    )
     key_starts = starts + _COUNT_BYTES
     counts, keys = _arrays(source, key_starts, key_bytes, layout.children[0])
     item_counts, items = _arrays(source, key_starts + key_bytes, lengths - key_bytes - _COUNT_BYTES, layout.children[1])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.format.binary_row.layout import U8, U64, Bools, I64, Kind, Layout, null_mask, ragged
+from lsm_core.format.binary_row.layout import I64, U8, U64, Bools, Kind, Layout, null_mask, ragged
 
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 # Mask and tag by length modulo 8; index 0 of the mask keeps a whole word.
@@ -60,7 +60,7 @@ def fixed_numpy(array: pa.Array, dtype: str) -> Any:
 def _fixed(array: pa.Array, layout: Layout) -> Parts:
     arrow = layout.arrow
     if pa.types.is_boolean(arrow):
-        filled = array.fill_null(False) if array.null_count else array
+        filled = array.fill_null(fill_value=False) if array.null_count else array
         return Parts(filled.to_numpy(zero_copy_only=False).astype(np.uint64), null_mask(array))
     if pa.types.is_decimal(arrow):
         # Compact: the unscaled value fits the lower limb.

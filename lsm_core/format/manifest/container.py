@@ -30,9 +30,7 @@ def write_container(schema: Mapping[str, Any], records: Iterable[Record]) -> byt
     out = io.BytesIO()
     rows = list(records)
     marker = blake2b(json.dumps([len(rows), schema], sort_keys=True).encode(), digest_size=_SYNC_BYTES).digest()
-    fastavro.writer(
-        out, dict(schema), rows, codec="zstandard", codec_compression_level=_ZSTD_LEVEL, sync_marker=marker
-    )
+    fastavro.writer(out, dict(schema), rows, codec="zstandard", codec_compression_level=_ZSTD_LEVEL, sync_marker=marker)
     return out.getvalue()
 
 

@@ -55,7 +55,9 @@ def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
 
 def _entry(record: Record, path: str) -> IndexManifestEntry:
     if record.get("_VERSION") != INDEX_VERSION:
-        raise UnsupportedFeature(f"index manifest of serializer version {record.get('_VERSION')} ({path}); known: {INDEX_VERSION}")
+        raise UnsupportedFeature(
+            f"index manifest of serializer version {record.get('_VERSION')} ({path}); known: {INDEX_VERSION}"
+        )
     values: dict[str, Any] = {}
     for avro, name, kind in _FIELDS:
         value = record.get(avro)

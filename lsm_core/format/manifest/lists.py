@@ -82,7 +82,9 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 def _meta(record: Record, path: str) -> ManifestFileMeta:
     if record.get("_VERSION") != VERSION:
-        raise UnsupportedFeature(f"manifest list of serializer version {record.get('_VERSION')} ({path}); known: {VERSION}")
+        raise UnsupportedFeature(
+            f"manifest list of serializer version {record.get('_VERSION')} ({path}); known: {VERSION}"
+        )
     values: dict[str, Any] = {}
     for avro, name, kind in _FIELDS:
         value = record.get(avro)

@@ -1,0 +1,85 @@
+"""Values as Java prints them: `toString()` of floats, decimals and date-times, which partition directories are named by."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+
+_MILLIS_PER_DAY = 86_400_000
+_NANOS_PER_SECOND = 1_000_000_000
+_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
+
+
+def float_text(value: float, *, single: bool) -> str:
+    """Java's `Float.toString` (``single``) or `Double.toString`: shortest digits, plain from 1e-3 to below 1e7."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    number = np.float32(value) if single else np.float64(value)
+    sign = "-" if np.signbit(number) else ""
+    if number == 0:
+        return f"{sign}0.0"
+    mantissa, _, power = np.format_float_scientific(abs(number), unique=True, trim="0").partition("e")
+    exponent = int(power)
+    if _PLAIN_FROM <= abs(float(number)) < _PLAIN_BELOW:
+        return sign + np.format_float_positional(abs(number), unique=True, trim="0")
+    return f"{sign}{mantissa}E{exponent}"
+
+
+def decimal_text(value: Decimal) -> str:
+    """Java's `BigDecimal.toPlainString` of a decimal with its scale."""
+    return f"{value:f}"
+
+
+def date_text(days: int) -> str:
+    """`LocalDate.toString` of an epoch day: four digits at least, years beyond 9999 with a sign."""
+    year, month, day = _civil(days)
+    if year > 9999:
+        return f"+{year}-{month:02d}-{day:02d}"
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Proleptic Gregorian year, month, day of an epoch day, for any year (Howard Hinnant's algorithm)."""
+    days += 719_468
+    era, day_of_era = divmod(days, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+
+
+def _clock(millis: int, nanos: int) -> tuple[int, int, int, int, int]:
+    """Epoch day, hour, minute, second and nanosecond of an instant."""
+    days, rest = divmod(millis, _MILLIS_PER_DAY)
+    seconds, milli = divmod(rest, 1000)
+    return days, seconds // 3600, seconds // 60 % 60, seconds % 60, milli * 1_000_000 + nanos
+
+
+def local_date_time_text(millis: int, nanos: int) -> str:
+    """`LocalDateTime.toString`: seconds left out when zero, fraction in groups of three digits."""
+    days, hour, minute, second, fraction = _clock(millis, nanos)
+    text = f"{date_text(days)}T{hour:02d}:{minute:02d}"
+    if second or fraction:
+        text += f":{second:02d}"
+    if fraction:
+        digits = f"{fraction:09d}"
+        text += "." + (digits[:3] if digits[3:] == "000000" else digits[:6] if digits[6:] == "000" else digits)
+    return text
+
+
+def timestamp_text(millis: int, nanos: int, precision: int) -> str:
+    """A timestamp cast to STRING: blank between date and time, exactly ``precision`` fraction digits."""
+    days, hour, minute, second, fraction = _clock(millis, nanos)
+    text = f"{date_text(days)} {hour:02d}:{minute:02d}:{second:02d}"
+    return f"{text}.{fraction:09d}"[: len(text) + 1 + precision] if precision else text
+
+
+def time_text(millis: int, precision: int) -> str:
+    """A TIME cast to STRING: `HH:MM:SS` and ``precision`` fraction digits (milliseconds are all there are)."""
+    _, hour, minute, second, fraction = _clock(millis, 0)
+    text = f"{hour:02d}:{minute:02d}:{second:02d}"
+    return f"{text}.{fraction:09d}"[: len(text) + 1 + precision] if precision else text

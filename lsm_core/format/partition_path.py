@@ -1,0 +1,183 @@
+"""Partitions as directories and as values: the names Java gives them, and the bytes manifests keep (format.md 1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.errors import InvalidFilter, UnsupportedFeature
+from lsm_core.format.binary_row import EMPTY_ROW, decode_row, decode_rows, encode_row
+from lsm_core.format.java_text import (
+    date_text,
+    decimal_text,
+    float_text,
+    local_date_time_text,
+    time_text,
+    timestamp_text,
+)
+from lsm_core.format.schema import TableSchema
+from lsm_core.options import TableOptions
+from lsm_core.types import DataType, TypeRoot, to_arrow
+
+_ESCAPED = frozenset({*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{}[]^"})
+_TIMESTAMPS = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_BINARIES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_TEXTS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_PER_MILLI = {"ms": 1, "us": 1000, "ns": 1_000_000}
+# Java's Character.isWhitespace leaves out the spaces that do not break, and next-line.
+_NOT_JAVA_SPACE = frozenset("\x85\xa0\u2007\u202f")
+
+
+def escape(text: str) -> str:
+    """Percent-escape a partition name or value (Java `PartitionPathUtils.escapePathName`)."""
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
+    """Directory of a partition below the table, such as ``dt=2024-01-01/h=1``; "" for a table without partitions.
+
+    Raises :class:`CorruptFile` for bytes that do not fit the partition columns, :class:`UnsupportedFeature` for binary partition
+    columns with legacy names (Java prints an object id there).
+    """
+    return partition_dirs(schema, [partition], options)[0]
+
+
+def partition_text(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
+    """How a partition is named to people and to Dagster: its directory."""
+    return partition_dir(schema, partition, options)
+
+
+def partition_dirs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
+    """As :func:`partition_dir` for many partitions, decoded at once."""
+    if not schema.partition_keys:
+        return [""] * len(partitions)
+    columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types)
+    names = [f"{escape(name)}=" for name in schema.partition_keys]
+    texts = [_column_texts(column, kind, options) for column, kind in zip(columns, schema.partition_types, strict=True)]
+    return ["/".join(name + text[i] for name, text in zip(names, texts, strict=True)) for i in range(len(partitions))]
+
+
+def _column_texts(column: pa.Array, kind: DataType, options: TableOptions) -> list[str]:
+    to_text = _formatter(kind, options.partition_legacy_name)
+    default = escape(options.partition_default_name)
+    texts = [None if value is None else to_text(value) for value in _internal(column, kind).to_pylist()]
+    return [default if text is None or _is_blank(text) else escape(text) for text in texts]
+
+
+def _internal(column: pa.Array, kind: DataType) -> pa.Array:
+    """Values as plain integers where Python's own date types would not hold them."""
+    if kind.root in _TIMESTAMPS:
+        return column.cast(pa.int64())
+    if kind.root in (TypeRoot.DATE, TypeRoot.TIME):
+        return column.cast(pa.int32())
+    return column
+
+
+def _is_blank(text: str) -> bool:
+    return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
+
+
+def _formatter(kind: DataType, legacy: bool) -> Callable[[Any], str]:
+    root = kind.root
+    if root in _TIMESTAMPS:
+        return _timestamp_formatter(kind, legacy)
+    if root in _BINARIES:
+        if legacy:
+            raise UnsupportedFeature("BINARY partition columns with partition.legacy-name=true")
+        return lambda value: bytes(value).decode("utf-8", "replace")
+    if root is TypeRoot.BOOLEAN:
+        return lambda value: "true" if value else "false"
+    if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return lambda value: float_text(value, single=root is TypeRoot.FLOAT)
+    if root is TypeRoot.DECIMAL:
+        return decimal_text
+    if not legacy and root is TypeRoot.DATE:
+        return date_text
+    if not legacy and root is TypeRoot.TIME:
+        return lambda value: time_text(value, kind.precision or 0)
+    return str
+
+
+def _timestamp_formatter(kind: DataType, legacy: bool) -> Callable[[Any], str]:
+    """Instants (LTZ) are named in UTC: Java takes its JVM's zone, and every engine of one table has to agree on it."""
+    per_milli = _PER_MILLI[to_arrow(kind).unit]
+
+    def text(value: int) -> str:
+        millis, rest = divmod(value, per_milli)
+        nanos = rest * (1_000_000 // per_milli)
+        return local_date_time_text(millis, nanos) if legacy else timestamp_text(millis, nanos, kind.precision or 0)
+
+    return text
+
+
+def partition_values(schema: TableSchema, partition: bytes) -> dict[str, Any]:
+    """Python values of a partition by column name (nanosecond timestamps as np.datetime64); raises CorruptFile."""
+    return dict(zip(schema.partition_keys, decode_row(partition, schema.partition_types), strict=True))
+
+
+def partition_bytes(schema: TableSchema, values: Mapping[str, Any]) -> bytes:
+    """Serialised BinaryRow of a whole partition given as values or as their texts (``{"dt": "2024-01-01", "h": "1"}``).
+
+    Raises :class:`InvalidFilter` naming the column when one is missing, unknown, or cannot be read as its type.
+    """
+    unknown = sorted(set(values) - set(schema.partition_keys))
+    missing = [name for name in schema.partition_keys if name not in values]
+    if unknown or missing:
+        has = ", ".join(schema.partition_keys) or "none"
+        raise InvalidFilter(f"partition {dict(values)}: the partition columns are {has}")
+    if not schema.partition_keys:
+        return EMPTY_ROW
+    typed = [
+        partition_value(name, values[name], kind)
+        for name, kind in zip(schema.partition_keys, schema.partition_types, strict=True)
+    ]
+    return encode_row(typed, schema.partition_types)
+
+
+def partition_value(column: str, value: Any, kind: DataType) -> Any:
+    """``value`` as partition column ``column`` holds it; a text is parsed by the column's type. Raises InvalidFilter."""
+    arrow = to_arrow(kind)
+    try:
+        if isinstance(value, str) and kind.root not in _TEXTS:
+            return _parsed(value, kind, arrow)
+        # Checked here, so that the error can name the column.
+        pa.array([value], arrow)
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        TypeError,
+        ValueError,
+        InvalidOperation,
+    ) as error:
+        raise InvalidFilter(f'partition column "{column}" ({kind}) cannot be {value!r}: {error}') from error
+    return value
+
+
+def _parsed(text: str, kind: DataType, arrow: pa.DataType) -> Any:
+    if kind.root is TypeRoot.DATE and text.lstrip("-").isdigit():
+        # The legacy directory name of a date is its epoch day.
+        return pa.array([int(text)], pa.int32()).view(pa.date32())[0].as_py()
+    if kind.root in _BINARIES:
+        return text.encode()
+    if kind.root is TypeRoot.DECIMAL:
+        return Decimal(text)
+    if kind.root is TypeRoot.TIMESTAMP_LTZ:
+        naive = pa.array([text]).cast(pa.timestamp(arrow.unit))
+        return naive.cast(pa.int64()).cast(arrow)[0].as_py()
+    parsed = pa.array([text]).cast(arrow)[0]
+    return parsed.as_py() if arrow != pa.timestamp("ns") else parsed.value
+
+
+__all__ = [
+    "escape",
+    "partition_bytes",
+    "partition_dir",
+    "partition_dirs",
+    "partition_text",
+    "partition_value",
+    "partition_values",
+]
