@@ -1,0 +1,81 @@
+"""Typed options: defaults resolve as in Paimon's CoreOptions, and what may not change cannot be changed."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from lsm_core.errors import InvalidOption
+from lsm_core.options import CatalogOptions, TableOptions
+
+MB = 1 << 20
+
+
+def test_unset_options_have_paimons_defaults() -> None:
+    o = TableOptions({})
+    assert (o.bucket, o.bucket_key, o.merge_engine, o.changelog_producer) == (-1, (), "deduplicate", "none")
+    assert (o.compaction_trigger, o.num_levels, o.stop_trigger, o.sort_spill_threshold) == (5, 6, 8, 9)
+    assert (o.target_file_size(has_primary_key=True), o.target_file_size(has_primary_key=False)) == (128 * MB, 256 * MB)
+    assert o.compaction_file_size(has_primary_key=True) == 128 * MB // 10 * 7
+    assert (o.retained_min, o.retained_max, o.time_retained, o.expire_limit) == (10, None, 3_600_000, 50)
+    assert (o.manifest_target_size, o.manifest_merge_min_count, o.manifest_full_threshold) == (8 * MB, 30, 16 * MB)
+    assert (o.commit_max_retries, o.commit_min_retry_wait, o.commit_max_retry_wait, o.commit_timeout) == (10, 10, 10_000, None)
+    assert (o.optimization_interval, o.total_size_threshold, o.incremental_size_threshold) == (None, None, None)
+    assert (o.offpeak_start, o.offpeak_end, o.offpeak_ratio, o.max_size_amplification, o.size_ratio) == (-1, -1, 0, 200, 1)
+    assert (o.partition_default_name, o.partition_legacy_name) == ("__DEFAULT_PARTITION__", True)
+    assert (o.stats_mode, o.thin_mode, o.write_only, o.ignore_delete, o.rowkind_field) == ("truncate(16)", False, False, False, None)
+    assert (o.delete_mode, o.trash_grace, o.trash_grace_expiry) == ("two-phase", 86_400_000, 3_600_000)
+    assert (o.tombstone_retention, o.order_sensitive, o.merge_budget) == (0, "closed", 256 * MB)
+    assert (o.source_split_target, o.open_file_cost) == (128 * MB, 4 * MB)
+
+
+def test_thresholds_follow_the_trigger() -> None:
+    o = TableOptions({"num-sorted-run.compaction-trigger": "3"})
+    assert (o.num_levels, o.stop_trigger, o.sort_spill_threshold) == (4, 6, 7)
+    floored = TableOptions({"num-sorted-run.compaction-trigger": "9", "num-sorted-run.stop-trigger": "4"})
+    assert floored.stop_trigger == 9
+
+
+def test_lists_of_columns_are_split_and_trimmed() -> None:
+    o = TableOptions({"sequence.field": " a , b", "bucket-key": "x"})
+    assert (o.sequence_field, o.bucket_key) == (("a", "b"), ("x",))
+
+
+def test_immutable_options_cannot_be_overridden() -> None:
+    o = TableOptions({"bucket": "4", "bucket-key": "a"}, "db.t")
+    for key, value in {"bucket": "8", "merge-engine": "first-row", "bucket-key": "b", "rowkind.field": "k"}.items():
+        with pytest.raises(InvalidOption, match=key):
+            o.copy({key: value})
+
+
+def test_repeating_an_immutable_value_changes_nothing() -> None:
+    o = TableOptions({"bucket": "4"}, "db.t")
+    assert o.copy({"bucket": "4", "merge-engine": "deduplicate", "write-only": "true"}).write_only
+
+
+def test_a_copy_replaces_the_value_under_its_alias_too() -> None:
+    assert not TableOptions({"write.compaction-skip": "true"}).copy({"write-only": "false"}).write_only
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"snapshot\.num-retained\.max"):
+        TableOptions({"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "5"})
+    with pytest.raises(InvalidOption, match=r"commit\.min-retry-wait"):
+        TableOptions({"commit.min-retry-wait": "1 min"})
+
+
+def test_options_travel_between_processes() -> None:
+    o = TableOptions({"bucket": "4"}, "db.t")
+    assert pickle.loads(pickle.dumps(o)) == o
+
+
+def test_a_catalog_takes_no_secrets_and_knows_table_defaults() -> None:
+    with pytest.raises(InvalidOption, match="environment") as caught:
+        CatalogOptions({"s3.secret-key": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    options = CatalogOptions({"table-default.bucket": "2", "lock-acquire-timeout": "1 min"})
+    assert options.table_defaults == {"bucket": "2"}
+    assert options.get("lock-acquire-timeout") == 60_000
+    with pytest.raises(InvalidOption, match="metastore"):
+        CatalogOptions({"metastore": "hive"})
