@@ -1,0 +1,43 @@
+"""Printing: tables for people, JSON for programs, on stdout and nothing else there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+_WIDE = 200
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; values without a JSON form (dates, decimals) become their text."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under ``columns``; numbers to the right. File names and reasons are never cut."""
+    table = RichTable(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    kept = [["-" if value is None else value for value in row] for row in rows]
+    for index, column in enumerate(columns):
+        numeric = bool(kept) and all(isinstance(row[index], (int, float)) for row in kept)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in kept:
+        # Text, not str: names may hold square brackets, which rich would read as markup.
+        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row))
+    _console().print(table)
+
+
+def say(text: str) -> None:
+    """Print one line."""
+    click.echo(text)
+
+
+def _console() -> Console:
+    # Piped output is for grep: do not wrap it at 80 columns.
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False)

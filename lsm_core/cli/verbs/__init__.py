@@ -1,0 +1,1 @@
+"""The verbs, by what they are for: looking, maintaining, and the trash."""

@@ -1,0 +1,75 @@
+"""What every verb shares: its options, and how it opens a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from lsm_core.errors import InvalidOption
+from lsm_core.format.schema import TableSchema
+from lsm_core.table import Catalog, Table
+
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
+Warehouse = Annotated[
+    str, typer.Option("--warehouse", "-w", envvar="DREDGE_WAREHOUSE", help="Path or URL of the warehouse.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ClockOption = Annotated[
+    str | None, typer.Option("--clock", envvar="DREDGE_CLOCK", help="system, fixed:<epoch ms> or file:<path>.", hidden=True)
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dynamic table option; may be repeated.")
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option("--partition", metavar="K=V[,K=V]", help="Only this partition; may be repeated. Empty value: null."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
+
+
+def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
+    """The table, with dynamic options. Raises TableNotFound, InvalidOption and the like."""
+    table = Catalog(warehouse, clock=clock).table(name)
+    options = dict(_pair(text, "--set") for text in settings or ())
+    return table.copy(options) if options else table
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise InvalidOption(option, text, "KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def partition_specs(schema: TableSchema, texts: Sequence[str] | None, table: str) -> list[dict[str, Any]] | None:
+    """Typed partitions from "dt=2024-01-01,h=3". Raises InvalidOption naming what does not fit."""
+    if not texts:
+        return None
+    return [_partition(schema, text, table) for text in texts]
+
+
+def _partition(schema: TableSchema, text: str, table: str) -> dict[str, Any]:
+    import pyarrow as pa
+
+    given = dict(_pair(part, "--partition") for part in text.split(","))
+    keys = schema.partition_keys
+    if set(given) != set(keys):
+        raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table)
+    values: dict[str, Any] = {}
+    for key in keys:
+        kind = schema.arrow_schema.field(key).type
+        try:
+            values[key] = pa.scalar(given[key]).cast(kind).as_py() if given[key] else None
+        except pa.ArrowException as error:
+            raise InvalidOption("--partition", text, f"a {kind} for column {key}", table) from error
+    return values
+
+
+def when(epoch_ms: int | None) -> str:
+    """Epoch ms as UTC text, "-" when unknown."""
+    if epoch_ms is None:
+        return "-"
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,149 @@
+"""Verbs that only look: status, tables, health, snapshots, files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, Partitions, TableArgument, Warehouse, open_table, partition_specs, when
+from lsm_core.maintenance import health as health_of
+from lsm_core.maintenance import list_records
+from lsm_core.metadata import unsupported
+from lsm_core.metadata.support import Purpose
+from lsm_core.table import Catalog, Table
+
+_GUARANTEE = "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
+
+
+def tables(
+    warehouse: Warehouse,
+    database: Annotated[str | None, typer.Argument(help="Only this database.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tables of a warehouse."""
+    catalog = Catalog(warehouse)
+    names = [f"{db}.{t}" for db in ([database] if database else catalog.list_databases()) for t in catalog.list_tables(db)]
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        say(name)
+
+
+def status(
+    warehouse: Warehouse,
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="database.table", show_default=False)] = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
+    catalog = Catalog(warehouse, clock=clock)
+    names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
+    rows = [_status_of(catalog.table(name)) for name in names]
+    if as_json:
+        print_json(rows if table is None else rows[0])
+        return
+    columns = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash", "cannot"]
+    shown = [[row[name] for name in columns] for row in rows]
+    print_table(f"{catalog.root}: {_GUARANTEE}", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
+
+
+def _status_of(table: Table) -> dict[str, Any]:
+    snapshot = table.latest_snapshot()
+    buckets = health_of(table.store)
+    return {
+        "table": table.name,
+        "keys": ",".join(table.primary_keys) or "append",
+        "partitioned_by": list(table.partition_keys),
+        "snapshot": snapshot.id if snapshot else None,
+        "committed": snapshot.time_millis if snapshot else None,
+        "buckets": len(buckets),
+        "files": sum(bucket.files for bucket in buckets),
+        "rows": sum(bucket.rows for bucket in buckets),
+        "bytes": sum(bucket.total_bytes for bucket in buckets),
+        "runs": max((bucket.sorted_runs for bucket in buckets), default=0),
+        "score": max((bucket.score for bucket in buckets), default=0.0),
+        "trash": len(list_records(table.store)),
+        "delete_mode": table.store.options.delete_mode,
+        "guarantee": _GUARANTEE,
+        "cannot": unsupported(table.store, Purpose.COMPACT),
+    }
+
+
+def health(
+    warehouse: Warehouse,
+    table: TableArgument,
+    partition: Partitions = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Show the condition of every bucket, from metadata only."""
+    opened = open_table(warehouse, table, clock)
+    found = health_of(opened.store, partition_specs(opened.schema, partition, opened.name))
+    if as_json:
+        print_json([asdict(bucket) for bucket in found])
+        return
+    columns = ["partition", "bucket", "runs", "level 0", "files", "small", "rows", "deletes", "bytes", "space", "overlap", "score", "why"]
+    rows = [
+        [
+            b.partition_text or "-",
+            b.bucket,
+            b.sorted_runs,
+            b.level0_files,
+            b.files,
+            b.small_files,
+            b.rows,
+            b.deletes,
+            b.total_bytes,
+            b.space_amplification,
+            b.overlap_max,
+            b.score,
+            "; ".join(b.reasons) or "healthy",
+        ]
+        for b in found
+    ]
+    print_table(f"{opened.name}: health", columns, rows)
+
+
+def snapshots(
+    warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None
+) -> None:
+    """List the snapshots that can be read, oldest first."""
+    opened = open_table(warehouse, table, clock)
+    rows = [
+        {
+            "id": s.id,
+            "kind": s.commit_kind.value,
+            "time_ms": s.time_millis,
+            "schema": s.schema_id,
+            "rows": s.total_record_count,
+            "delta": s.delta_record_count,
+            "user": s.commit_user,
+        }
+        for s in opened.snapshots()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["id", "kind", "committed (UTC)", "schema", "rows", "delta", "user"]
+    print_table(f"{opened.name}: snapshots", columns, [[when(v) if k == "time_ms" else v for k, v in row.items()] for row in rows])
+
+
+def files(
+    warehouse: Warehouse,
+    table: TableArgument,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", help="Of this snapshot.", show_default=False)] = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """List the live data files."""
+    system = Catalog(warehouse, clock=clock).table(f"{table}$files")
+    rows = system.to_arrow(snapshot_id=snapshot).to_pylist()  # one object a file
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["partition", "bucket", "level", "record_count", "deleteRowCount", "file_size_in_bytes", "file_source", "file_path"]
+    print_table(f"{table}: files", columns, [[row[name] for name in columns] for row in rows])

@@ -1,0 +1,70 @@
+"""Verbs of the trash: list and sweep what expiry set aside, or put it back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
+from lsm_core.cli.verbs.maintain import show_sweep
+from lsm_core.maintenance import list_records
+
+
+def trash(
+    warehouse: Warehouse,
+    table: TableArgument,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Delete the files whose grace is over.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """List the deletion records of a table, or sweep those that are due."""
+    opened = open_table(warehouse, table, clock)
+    if sweep:
+        report = opened.sweep_trash(dry_run=dry_run)
+        print_json(report.to_object()) if as_json else show_sweep(report)
+        return
+    rows = [
+        {
+            "trash_id": record.trash_id,
+            "snapshots": sorted(record.snapshots),
+            "files": len(record.files),
+            "bytes": record.size,
+            "created_ms": record.created_ms,
+            "not_before_ms": record.not_before_ms,
+        }
+        for record in list_records(opened.store)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
+    shown = [
+        [
+            row["trash_id"],
+            f"{row['snapshots'][0]}..{row['snapshots'][-1]}" if row["snapshots"] else "-",
+            row["files"],
+            row["bytes"],
+            when(row["created_ms"]),
+            when(row["not_before_ms"]),
+        ]
+        for row in rows
+    ]
+    print_table(f"{opened.name}: trash", columns, shown)
+
+
+def restore(
+    warehouse: Warehouse,
+    table: TableArgument,
+    trash_id: Annotated[str, typer.Argument(metavar="TRASH_ID", help="As listed by trash.", show_default=False)],
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Put expired snapshots back, while their files are still there."""
+    report = open_table(warehouse, table, clock).restore(trash_id)
+    if as_json:
+        print_json(report.to_object())
+        return
+    say(f"snapshots {report.restored[0]} to {report.restored[-1]} can be read again; {report.files_kept} files are in use again")

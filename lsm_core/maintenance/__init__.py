@@ -1,0 +1,89 @@
+"""Looking after tables: observe -> score -> plan -> apply -> verify -> record, from metadata, explained, and undoable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lsm_core.errors import InvalidOption
+from lsm_core.maintenance.actions.compact import Runner, plan_compaction
+from lsm_core.maintenance.actions.snapshots import plan_expiry
+from lsm_core.maintenance.actions.sweep import plan_sweep
+from lsm_core.maintenance.apply import apply_plan, dry_run, restore
+from lsm_core.maintenance.observe import BucketHealth, health
+from lsm_core.maintenance.plan import (
+    CompactItem,
+    Declined,
+    DeleteItem,
+    ExpireItem,
+    MaintenancePlan,
+    PlanEstimate,
+    PlannedFile,
+    load_plan,
+    save_plan,
+)
+from lsm_core.maintenance.record import LedgerEntry, read_ledger
+from lsm_core.maintenance.reports import (
+    BucketDifference,
+    CompactionReport,
+    ExpiryReport,
+    RestoreReport,
+    SweepReport,
+    Verification,
+    VerifyReport,
+)
+from lsm_core.maintenance.trash import TrashRecord, list_records
+from lsm_core.maintenance.verify import ReferenceJudge, verify_snapshots
+from lsm_core.metadata.store import TableStore
+
+_PLANNERS = {"compact": plan_compaction, "expire_snapshots": plan_expiry, "trash": plan_sweep}
+
+
+def plan_maintenance(store: TableStore, action: str, **args: Any) -> MaintenancePlan:
+    """Plan "compact", "expire_snapshots" or "trash"; ``args`` as the planners take them.
+
+    Raises InvalidOption naming an action or an argument that does not exist, and what the planner raises.
+    """
+    planner = _PLANNERS.get(action)
+    if planner is None:
+        raise InvalidOption("action", action, ", ".join(_PLANNERS), store.name)
+    known = planner.__code__.co_varnames[1 : planner.__code__.co_argcount]
+    for name in args:
+        if name not in known:
+            raise InvalidOption(f"{action} argument", name, ", ".join(known), store.name)
+    return planner(store, **args)
+
+
+__all__ = [
+    "BucketDifference",
+    "BucketHealth",
+    "CompactItem",
+    "CompactionReport",
+    "Declined",
+    "DeleteItem",
+    "ExpireItem",
+    "ExpiryReport",
+    "LedgerEntry",
+    "MaintenancePlan",
+    "PlanEstimate",
+    "PlannedFile",
+    "ReferenceJudge",
+    "RestoreReport",
+    "Runner",
+    "SweepReport",
+    "TrashRecord",
+    "Verification",
+    "VerifyReport",
+    "apply_plan",
+    "dry_run",
+    "health",
+    "list_records",
+    "load_plan",
+    "plan_compaction",
+    "plan_expiry",
+    "plan_maintenance",
+    "plan_sweep",
+    "read_ledger",
+    "restore",
+    "save_plan",
+    "verify_snapshots",
+]

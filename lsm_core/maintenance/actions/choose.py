@@ -1,0 +1,42 @@
+"""Which unit of a bucket to compact: the tree's strategies, and the two rules by which Dredge protects answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata.store import TableStore
+from lsm_core.tree import DataFile, Decision, Decline, Levels, Pick, close_unit, decide_bucket, post_filter
+
+
+def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
+    """The tree of a bucket."""
+    return Levels(files, store.options.num_levels)
+
+
+def decide(store: TableStore, files: Sequence[DataFile], now_ms: int, full: bool = False) -> Decision:
+    """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
+
+    Where merging a part of the runs could change an answer (order-sensitive tables) the unit is extended until no
+    older run overlaps it, unless `dredge.compaction.order-sensitive` is `as-paimon`.
+    """
+    levels = levels_of(store, files)
+    decision = decide_bucket(levels, store.options, now_ms, full=full)
+    if isinstance(decision, Decline) or store.options.order_sensitive == "as-paimon":
+        return decision
+    retracts = any(file.delete_row_count != 0 for file in decision.unit.files)
+    if order_free(store.schema, store.options.raw, retracts).ok:
+        return decision
+    closed = close_unit(levels, decision.unit)
+    if closed == decision.unit:
+        return decision
+    return post_filter(Pick(closed, decision.trigger, {**decision.facts, "closed_files": len(closed.files)}))
+
+
+def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
+    """Whether deletes must outlive this compaction: on tables with `sequence.field` a late, older insert of a deleted
+    key would come back, so `dredge.tombstone-retention` keeps tombstones of files younger than that."""
+    retention = store.options.tombstone_retention
+    if retention <= 0 or not store.options.sequence_field:
+        return False
+    return any(file.delete_row_count != 0 and now_ms - file.creation_ms < retention for file in files)

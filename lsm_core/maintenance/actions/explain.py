@@ -1,0 +1,83 @@
+"""Decisions in words: the sentence with its numbers that plans, ticks and ledgers show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from lsm_core.options import TableOptions
+from lsm_core.tree import DataFile, Decline, DeclineReason, Levels, Pick, Trigger
+
+_RULES: Final = {
+    Trigger.OPTIMIZATION_INTERVAL: "the last full compaction is older than compaction.optimization-interval",
+    Trigger.TOTAL_SIZE: "total size below compaction.total-size-threshold",
+    Trigger.INCREMENTAL_SIZE: "bytes outside the last level above compaction.incremental-size-threshold",
+    Trigger.SIZE_AMPLIFICATION: "size amplification",
+    Trigger.SIZE_RATIO: "runs of similar size",
+    Trigger.FILE_COUNT: "too many runs",
+    Trigger.FORCE_LEVEL0: "level 0 is forced up",
+    Trigger.FULL: "full compaction asked for",
+    Trigger.SMALL_FILES: "small files",
+}
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: "52 KiB"."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.0f} GiB"
+
+
+def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
+    """ "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped"."""
+    runs, trigger = len(levels.runs()), options.compaction_trigger
+    parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
+    target = f"to level {pick.unit.output_level}"
+    scope = f"all {target}" if pick.unit.full else f"{len(pick.unit.files)} of {len(levels.files)} files {target}"
+    parts.append(f"{_RULES[pick.trigger]}: {scope}")
+    if dropped is None:
+        parts.append("an unknown number of tombstones dropped")
+    elif dropped:
+        parts.append(f"up to {dropped:,} tombstone{'s' if dropped != 1 else ''} dropped")
+    return "; ".join(parts)
+
+
+def _against(runs: int, trigger: int) -> str:
+    return f" >= {trigger}" if runs >= trigger else f" < {trigger}"
+
+
+def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str:
+    """ "4 sorted runs < 5; 52 KiB; a full compaction would drop up to 253 deletes and save one merge of 4,155 rows"."""
+    files, runs = levels.files, len(levels.runs())
+    if decline.reason is DeclineReason.EMPTY:
+        return "the bucket is empty"
+    if runs == 1:
+        return "one sorted run: nothing to merge"
+    rows, deletes = sum(file.row_count for file in files), _deletes(files)
+    parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
+    if decline.reason is not DeclineReason.TOO_FEW_RUNS:
+        parts.append(decline.text())
+    parts.append(size_text(levels.total_size))
+    dropping = f"drop up to {deletes:,} delete{'s' if deletes != 1 else ''} and " if deletes else ""
+    parts.append(f"a full compaction would {dropping}save one merge of {rows:,} rows")
+    return "; ".join(parts)
+
+
+def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
+    """ "3 small files < 5"."""
+    if not files:
+        return "no files"
+    return f"{small} small file{'s' if small != 1 else ''} < {least} ({len(files)} in all)"
+
+
+def why_packed(files: int, bins: int, least: int, full: bool) -> str:
+    """ "18 small files >= 5 -> 1 file"."""
+    rule = "full compaction asked for" if full else f">= {least}"
+    return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"
+
+
+def _deletes(files: Sequence[DataFile]) -> int:
+    return sum(file.delete_row_count or 0 for file in files)

@@ -1,0 +1,158 @@
+"""Which files are still needed: asked by references from every snapshot, tag, branch, changelog and pending restore.
+
+Never by listing data directories, and always failing closed: what cannot be read might need anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.metadata import branches, manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Snapshots that follow each other on one line of history, oldest first; ``holder`` names it for people."""
+
+    holder: str
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass
+class Used:
+    """File name -> what needs it, for the candidates asked about; bare names, so that a doubt keeps the file."""
+
+    holders: dict[str, str] = field(default_factory=dict)
+
+    def add(self, names: Iterable[str], holder: str, candidates: Set[str]) -> None:
+        """Remember the candidates among ``names``; the first holder found is the one shown."""
+        for name in names:
+            if name in candidates:
+                self.holders.setdefault(name, holder)
+
+
+def read_lineages(
+    store: TableStore, *, without: Set[int] = frozenset(), pending: Sequence[TrashRecord] = ()
+) -> list[Lineage]:
+    """Everything that may need a file: main's snapshots (but ids in ``without``), tags, branches, pending records.
+
+    Raises CorruptFile when any of them cannot be read.
+    """
+    main = _read_all(store, [number for number in snapshots.list_ids(store) if number not in without])
+    found = [*_split_at_gaps(main, "snapshot")]
+    found += [Lineage(f"tag {name}", (tag,)) for name, tag in sorted(tags.list_tags(store).items())]
+    for branch in branches.list_branches(store):
+        branch_store = branches.open_branch(store, branch)
+        found += _split_at_gaps(_read_all(branch_store, snapshots.list_ids(branch_store)), f"branch {branch} snapshot")
+        for name, tag in sorted(tags.list_tags(branch_store).items()):
+            found.append(Lineage(f"branch {branch} tag {name}", (tag,)))
+    for record in pending:
+        kept = [Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {n}") for n, text in record.snapshots.items()]
+        found += _split_at_gaps(sorted(kept, key=lambda s: s.id), f"trash {record.trash_id} (can be restored) snapshot")
+    return found
+
+
+def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: Set[str]) -> Used:
+    """Those of ``candidates`` (bare file names) that a lineage needs: data and extra files, and all metadata files."""
+    used = Used()
+    wanted = pa.array(sorted(candidates), pa.string())
+    for lineage in lineages:
+        for position, snapshot in enumerate(lineage.snapshots):
+            holder = f"{lineage.holder} {snapshot.id}" if lineage.holder.endswith("snapshot") else lineage.holder
+            used.add(metadata_names(store, snapshot), holder, candidates)
+            used.add(_data_names(store, snapshot, position == 0, wanted), holder, candidates)
+    return used
+
+
+def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
+    """Names of the manifest-side files of one snapshot: lists, manifests, index manifest, index files, statistics."""
+    for name, _, _ in metadata_files(store, snapshot):
+        yield name
+
+
+def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
+    """(name, kind, size in bytes, 0 when the format does not record it) of one snapshot's manifest-side files."""
+    lists = (
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+    )
+    for name, size in lists:
+        if not name:
+            continue
+        yield name, "manifest-list", size or 0
+        for meta in manifests.read_list(store, name, size):
+            yield meta.file_name, "manifest", meta.file_size
+    if snapshot.index_manifest:
+        yield snapshot.index_manifest, "index-manifest", 0
+        for entry in manifests.index_entries(store, snapshot):
+            yield entry.file_name, "index", entry.file_size
+    if snapshot.statistics:
+        yield snapshot.statistics, "statistics", 0
+
+
+def names_of(entries: pa.Table) -> pa.Array:
+    """File names of entries together with their extra files (file indexes)."""
+    names = entries.column("file_name").combine_chunks()
+    extra = pc.list_flatten(entries.column("extra_files").combine_chunks())
+    return pa.concat_arrays([_flat(names), _flat(extra)])
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+
+
+def _data_names(store: TableStore, snapshot: Snapshot, whole: bool, wanted: pa.Array) -> list[str]:
+    """Wanted names that live in ``snapshot``; after the first of a lineage its own additions say all there is to say."""
+    if whole:
+        entries = manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"])
+    else:
+        entries = added(manifests.delta_entries(store, snapshot))
+    names = names_of(entries)
+    if snapshot.changelog_manifest_list:
+        changelog = manifests.changelog_entries(store, snapshot)
+        names = pa.concat_arrays([names, names_of(changelog)])
+    hits: list[str] = names.filter(pc.is_in(names, wanted)).to_pylist()
+    return hits
+
+
+def added(entries: pa.Table) -> pa.Table:
+    """The ADD entries."""
+    return entries.filter(pc.equal(entries.column("kind"), 0))
+
+
+def removed(entries: pa.Table) -> pa.Table:
+    """DELETE entries whose file the same delta does not add again (an upgrade does)."""
+    gone = entries.filter(pc.equal(entries.column("kind"), 1))
+    kept = names_of(added(entries))
+    return gone.filter(pc.invert(pc.is_in(gone.column("file_name"), kept)))
+
+
+def _read_all(store: TableStore, ids: Sequence[int]) -> list[Snapshot]:
+    found = []
+    for number in ids:
+        try:
+            found.append(snapshots.read(store, number))
+        except SnapshotNotFound:
+            # Expired by somebody else between the listing and this read: nothing needs it any more.
+            continue
+    return found
+
+
+def _split_at_gaps(found: Sequence[Snapshot], holder: str) -> list[Lineage]:
+    """Lines of history: deltas only add up between neighbours, so every gap starts a new line."""
+    lines: list[list[Snapshot]] = []
+    for snapshot in found:
+        if lines and lines[-1][-1].id + 1 == snapshot.id:
+            lines[-1].append(snapshot)
+        else:
+            lines.append([snapshot])
+    return [Lineage(holder, tuple(line)) for line in lines]

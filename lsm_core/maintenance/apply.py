@@ -1,0 +1,248 @@
+"""Carry out a plan exactly as it stands, report what happened, and leave a line in the ledger, also for failures."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.maintenance.actions import compact, snapshots, sweep
+from lsm_core.maintenance.actions.compact import Executed, Runner
+from lsm_core.maintenance.plan import CODE_VERSION, CompactItem, Declined, MaintenancePlan, bucket_name
+from lsm_core.maintenance.record import LedgerEntry, new_run_id, write_entry
+from lsm_core.maintenance.reports import CompactionReport, ExpiryReport, Report, RestoreReport, SweepReport, Verification
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.metadata.store import TableStore
+
+_LOG = logging.getLogger(__name__)
+_LINES: Final = 10_000
+
+
+def apply_plan(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None = None, approved_by: str | None = None
+) -> Report:
+    """Apply ``plan`` and record the run. ``runner`` executes compaction tasks (default: threads of this process, with V2).
+
+    Returns CompactionReport, ExpiryReport or SweepReport. Raises PlanStale when the plan was made for another table,
+    other options or by other code; buckets that changed since are skipped and reported, not raised.
+    """
+    started = time.perf_counter()
+    run_id = new_run_id(store, plan.action)
+    try:
+        _require_same(store, plan)
+        report, lines = _APPLY[plan.action](store, plan, runner, started)
+    except DredgeError as error:
+        _record(store, plan, run_id, approved_by, None, [], error)
+        raise
+    _record(store, plan, run_id, approved_by, report, lines, None)
+    return report
+
+
+def dry_run(plan: MaintenancePlan) -> ExpiryReport | SweepReport:
+    """What applying an expiry or a sweep would report; nothing is read or changed."""
+    freed = sum(item.size for item in plan.deletions)
+    held = tuple(item for item in plan.declined if item.reason == "held")
+    declined = tuple(item for item in plan.declined if item.reason != "held")
+    if plan.action == sweep.ACTION:
+        records = tuple(str(plan.arguments.get("records") or "").split())
+        return SweepReport(
+            plan.hash, records, len(plan.deletions), freed, kept=held, declined=declined, dry_run=True
+        )
+    return ExpiryReport(
+        plan.hash,
+        plan.base_snapshot,
+        expired=tuple(item.snapshot_id for item in plan.expirations),
+        files_recorded=len(plan.deletions),
+        bytes_recorded=freed,
+        held=held,
+        declined=declined,
+        dry_run=True,
+    )
+
+
+def restore(store: TableStore, trash_id: str, approved_by: str | None = None) -> RestoreReport:
+    """Put the snapshots of a deletion record back, and write that down. Raises InvalidOption, PlanRefused."""
+    run_id = new_run_id(store, "restore")
+    report = sweep.restore(store, trash_id)
+    entry = LedgerEntry(
+        run_id, "restore", store.name, store.clock.now_ms(), "done", approved_by=approved_by, report=report.to_object()
+    )
+    _write(store, entry)
+    return report
+
+
+def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
+    if plan.action not in _APPLY:
+        raise PlanStale(f"unknown action {plan.action}")
+    if plan.table != store.name:
+        raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
+    if plan.code_version != CODE_VERSION:
+        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}")
+    now, then = dict(store.options.raw), dict(plan.options)
+    changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
+    if changed:
+        key = changed[0]
+        raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}")
+
+
+def _compact(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None, started: float
+) -> tuple[CompactionReport, list[dict[str, Any]]]:
+    done = compact.execute(store, plan, runner or compact.local_runner(ReferenceJudge()))
+    report = _compaction_report(plan, done, time.perf_counter() - started)
+    return report, [_bucket_line(item, asdict(result.report)) for item, result in done.results]
+
+
+def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) -> CompactionReport:
+    reports = [result.report for _, result in done.results]
+    dropped: dict[str, int] = {}
+    for report in reports:
+        for reason, rows in report.rows_dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + rows
+    items = [item for item, _ in done.results]
+    worst = max(items, key=lambda item: item.runs_before, default=None)
+    return CompactionReport(
+        snapshot_id=done.snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        files_in=sum(r.files_in for r in reports),
+        files_out=sum(r.files_out for r in reports),
+        files_upgraded=sum(r.files_upgraded for r in reports),
+        rows_in=sum(r.rows_in for r in reports),
+        rows_out=sum(r.rows_out for r in reports),
+        rows_dropped=dropped,
+        bytes_in=sum(r.bytes_in for r in reports),
+        bytes_out=sum(r.bytes_out for r in reports),
+        seconds=round(seconds, 3),
+        predicted_seconds=plan.estimate.seconds,
+        peak_rss_bytes=_peak_rss(),
+        runs_before=worst.runs_before if worst else 0,
+        runs_after=worst.runs_after if worst else 0,
+        verification=_verification(items, done),
+        declined=(*plan.declined, *done.stale),
+        commits=0 if done.snapshot_id is None else 1,
+    )
+
+
+def _verification(items: Sequence[CompactItem], done: Executed) -> Verification:
+    reports = [result.report for _, result in done.results]
+    gaps: dict[str, float] = {}
+    for report in reports:
+        for name, gap in report.max_gap.items():
+            gaps[name] = max(gap, gaps.get(name, 0.0))
+    return Verification(
+        level=min((r.verification for r in reports), default="V0"),
+        keys_checked=sum(r.keys_checked for r in reports),
+        units=len(reports),
+        digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
+        max_gap=gaps,
+    )
+
+
+def _peak_rss() -> int:
+    """Peak resident bytes of this process (Linux counts KiB, macOS bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _bucket_line(item: CompactItem, numbers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "compacted",
+        "bucket": bucket_name(item.partition_text, item.bucket),
+        "trigger": item.trigger,
+        "reason": item.reason,
+        "inputs": [[file.name, file.level] for file in item.inputs],
+        "output_level": item.output_level,
+        "tombstones_dropped": item.tombstones_dropped,
+        **numbers,
+    }
+
+
+def _expire(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None, started: float
+) -> tuple[ExpiryReport, list[dict[str, Any]]]:
+    del runner
+    report = snapshots.apply_expiry(store, plan)
+    if report.trash_id is not None and store.options.delete_mode == "direct":
+        swept = sweep.apply_sweep(store, sweep.plan_sweep(store, only={report.trash_id}))
+        report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
+    lines = [{"event": "expired", "snapshot": number} for number in report.expired]
+    lines += [_held_line(item) for item in report.held[:_LINES]]
+    return replace(report, seconds=round(time.perf_counter() - started, 3)), lines
+
+
+def _sweep(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None, started: float
+) -> tuple[SweepReport, list[dict[str, Any]]]:
+    del runner
+    report = sweep.apply_sweep(store, plan)
+    lines = [{"event": "swept", "trash_id": name} for name in report.records]
+    lines += [{"event": "deleted", "file": item.path, "reason": item.reason} for item in plan.deletions[:_LINES]]
+    lines += [_held_line(item) for item in report.kept[:_LINES]]
+    return replace(report, seconds=round(time.perf_counter() - started, 3)), lines
+
+
+def _held_line(item: Declined) -> dict[str, Any]:
+    return {"event": "kept", "file": item.subject, "reason": item.text}
+
+
+_APPLY: Final = {compact.ACTION: _compact, snapshots.ACTION: _expire, sweep.ACTION: _sweep}
+
+
+def _record(
+    store: TableStore,
+    plan: MaintenancePlan,
+    run_id: str,
+    approved_by: str | None,
+    report: Report | None,
+    lines: Sequence[dict[str, Any]],
+    error: DredgeError | None,
+) -> None:
+    """Write the run down. What was done is done: a ledger that cannot be written is said, it does not fail the run."""
+    outcome = "failed" if error is not None else "done" if plan.items and _changed(report) else "nothing"
+    if outcome == "nothing":
+        return
+    entry = LedgerEntry(
+        run_id=run_id,
+        action=plan.action,
+        table=plan.table,
+        time_ms=store.clock.now_ms(),
+        outcome=outcome,
+        plan_hash=plan.hash,
+        base_snapshot=plan.base_snapshot,
+        snapshot_id=report.snapshot_id if isinstance(report, CompactionReport) else None,
+        approved_by=approved_by,
+        error=None if error is None else f"{type(error).__name__}: {error}",
+        report={} if report is None else _numbers(report),
+        lines=tuple(lines),
+    )
+    _write(store, entry)
+
+
+def _write(store: TableStore, entry: LedgerEntry) -> None:
+    try:
+        write_entry(store, entry)
+    except (OSError, DredgeError) as failure:
+        _LOG.warning("run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
+
+
+def _changed(report: Report | None) -> bool:
+    if isinstance(report, CompactionReport):
+        return report.snapshot_id is not None or bool(report.stale)
+    return isinstance(report, SweepReport) or (report is not None and bool(report.expired))
+
+
+def _numbers(report: Report) -> dict[str, Any]:
+    """The report without its per-item lists, which are the entry's lines."""
+    value = report.to_object()
+    for name in ("declined", "held", "kept"):
+        value.pop(name, None)
+    return value
+
+
+__all__ = ["apply_plan", "dry_run", "restore"]

@@ -1,0 +1,7 @@
+"""The judge of merging: one row at a time in plain Python, written from the specification and sharing no code with `merge`."""
+
+from __future__ import annotations
+
+from lsm_core.maintenance.reference.deduplicate import Row, merge_rows
+
+__all__ = ["Row", "merge_rows"]

@@ -1,0 +1,84 @@
+"""How much a bucket needs maintenance (0 to 100), said with its reasons, and what helping it would cost in bytes read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.maintenance.actions.choose import decide
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import tree_files
+from lsm_core.options import TableOptions
+from lsm_core.tree import Pick
+
+_MUCH_DELETED = 0.1
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes."""
+
+    runs: int
+    level0: int
+    space: float
+    delete_ratio: float
+    small_files: int
+    bytes: int
+    has_primary_key: bool
+
+
+def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
+    """Score and reasons: the worst sign decides; every sign at half or more of its limit is told."""
+    found = _tree_signs(signs, options) if signs.has_primary_key else _append_signs(signs, options)
+    reasons = tuple(text for share, text in sorted(found, key=lambda sign: -sign[0]) if share >= 0.5)
+    return round(100 * min(1.0, max(share for share, _ in found)), 1), reasons
+
+
+def _tree_signs(signs: Signs, options: TableOptions) -> list[tuple[float, str]]:
+    trigger, limit = options.compaction_trigger, 1 + options.max_size_amplification / 100
+    sign = ">=" if signs.runs >= trigger else "<"
+    return [
+        ((signs.runs - 1) / max(trigger - 1, 1), f"{signs.runs} sorted runs {sign} {trigger}"),
+        ((signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0, f"space amplification {signs.space:.2f} (limit {limit:.2f})"),
+        (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
+    ]
+
+
+def _append_signs(signs: Signs, options: TableOptions) -> list[tuple[float, str]]:
+    least = options.min_file_num
+    sign = ">=" if signs.small_files >= least else "<"
+    return [((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}")]
+
+
+def full_cost(signs: Signs, options: TableOptions) -> int:
+    """Bytes that a full compaction reads; 0 where it would find nothing to do."""
+    if not signs.has_primary_key:
+        return signs.bytes if signs.small_files > 1 else 0
+    done = signs.runs <= 1 and signs.level0 == 0 and not options.force_rewrite_all
+    return 0 if done else signs.bytes
+
+
+def minor_costs(
+    store: TableStore,
+    entries: pa.Table,
+    codes: npt.NDArray[np.int64],
+    runs: npt.NDArray[np.int64],
+    now_ms: int,
+) -> Mapping[int, int]:
+    """Bytes read by the compaction that the table's rules would start now, for buckets where they may start one."""
+    if not store.schema.primary_keys:
+        return {}
+    options = store.options
+    early = options.total_size_threshold or options.incremental_size_threshold or options.optimization_interval
+    least = 2 if early or options.force_up_level0 else options.compaction_trigger
+    costs: dict[int, int] = {}
+    for group in np.flatnonzero(runs >= least).tolist():
+        files = tree_files(store, entries.filter(pa.array(codes == group)))
+        decision = decide(store, files, now_ms)
+        if isinstance(decision, Pick):
+            costs[group] = sum(file.size for file in decision.unit.files)
+    return costs

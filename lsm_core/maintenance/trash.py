@@ -1,0 +1,160 @@
+"""Deletion records: phase one of a two-phase delete, the claims that keep sweep and restore apart, and their reading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.maintenance.plan import DeleteItem
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import check_name
+
+_VERSION: Final = 1
+_RECORD: Final = ".json"
+_CLAIM: Final = ".claim"
+SWEEP: Final = "sweep"
+RESTORE: Final = "restore"
+
+
+@dataclass(frozen=True)
+class TrashRecord:
+    """What one expiry (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
+
+    ``snapshots`` maps expired ids to the exact text of their JSON files. Paths are relative to the table's root.
+    Times are epoch ms.
+    """
+
+    trash_id: str
+    action: str
+    table: str
+    plan_hash: str
+    created_ms: int
+    not_before_ms: int
+    snapshots: Mapping[int, str]
+    files: tuple[DeleteItem, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes that a sweep frees."""
+        return sum(file.size for file in self.files)
+
+    def to_json(self) -> bytes:
+        """The record file's content."""
+        value = {
+            "version": _VERSION,
+            "trash_id": self.trash_id,
+            "action": self.action,
+            "table": self.table,
+            "plan_hash": self.plan_hash,
+            "created_ms": self.created_ms,
+            "not_before_ms": self.not_before_ms,
+            "snapshots": [{"id": number, "json": text} for number, text in sorted(self.snapshots.items())],
+            "files": [{"path": f.path, "kind": f.kind, "size": f.size, "reason": f.reason} for f in self.files],
+        }
+        return json.dumps(value, indent=1, ensure_ascii=False).encode()
+
+    @staticmethod
+    def from_json(data: bytes, path: str) -> TrashRecord:
+        """Parse a record file; raises CorruptFile naming ``path``."""
+        try:
+            value: dict[str, Any] = json.loads(data)
+            if value["version"] != _VERSION:
+                raise CorruptFile(path, f"deletion record of version {value['version']!r}")
+            trash_id = str(value["trash_id"])
+            return TrashRecord(
+                trash_id=trash_id,
+                action=str(value["action"]),
+                table=str(value["table"]),
+                plan_hash=str(value["plan_hash"]),
+                created_ms=int(value["created_ms"]),
+                not_before_ms=int(value["not_before_ms"]),
+                snapshots={int(item["id"]): str(item["json"]) for item in value["snapshots"]},
+                files=tuple(_file(item, trash_id) for item in value["files"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFile(path, f"no deletion record: {error!r}") from error
+
+
+def _file(item: Mapping[str, Any], trash_id: str) -> DeleteItem:
+    return DeleteItem(str(item["path"]), str(item["kind"]), int(item["size"]), str(item["reason"]), trash_id)
+
+
+def record_path(store: TableStore, trash_id: str) -> str:
+    """Where a record lies. Raises InvalidData for an id that is no plain file name."""
+    return f"{store.trash_dir}/{check_name(trash_id + _RECORD)}"
+
+
+def _claim_path(store: TableStore, trash_id: str) -> str:
+    return f"{store.trash_dir}/{check_name(trash_id + _CLAIM)}"
+
+
+def write_record(store: TableStore, record: TrashRecord) -> None:
+    """Publish a record. Raises CorruptFile when the id is taken, and what storage raises."""
+    path = record_path(store, record.trash_id)
+    if not store.file_io.write_exclusive(path, record.to_json()):
+        raise CorruptFile(path, "a deletion record of that id is already there")
+
+
+def list_records(store: TableStore) -> list[TrashRecord]:
+    """All records, oldest first. Raises CorruptFile for an unreadable one: what it holds must not be guessed."""
+    names = sorted(status.name for status in store.file_io.list_dir(store.trash_dir) if status.name.endswith(_RECORD))
+    records = [_read(store, f"{store.trash_dir}/{name}") for name in names]
+    return sorted((record for record in records if record is not None), key=lambda r: (r.created_ms, r.trash_id))
+
+
+def _read(store: TableStore, path: str) -> TrashRecord | None:
+    try:
+        return TrashRecord.from_json(store.file_io.read_bytes(path), path)
+    except FileNotFoundError:
+        # Swept or restored between the listing and this read.
+        return None
+
+
+def find_record(store: TableStore, trash_id: str) -> TrashRecord:
+    """The record called ``trash_id``; raises InvalidOption when there is none (never was, swept, or restored already)."""
+    path = record_path(store, trash_id)
+    record = _read(store, path)
+    if record is None:
+        known = ", ".join(r.trash_id for r in list_records(store)) or "nothing: the trash is empty"
+        raise InvalidOption("trash_id", trash_id, known, store.name)
+    return record
+
+
+def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
+    """Take a record for ``purpose``; True also when an earlier, interrupted call took it for the same one.
+
+    Sweeping and restoring exclude each other for good: whoever claims first decides what becomes of the record.
+    """
+    path = _claim_path(store, trash_id)
+    if store.file_io.write_exclusive(path, purpose.encode()):
+        return True
+    return claimed_for(store, trash_id) == purpose
+
+
+def claimed_for(store: TableStore, trash_id: str) -> str | None:
+    """What a record is claimed for, None when it is free."""
+    try:
+        return store.file_io.read_bytes(_claim_path(store, trash_id)).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def release(store: TableStore, trash_id: str) -> None:
+    """Give a claim back without touching the record."""
+    store.file_io.delete(_claim_path(store, trash_id))
+
+
+def forget(store: TableStore, trash_id: str) -> None:
+    """Drop a record and then its claim: in this order, so that nobody else can claim a record that is done."""
+    store.file_io.delete(record_path(store, trash_id))
+    store.file_io.delete(_claim_path(store, trash_id))
+
+
+def stray_claims(store: TableStore) -> list[str]:
+    """Ids of claims whose record is gone: an interrupted :func:`forget` leaves them."""
+    names = {status.name for status in store.file_io.list_dir(store.trash_dir)}
+    ids = [name.removesuffix(_CLAIM) for name in sorted(names) if name.endswith(_CLAIM)]
+    return [trash_id for trash_id in ids if trash_id + _RECORD not in names]

@@ -1,0 +1,98 @@
+"""Batch writes as callers see them: a writer that makes messages, and a commit that publishes them or cleans up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.commit import BATCH, CommitMessage, Committer, abort
+from lsm_core.errors import CommitUnknown
+from lsm_core.metadata.store import TableStore
+from lsm_core.write import TableWrite
+
+
+class BatchWrite:
+    """Collects rows for one commit. Leaving its ``with`` block by an error deletes what was written."""
+
+    def __init__(self, store: TableStore, overwrite: bool = False) -> None:
+        self._write = TableWrite(store, overwrite=overwrite)
+
+    def write(self, data: pa.Table | pa.RecordBatch, row_kinds: pa.Array | None = None) -> None:
+        """Add rows. Raises InvalidData naming the column of a null key, UnsupportedFeature."""
+        self._write.write(data, row_kinds)
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """Finish the files and describe them."""
+        return self._write.prepare_commit()
+
+    def abort(self) -> None:
+        """Delete everything written so far."""
+        self._write.abort()
+
+    def __enter__(self) -> BatchWrite:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
+
+class BatchCommit:
+    """Publishes messages as one commit."""
+
+    def __init__(self, store: TableStore, commit_user: str | None = None) -> None:
+        self._store, self._committer = store, Committer(store, commit_user)
+
+    def commit(self, messages: Sequence[CommitMessage], commit_identifier: int | None = None) -> int | None:
+        """Commit; returns the last snapshot id, None when there was nothing to do.
+
+        After a definite failure the messages' own files are deleted; after CommitUnknown nothing is.
+        """
+        identifier = BATCH if commit_identifier is None else commit_identifier
+        with _cleaned(self._store, messages):
+            return _last(self._committer.commit(list(messages), commit_identifier=identifier).snapshot_ids)
+
+    def overwrite(self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None) -> int | None:
+        """Commit in place of everything (or of the given partition)."""
+        with _cleaned(self._store, messages):
+            spec = None if partition_spec is None else dict(partition_spec)
+            return _last(self._committer.overwrite(list(messages), spec).snapshot_ids)
+
+
+@contextmanager
+def _cleaned(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
+    """Delete own files after a definite failure; an unknown outcome may have published them."""
+    try:
+        yield
+    except CommitUnknown:
+        raise
+    except Exception:
+        abort(store, list(messages))
+        raise
+
+
+def write_once(
+    store: TableStore,
+    data: pa.Table | pa.RecordBatch,
+    row_kinds: pa.Array | None,
+    overwrite: bool | Mapping[str, Any] | None,
+) -> int | None:
+    """One batch write and its commit; nothing is left behind when either fails for certain."""
+    replacing = overwrite is not None and overwrite is not False
+    with BatchWrite(store, overwrite=replacing) as writer:
+        writer.write(data, row_kinds)
+        messages = writer.prepare_commit()
+    commit = BatchCommit(store)
+    if not replacing:
+        return commit.commit(messages)
+    return commit.overwrite(messages, None if overwrite is True else dict(overwrite))  # type: ignore[arg-type]
+
+
+def _last(snapshot_ids: Sequence[int]) -> int | None:
+    return snapshot_ids[-1] if snapshot_ids else None
