@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row.encode import assemble, header_words, parts_of
-from lsm_core.format.binary_row.layout import I64, U64, Kind, Layout, layouts_of, null_mask, single_array
-from lsm_core.format.binary_row.values import Parts, byte_ranges, fixed_numpy
+from lsm_core.format.binary_row.layout import I64, U64, Layout, layouts_of, null_mask, single_array
+from lsm_core.format.binary_row.values import Parts, fixed_numpy
 from lsm_core.types import DataType, TypeRoot
 
 I32 = npt.NDArray[np.int32]
@@ -108,7 +108,7 @@ def _hash_block(arrays: Sequence[pa.Array], layouts: Sequence[Layout]) -> I32:
 def _hash_fixed(parts: Sequence[Parts], count: int) -> I32:
     """Rows without variable parts: straight from the columns, never laid out as rows."""
     state = _State(count)
-    headers = header_words(parts, count)
+    headers = header_words(parts)
     for header in headers:
         if header is None:
             zero = np.zeros(count, np.uint32) if len(headers) > 1 else None
@@ -223,4 +223,4 @@ _FUNCTIONS: dict[str, Callable[[Sequence[Any], Sequence[DataType], int], I32]] =
     "hive": _hive_bucket,
 }
 
-__all__ = ["EMPTY_HASH", "Kind", "bucket_of", "byte_ranges", "hash_rows", "hash_words"]
+__all__ = ["EMPTY_HASH", "bucket_of", "hash_rows", "hash_words"]

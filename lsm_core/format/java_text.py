@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +15,18 @@ _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
 
 def float_text(value: float, *, single: bool) -> str:
     """Java's `Float.toString` (``single``) or `Double.toString`: shortest digits, plain from 1e-3 to below 1e7."""
-    if value != value:
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    number = np.float32(value) if single else np.float64(value)
+    number: np.floating[Any] = np.float32(value) if single else np.float64(value)
     sign = "-" if np.signbit(number) else ""
     if number == 0:
         return f"{sign}0.0"
-    mantissa, _, power = np.format_float_scientific(abs(number), unique=True, trim="0").partition("e")
+    mantissa, _, power = np.format_float_scientific(np.abs(number), unique=True, trim="0").partition("e")
     exponent = int(power)
     if _PLAIN_FROM <= abs(float(number)) < _PLAIN_BELOW:
-        return sign + np.format_float_positional(abs(number), unique=True, trim="0")
+        return sign + np.format_float_positional(np.abs(number), unique=True, trim="0")
     return f"{sign}{mantissa}E{exponent}"
 
 

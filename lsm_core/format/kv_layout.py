@@ -43,8 +43,8 @@ def key_names(schema: TableSchema) -> tuple[str, ...]:
 def system_fields() -> list[pa.Field]:
     """Sequence number and row kind, as every key-value file has them."""
     return [
-        pa.field(SEQUENCE_NUMBER, pa.int64(), False, _metadata(SEQUENCE_NUMBER_ID)),
-        pa.field(VALUE_KIND, pa.int8(), False, _metadata(VALUE_KIND_ID)),
+        pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False, metadata=_metadata(SEQUENCE_NUMBER_ID)),
+        pa.field(VALUE_KIND, pa.int8(), nullable=False, metadata=_metadata(VALUE_KIND_ID)),
     ]
 
 
@@ -64,7 +64,7 @@ def append_arrow_schema(schema: TableSchema) -> pa.Schema:
 
 def _key_field(column: DataField) -> pa.Field:
     arrow = _with_ids(column.type, column.id, 1)
-    return pa.field(key_name(column.name), arrow, False, _metadata(column.id + KEY_ID_OFFSET))
+    return pa.field(key_name(column.name), arrow, nullable=False, metadata=_metadata(column.id + KEY_ID_OFFSET))
 
 
 def _value_fields(columns: Iterable[DataField]) -> list[pa.Field]:
@@ -87,9 +87,9 @@ def _with_ids(kind: DataType, field_id: int, depth: int) -> pa.DataType:
         element = kind.element
         return pa.list_(pa.field("element", _with_ids(element, field_id, depth + 1), element.nullable, up))
     if kind.root is TypeRoot.MULTISET and kind.element is not None:
-        key = pa.field("key", _with_ids(kind.element, field_id, depth + 1), False, down)
-        return pa.map_(key, pa.field("value", pa.int32(), False, up))
+        key = pa.field("key", _with_ids(kind.element, field_id, depth + 1), nullable=False, metadata=down)
+        return pa.map_(key, pa.field("value", pa.int32(), nullable=False, metadata=up))
     if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
-        key = pa.field("key", _with_ids(kind.key, field_id, depth + 1), False, down)
+        key = pa.field("key", _with_ids(kind.key, field_id, depth + 1), nullable=False, metadata=down)
         return pa.map_(key, pa.field("value", _with_ids(kind.value, field_id, depth + 1), kind.value.nullable, up))
     return to_arrow(kind)

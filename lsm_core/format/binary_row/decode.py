@@ -191,7 +191,7 @@ def _bytes(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     offsets = np.where(inline, 0, (words >> np.uint64(32)).astype(np.int64))
     not_null = True if slots.nulls is None else ~slots.nulls
     source.check(not (inline & (lengths > 7) & not_null).any(), "an inline value is longer than 7 bytes")
-    starts, far = slots.checked(source, offsets, np.where(inline, 0, lengths))
+    starts, _ = slots.checked(source, offsets, np.where(inline, 0, lengths))
     if slots.nulls is not None:
         lengths = np.where(slots.nulls, 0, lengths)
     starts = np.where(inline, slots.at, starts)

@@ -42,7 +42,7 @@ def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Pa
     return [encode_values(array, layout) for array, layout in zip(arrays, layouts, strict=True)], count
 
 
-def header_words(parts: Sequence[Parts], count: int) -> list[U64 | None]:
+def header_words(parts: Sequence[Parts]) -> list[U64 | None]:
     """Words of row kind and null bits in front of the slots; None where a word is 0 in every row."""
     words: list[U64 | None] = [None] * (header_bytes(len(parts)) // 8)
     for index, part in enumerate(parts):
@@ -57,7 +57,7 @@ def header_words(parts: Sequence[Parts], count: int) -> list[U64 | None]:
 
 def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
     """All rows as 8-byte words without arity, and the word offset of each row (``count + 1`` of them)."""
-    headers = header_words(parts, count)
+    headers = header_words(parts)
     fixed = len(headers) + len(parts)
     sizes = np.full(count, fixed, np.int64)
     for part in parts:

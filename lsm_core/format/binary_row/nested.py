@@ -122,13 +122,10 @@ def _row(array: Any, layout: Layout) -> tuple[I64, U64]:
     return 8 * np.diff(offsets), words
 
 
-def _variant(array: Any, layout: Layout) -> tuple[I64, U64]:
+def _variant(array: Any, _layout: Layout) -> tuple[I64, U64]:
     """VARIANT: int32 length of the value, the value, the metadata."""
     (value, value_at, value_sizes), (meta, meta_at, meta_sizes) = (
-        byte_ranges(
-            array.field(i).slice(array.offset, len(array)) if len(array.field(i)) != len(array) else array.field(i)
-        )
-        for i in range(2)
+        byte_ranges(array.field(index)) for index in range(2)
     )
     sizes = _COUNT_BYTES + value_sizes + meta_sizes
     starts = offsets_from(sizes)

@@ -41,7 +41,7 @@ def read_container(data: bytes, path: str) -> tuple[dict[str, Any], list[Record]
     """
     try:
         schema, plain = _plain_container(data, path)
-        return schema, list(fastavro.reader(io.BytesIO(plain)))  # type: ignore[arg-type]
+        return schema, list(fastavro.reader(io.BytesIO(plain)))
     except CorruptFile:
         raise
     except Exception as error:  # fastavro raises whatever its parser met: IndexError, KeyError, struct.error ...
