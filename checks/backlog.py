@@ -1,0 +1,61 @@
+"""level0_backlog: how many level-0 files wait in the worst bucket; sensors report it without a run, people can execute it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from checks.definition import declare, declined
+from orchestration import names
+from orchestration.model import PartitionState, TableCard
+from orchestration.ops.payload import partition_of
+from orchestration.partitions import look_at
+from orchestration.policies import load_policies
+from orchestration.policies.decision import Backlog, backlog_of
+from orchestration.policies.model import Policy
+from orchestration.resources.warehouse import WarehouseResource
+
+DESCRIPTION = "Level-0 files in the worst bucket stay below the policy's warning; every read has to merge each of them."
+
+
+def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
+    """Return the check over ``card``'s layout asset."""
+
+    def check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
+        if card.refusal is not None:
+            return declined(card)
+        look = look_at(warehouse.store(card.name)).of_partition(partition_of(context))
+        found = backlog_evaluation(layout, None, look.partitions(), load_policies().of(card.name))
+        return dg.AssetCheckResult(
+            passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
+        )
+
+    return declare(card, layout, names.BACKLOG_CHECK, DESCRIPTION, check)
+
+
+def backlog_evaluation(
+    layout: dg.AssetKey, partition: str | None, states: Sequence[PartitionState], policy: Policy
+) -> dg.AssetCheckEvaluation:
+    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on."""
+    level, files, _ = backlog_of(states, policy)
+    threshold, name = (
+        (policy.level0_critical, "level0_critical")
+        if level is Backlog.CRITICAL
+        else (policy.level0_warn, "level0_warn")
+    )
+    sign = "<" if level is Backlog.OK else ">="
+    paused = f"; maintenance is paused: {policy.paused}" if policy.paused else ""
+    return dg.AssetCheckEvaluation(
+        asset_key=layout,
+        check_name=names.BACKLOG_CHECK,
+        passed=level is Backlog.OK,
+        severity=dg.AssetCheckSeverity.ERROR if level is Backlog.CRITICAL else dg.AssetCheckSeverity.WARN,
+        description=f"{level.value}: {files} level-0 files {sign} {threshold}{paused}",
+        metadata={
+            "level-0 files (worst bucket)": dg.MetadataValue.int(files),
+            "threshold": dg.MetadataValue.int(threshold),
+            "threshold comes from": dg.MetadataValue.text(policy.origin(name)),
+        },
+        partition=partition,
+    )

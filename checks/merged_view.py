@@ -1,0 +1,90 @@
+"""merged_view_unchanged: V3, blocking: the snapshot that maintenance published says what the one before it said."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from checks.definition import declare, declined, failed
+from lsm_core.errors import SnapshotNotFound
+from lsm_core.maintenance import VerifyReport, verify_snapshots
+from orchestration import names
+from orchestration.model import TableCard
+from orchestration.ops.payload import partition_of
+from orchestration.ops.record import SNAPSHOT_PUBLISHED
+from orchestration.resources.spark import SparkResource
+from orchestration.resources.warehouse import WarehouseResource
+
+DESCRIPTION = (
+    "The merged rows of every bucket are the same before and after the compaction, found by a second path: Spark SQL over the "
+    "raw files (V3). While it fails, no further maintenance touches the table and nothing expires."
+)
+
+
+def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
+    """Return the blocking check over ``card``'s layout asset."""
+
+    def check(
+        context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+    ) -> dg.AssetCheckResult:
+        if card.refusal is not None:
+            return declined(card)
+        published = published_snapshot(context.instance, layout, partition_of(context))
+        if published is None:
+            return dg.AssetCheckResult(
+                passed=True, description="the last run published nothing, so nothing could change"
+            )
+        try:
+            found = compare(warehouse, spark, card.name, published)
+        except SnapshotNotFound as error:
+            return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
+        return judge(found)
+
+    return declare(card, layout, names.MERGED_VIEW_CHECK, DESCRIPTION, check, blocking=True, pool=names.SPARK_POOL)
+
+
+def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, published: int) -> VerifyReport:
+    """Compare the published snapshot with the one before it; raises ``SnapshotNotFound``, ``CorruptFile``, ``SparkFailed``."""
+    if not spark.uses_spark:
+        return verify_snapshots(warehouse.store(table), published - 1, published)
+    from lsm_core.spark import verify_table
+
+    found: VerifyReport = verify_table(spark.session(), warehouse.table(table), published - 1, published)
+    return found
+
+
+def judge(found: VerifyReport) -> dg.AssetCheckResult:
+    """Turn the comparison into a check result."""
+    pair = f"snapshots {found.snapshot_a} and {found.snapshot_b}"
+    metadata = {
+        "level": dg.MetadataValue.text(found.level),
+        "buckets": dg.MetadataValue.int(found.buckets),
+        "buckets with the same files": dg.MetadataValue.int(found.by_reference),
+        "buckets compared row by row": dg.MetadataValue.int(found.by_digest),
+        "rows before": dg.MetadataValue.int(found.rows_a),
+        "rows after": dg.MetadataValue.int(found.rows_b),
+        "seconds": dg.MetadataValue.float(round(found.seconds, 3)),
+    }
+    if found.ok:
+        return dg.AssetCheckResult(passed=True, description=f"{pair} say the same ({found.level})", metadata=metadata)
+    lines = ["| bucket | rows before | rows after | digest before | digest after |", "|---|--:|--:|---|---|"]
+    lines += [
+        f"| {item.bucket} | {item.rows_a:,} | {item.rows_b:,} | `{item.digest_a}` | `{item.digest_b}` |"
+        for item in found.differences[:20]
+    ]
+    buckets = ", ".join(item.bucket for item in found.differences[:5])
+    return dg.AssetCheckResult(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{pair} differ in {buckets}: restore the replaced files before anything else is done",
+        metadata={**metadata, "differences": dg.MetadataValue.md("\n".join(lines))},
+    )
+
+
+def published_snapshot(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None) -> int | None:
+    """Return the snapshot that the newest materialisation of the layout published, None when it published none."""
+    wanted = dg.AssetRecordsFilter(asset_key=layout, asset_partitions=[partition] if partition is not None else None)
+    records = instance.fetch_materializations(wanted, limit=1).records
+    if not records or records[0].asset_materialization is None:
+        return None
+    value = records[0].asset_materialization.metadata.get(SNAPSHOT_PUBLISHED)
+    return int(value.value) if value is not None and isinstance(value.value, int) else None

@@ -1,0 +1,89 @@
+"""The code location: assets, checks, jobs, sensors and schedules made by a factory over whatever the warehouse holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from assets import data_asset, layout_asset
+from checks import backlog_check, merged_view_check, suite_check, tree_check
+from orchestration import names
+from orchestration.jobs import expectations_job, maintenance_job, retention_job
+from orchestration.model import TableCard
+from orchestration.policies import Policies, load_policies
+from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
+from orchestration.resources.settings import Settings
+from orchestration.schedules import job_schedule
+from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
+
+
+def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Definitions:
+    """Return the definitions over the warehouse that the environment names; an empty or missing one gives none but sensors.
+
+    Raises ``InvalidOption`` naming a variable (or place in the policy file) that says something impossible.
+    """
+    values = os.environ if environment is None else environment
+    warehouse = WarehouseResource.from_environment(values)
+    settings, policies = Settings.from_environment(values), load_policies(values)
+    cards = describe_warehouse(warehouse)
+    resources = {
+        "warehouse": warehouse,
+        "spark": SparkResource.from_environment(values),
+        "ledger": LedgerResource(warehouse=warehouse),
+    }
+    checks = [check for card in cards for check in table_checks(card, warehouse.path)]
+    assets = [
+        asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
+    ]
+    return dg.Definitions.merge(
+        dg.Definitions(assets=assets, asset_checks=checks, resources=resources),
+        _automation(cards, warehouse.path, policies, settings),
+    )
+
+
+def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetChecksDefinition]:
+    """Return the checks of one table: three over its layout, one over its data."""
+    layout = names.layout_key(warehouse_path, card.name)
+    return (
+        merged_view_check(card, layout),
+        tree_check(card, layout),
+        backlog_check(card, layout),
+        suite_check(card, names.data_key(warehouse_path, card.name)),
+    )
+
+
+def _automation(cards: Sequence[TableCard], path: str, policies: Policies, settings: Settings) -> dg.Definitions:
+    """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
+    if not cards:
+        return dg.Definitions(sensors=[catalog_sensor(cards, settings)])
+    maintain = [maintenance_job(card, path) for card in cards]
+    jobs: list[Any] = [*maintain]
+    schedules = []
+    if any(not card.unreadable for card in cards):
+        retention = retention_job(cards, path)
+        jobs.append(retention)
+        schedules.append(
+            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash.")
+        )
+    if any(card.refusal is None for card in cards):
+        expectations = expectations_job(cards, path)
+        jobs.append(expectations)
+        schedules.append(
+            job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules.")
+        )
+    return dg.Definitions(
+        jobs=jobs,
+        schedules=schedules,
+        sensors=[
+            sorted_run_sensor(cards, path, policies, settings, maintain),
+            idle_sensor(cards, policies, settings, maintain),
+            catalog_sensor(cards, settings),
+            failure_sensor(settings, maintain),
+        ],
+    )
+
+
+defs = build_definitions()

@@ -1,0 +1,116 @@
+"""Every name that Dagster sees: asset keys, jobs, ops, pools, tags and run keys, so that no two rooms spell one differently."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import dagster as dg
+
+TAG_TABLE: Final = "dredge/table"
+TAG_PARTITION: Final = "dredge/partition"
+TAG_PLAN: Final = "dredge/plan"
+TAG_ACTION: Final = "dredge/action"
+TAG_REASON: Final = "dredge/reason"
+
+SPARK_POOL: Final = "spark"
+OWNER: Final = "team:dredge"
+RETENTION_JOB: Final = "retention"
+EXPECTATIONS_JOB: Final = "expectations"
+
+SORTED_RUN_SENSOR: Final = "sorted_run"
+IDLE_SENSOR: Final = "idle_partition"
+CATALOG_SENSOR: Final = "catalog"
+FAILURE_SENSOR: Final = "failures"
+
+MERGED_VIEW_CHECK: Final = "merged_view_unchanged"
+TREE_CHECK: Final = "tree_invariants"
+BACKLOG_CHECK: Final = "level0_backlog"
+SUITE_CHECK: Final = "expectations"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_RESERVED: Final = frozenset(
+    {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "ops"}
+)
+_MAX_TAG: Final = 200
+_TAG_VALUE: Final = 63
+
+
+def part(text: str) -> str:
+    """One safe part of a Dagster name: letters, digits and ``_``; changed or long names get a short hash, so none collide."""
+    safe = _UNSAFE.sub("_", text)[:80]
+    if safe == text and safe not in _RESERVED and "__" not in safe:
+        return safe
+    return f"{safe}_{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def split(table: str) -> tuple[str, str]:
+    """Return database and table of ``db.table``."""
+    database, _, name = table.partition(".")
+    return database, name
+
+
+def warehouse_name(path: str) -> str:
+    """Return the first part of every asset key: the warehouse's folder name."""
+    return part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+
+
+def data_key(warehouse: str, table: str) -> dg.AssetKey:
+    """Return the key of the table as data: ``[warehouse, db, table]``."""
+    database, name = split(table)
+    return dg.AssetKey([warehouse_name(warehouse), part(database), part(name)])
+
+
+def layout_key(warehouse: str, table: str) -> dg.AssetKey:
+    """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, table, layout]``."""
+    return dg.AssetKey([*data_key(warehouse, table).path, "layout"])
+
+
+def node_name(warehouse: str, table: str) -> str:
+    """Return the name of the graph behind the layout asset, under which a run takes its config."""
+    return "__".join(layout_key(warehouse, table).path)
+
+
+def op_name(verb: str, table: str) -> str:
+    """Return the repository-wide unique name of one table's op."""
+    database, name = split(table)
+    return f"{verb}__{part(database)}__{part(name)}"
+
+
+def job_name(table: str) -> str:
+    """Return the name of the job that maintains one table."""
+    return op_name("maintain", table)
+
+
+def partitions_name(table: str) -> str:
+    """Return the name of the table's dynamic partitions."""
+    return table
+
+
+def table_pool(table: str) -> str:
+    """Return the pool (limit 1) that lets one change of the table run at a time."""
+    database, name = split(table)
+    return f"table/{part(database)}/{part(name)}"
+
+
+def tag_value(text: str) -> str:
+    """Return text that Dagster takes as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
+    return (
+        safe
+        if safe == text and len(safe) <= _TAG_VALUE
+        else f"{safe[: _TAG_VALUE - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    )
+
+
+def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str) -> str:
+    """Return ``table/partition@snapshot:planhash``: the same plan over the same snapshot never runs twice."""
+    where = f"{table}/{partition}" if partition else table
+    return f"{where}@{snapshot}:{plan_hash}"
+
+
+def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
+    """Return the tags by which a run is found again; a reason is cut to what fits a tag."""
+    tags = {TAG_TABLE: table, TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
+    return {**tags, TAG_PARTITION: partition} if partition else tags

@@ -1,0 +1,129 @@
+"""The decision of one sensor about one partition: pure functions from health and policy to an outcome with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from orchestration.model import PartitionState, count_text, size_text
+from orchestration.policies.model import Policy
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class Outcome(StrEnum):
+    """What a sensor does about a partition."""
+
+    RUN = "run"
+    DECLINE = "decline"
+
+
+class Reason(StrEnum):
+    """Why, as a code that programs can count; every decision's text adds the numbers."""
+
+    TRIGGER_REACHED = "trigger reached"
+    IDLE = "idle"
+    RECOVERY = "recovery"
+    TOO_FEW_RUNS = "too few runs"
+    TOO_FEW_FILES = "too few files"
+    ONE_RUN = "one run already"
+    NOT_IDLE = "not idle"
+    NOT_PARTITIONED = "not partitioned"
+    PAUSED = "paused by policy"
+    UNSUPPORTED = "unsupported"
+    UNREADABLE = "unreadable"
+    EMPTY = "empty"
+    NOTHING_PICKED = "nothing picked"
+    IN_FLIGHT = "in flight"
+    DONE_BEFORE = "planned before"
+    BLOCKED = "blocked by a failed check"
+    REPLAY = "replay in progress"
+    OUT_OF_TIME = "out of time"
+    ELSEWHERE = "another sensor's"
+
+
+class Backlog(StrEnum):
+    """How bad the pile of level-0 files in a partition's worst bucket is."""
+
+    OK = "OK"
+    WARN = "WARN"
+    CRITICAL = "CRITICAL"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One line of a tick. ``number`` and ``threshold`` are what was compared, in the reason's own unit."""
+
+    table: str
+    partition: str
+    outcome: Outcome
+    reason: Reason
+    text: str
+    number: int | None = None
+    threshold: int | None = None
+    full: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The table, with its partition."""
+        return f"{self.table}/{self.partition}" if self.partition else self.table
+
+    def line(self) -> str:
+        """How the tick says it: ``db.orders/dt=1: decline: 3 sorted runs < 5``."""
+        return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
+
+
+def decide_sorted_runs(table: str, state: PartitionState, trigger: int) -> Decision:
+    """Compare the sorted runs of the partition's worst bucket with the table's own trigger."""
+    runs = state.sorted_runs
+    if runs < trigger and not state.cost_minor:
+        if runs <= 1:
+            text = f"{count_text(runs, 'sorted run')} < {trigger}; {size_text(state.size)}: nothing to merge"
+        else:
+            would = (
+                f"a full compaction would drop up to {count_text(state.deletes, 'delete')} and "
+                if state.deletes
+                else "a full compaction would "
+            )
+            text = f"{runs} sorted runs < {trigger}; {size_text(state.size)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+        return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
+    text = (
+        f"{runs} sorted runs >= {trigger}"
+        if runs >= trigger
+        else f"{runs} sorted runs, and the table's own rules want {size_text(state.cost_minor)} merged"
+    )
+    return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def decide_idle(table: str, state: PartitionState, policy: Policy, *, append: bool, now_ms: int) -> Decision:
+    """Decide whether a partition that nobody writes to any more deserves one last, full compaction."""
+    idle = max(now_ms - state.newest_ms, 0)
+    days, wanted = idle // DAY_MS, policy.idle_after_ms // DAY_MS
+    number, minimum = (
+        (state.small_files, policy.idle_min_files) if append else (state.sorted_runs, policy.idle_min_runs)
+    )
+    noun = count_text(number, "small file" if append else "sorted run")
+    if number < minimum:
+        reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
+        why = f"{noun} < {minimum}" if append else f"{count_text(state.buckets, 'bucket')}, one run per bucket"
+        return Decision(
+            table, state.text, Outcome.DECLINE, reason, f"idle {days} d, {why}: nothing to merge", number, minimum
+        )
+    if idle < policy.idle_after_ms:
+        text = f"idle {days} d < {wanted} d ({noun})"
+        return Decision(table, state.text, Outcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
+    text = f"idle {days} d >= {wanted} d, {noun} >= {minimum}: full compaction"
+    return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+
+
+def backlog_of(states: Sequence[PartitionState], policy: Policy) -> tuple[Backlog, int, str]:
+    """Return how bad the worst bucket's level-0 pile is, its files and its partition."""
+    worst = max(states, key=lambda state: state.level0_files, default=None)
+    if worst is None:
+        return Backlog.OK, 0, ""
+    if worst.level0_files >= policy.level0_critical:
+        return Backlog.CRITICAL, worst.level0_files, worst.text
+    level = Backlog.WARN if worst.level0_files >= policy.level0_warn else Backlog.OK
+    return level, worst.level0_files, worst.text

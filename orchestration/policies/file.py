@@ -1,0 +1,84 @@
+"""The policy file: YAML with ``defaults`` and ``tables`` (exact names or globs), inherited from general to particular."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.options import duration
+from orchestration.policies.model import Policy, PolicyEntry
+
+POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+
+
+class PolicyFile(BaseModel):
+    """The whole file; ``PolicyFile.model_json_schema()`` is its JSON schema for editors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    defaults: PolicyEntry = Field(default_factory=PolicyEntry, description="for every table")
+    tables: dict[str, PolicyEntry] = Field(
+        default_factory=dict, description="by 'db.table' or glob like 'db.*'; exact names win"
+    )
+
+
+@dataclass(frozen=True)
+class Policies:
+    """All policies in force; ``source`` names the file, for texts."""
+
+    content: PolicyFile = field(default_factory=PolicyFile)
+    source: str = ""
+
+    def of(self, table: str) -> Policy:
+        """Return the policy of ``db.table``: built-in, then defaults, then globs in file order, then the exact name."""
+        layers = [("defaults", self.content.defaults)]
+        layers += [
+            (name, entry)
+            for name, entry in self.content.tables.items()
+            if name != table and fnmatch.fnmatchcase(table, name)
+        ]
+        layers += [(table, self.content.tables[table])] if table in self.content.tables else []
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for name, entry in layers:
+            for key, value in entry.model_dump(exclude_none=True).items():
+                key, value = ("idle_after_ms", duration(value)) if key == "idle_after" else (key, value)
+                values[key] = None if value is False else value
+                origins[key] = f"{self.source}, {name}"
+        return Policy(**values, origins=MappingProxyType(origins))
+
+
+def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
+    """Read the file that ``DREDGE_POLICIES`` names; without it every table has the built-in defaults.
+
+    Raises ``InvalidOption`` naming file and place when the file is missing, is not YAML or says something unknown.
+    """
+    path = (os.environ if environment is None else environment).get(POLICIES_VARIABLE, "").strip()
+    return read_policies(Path(path)) if path else Policies()
+
+
+def read_policies(path: Path) -> Policies:
+    """Read one policy file; raises ``InvalidOption``."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidOption(POLICIES_VARIABLE, str(path), f"a readable YAML file ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidOption(POLICIES_VARIABLE, str(path), f"YAML ({' '.join(str(error).split())})") from error
+    try:
+        return Policies(PolicyFile.model_validate(raw or {}), path.name)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise InvalidOption(f"{path.name}: {place}", first.get("input"), first["msg"]) from error
+    except DredgeError as error:
+        raise InvalidOption(POLICIES_VARIABLE, str(path), str(error)) from error

@@ -1,0 +1,9 @@
+"""What ops, sensors and checks work with: the warehouse (tables and the clock), Spark, and the ledger of what was done."""
+
+from __future__ import annotations
+
+from orchestration.resources.ledger import LedgerResource
+from orchestration.resources.spark import SparkResource
+from orchestration.resources.warehouse import WarehouseResource, describe_warehouse, warehouse_path
+
+__all__ = ["LedgerResource", "SparkResource", "WarehouseResource", "describe_warehouse", "warehouse_path"]

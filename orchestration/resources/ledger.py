@@ -1,0 +1,33 @@
+"""The ledger as a resource: what maintenance did to a table, who asked and how it ended, kept beside the table itself."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
+from orchestration.resources.warehouse import WarehouseResource
+
+
+class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Reads and adds to the ledgers of all tables of a warehouse."""
+
+    warehouse: dg.ResourceDependency[WarehouseResource]
+
+    def entries(self, table: str, limit: int | None = None) -> list[LedgerEntry]:
+        """Return what was done to the table, oldest first; raises ``CorruptFile``, ``TableNotFound``."""
+        return read_ledger(self.warehouse.store(table), limit)
+
+    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str) -> str:
+        """Write down that a Dagster run failed and return the entry's path; raises ``TableNotFound``, ``StorageFull``."""
+        store = self.warehouse.store(table)
+        entry = LedgerEntry(
+            run_id=new_run_id(store, "compact"),
+            action="compact",
+            table=table,
+            time_ms=store.clock.now_ms(),
+            outcome="failed",
+            plan_hash=plan_hash,
+            approved_by=f"dagster run {run_id}",
+            error=error,
+        )
+        return write_entry(store, entry)

@@ -1,0 +1,64 @@
+"""How often and how long the platform looks, read from the environment once, when definitions load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.errors import InvalidOption
+
+_ON: Final = frozenset({"on", "true", "1", "yes"})
+_OFF: Final = frozenset({"off", "false", "0", "no"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Intervals and budgets in seconds; crons in the server's time zone (UTC); what starts switched on."""
+
+    sensor_seconds: int = 30
+    sensor_budget_seconds: float = 20.0
+    sensors_on: bool = True
+    schedules_on: bool = True
+    retention_cron: str = "17 * * * *"
+    expectations_cron: str = "23 4 * * *"
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
+        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES`` and the crons.
+
+        Raises ``InvalidOption`` naming the variable.
+        """
+        values = os.environ if environment is None else environment
+        base = Settings()
+        return Settings(
+            sensor_seconds=int(_number(values, "DREDGE_SENSOR_SECONDS", base.sensor_seconds, 1)),
+            sensor_budget_seconds=_number(values, "DREDGE_SENSOR_BUDGET", base.sensor_budget_seconds, 0.1),
+            sensors_on=_switch(values, "DREDGE_SENSORS", default=base.sensors_on),
+            schedules_on=_switch(values, "DREDGE_SCHEDULES", default=base.schedules_on),
+            retention_cron=values.get("DREDGE_RETENTION_CRON", "").strip() or base.retention_cron,
+            expectations_cron=values.get("DREDGE_EXPECTATIONS_CRON", "").strip() or base.expectations_cron,
+        )
+
+
+def _number(values: Mapping[str, str], key: str, default: float, least: float) -> float:
+    text = values.get(key, "").strip()
+    if not text:
+        return default
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise InvalidOption(key, text, "a number of seconds") from error
+    if not least <= number <= 3600:
+        raise InvalidOption(key, text, f"{least} to 3600 seconds")
+    return number
+
+
+def _switch(values: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = values.get(key, "").strip().lower()
+    if not text:
+        return default
+    if text in _ON | _OFF:
+        return text in _ON
+    raise InvalidOption(key, text, "on or off")

@@ -1,0 +1,123 @@
+"""The warehouse under care: where it lies, what time it is there, and which tables it holds, readable or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from lsm_core import Catalog, Table
+from lsm_core.clock import Clock, clock_from
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.metadata import TableStore, support
+from lsm_core.types import to_sql
+from orchestration.model import ColumnCard, TableCard
+
+WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
+CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
+REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
+DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
+"""Where the demo keeps its tables, below the folder that Dagster runs in."""
+
+
+class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A file system catalog, the clock that measures all ages, and the sign of a replay in flight.
+
+    ``clock`` is ``system`` or ``file:<path>`` (`lsm_core.clock`); ``replay_state`` names a file whose text, while there is
+    any, says what is being replayed.
+    """
+
+    path: str
+    clock: str = "system"
+    replay_state: str = ""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
+        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``."""
+        values = os.environ if environment is None else environment
+        return cls(
+            path=warehouse_path(values),
+            clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
+            replay_state=values.get(REPLAY_VARIABLE, "").strip(),
+        )
+
+    def time(self) -> Clock:
+        """Return the injected clock."""
+        return clock_from(self.clock)
+
+    def catalog(self) -> Catalog:
+        """Return the catalog over the warehouse."""
+        return Catalog(self.path, clock=self.time())
+
+    def table(self, name: str) -> Table:
+        """Open ``db.table``; raises ``TableNotFound``, ``CorruptFile``, ``InvalidOption``."""
+        return self.catalog().table(name)
+
+    def store(self, name: str) -> TableStore:
+        """Open the state of ``db.table`` as it is now."""
+        return self.table(name).store
+
+    def replaying(self) -> str | None:
+        """Return ``replay of batches 5-9 in progress`` while the state file says so, else None."""
+        if not self.replay_state:
+            return None
+        try:
+            what = Path(self.replay_state).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        return f"replay of {what} in progress" if what else None
+
+
+def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
+    """Return where the warehouse lies: ``DREDGE_WAREHOUSE``, else the demo's; file system paths become absolute."""
+    values = os.environ if environment is None else environment
+    given = values.get(WAREHOUSE_VARIABLE, "").strip() or DEMO_WAREHOUSE
+    return given if "://" in given else str(Path(given).expanduser().absolute())
+
+
+def list_tables(catalog: Catalog) -> list[str]:
+    """Return every ``db.table``, sorted; an empty or missing warehouse has none."""
+    return sorted(
+        f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database)
+    )
+
+
+def describe_warehouse(warehouse: WarehouseResource) -> list[TableCard]:
+    """Describe every table, one card each; a table that cannot be opened gets a card that says why."""
+    catalog = warehouse.catalog()
+    return [describe_table(catalog, name) for name in list_tables(catalog)]
+
+
+def describe_table(catalog: Catalog, name: str) -> TableCard:
+    """Describe one table from its schema alone."""
+    try:
+        store = catalog.table(name).store
+        schema = store.schema
+        columns = tuple(
+            ColumnCard(column.name, to_sql(column.type), column.type.nullable, column.description or "")
+            for column in schema.fields
+        )
+        return TableCard(
+            name=name,
+            primary_keys=schema.primary_keys,
+            partition_keys=schema.partition_keys,
+            columns=columns,
+            options=dict(schema.options),
+            comment=schema.comment or "",
+            root=store.root,
+            refusal=refusal_of(store),
+        )
+    except DredgeError as error:
+        return TableCard(name=name, refusal=str(error), unreadable=True)
+
+
+def refusal_of(store: TableStore) -> str | None:
+    """Return why compacting the table could lose data, None when it is safe."""
+    try:
+        support.require_compactable(store)
+    except UnsupportedFeature as error:
+        return str(error)
+    return None

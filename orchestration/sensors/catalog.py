@@ -1,0 +1,75 @@
+"""The catalog: the sensor that notices tables that came, went or changed since the code location loaded, and has it reloaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from lsm_core.errors import DredgeError
+from orchestration import names
+from orchestration.model import TableCard
+from orchestration.resources.settings import Settings
+from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
+
+URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
+DESCRIPTION = (
+    "Compares the warehouse with what this code location knows. Where DREDGE_DAGSTER_URL names the web server, changed tables make "
+    "it reload the location; else the tick says what to reload."
+)
+
+
+def catalog_sensor(cards: Sequence[TableCard], settings: Settings) -> dg.SensorDefinition:
+    """Return the sensor over the whole warehouse."""
+
+    @dg.sensor(
+        name=names.CATALOG_SENSOR,
+        minimum_interval_seconds=settings.sensor_seconds,
+        description=DESCRIPTION,
+        default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
+    )
+    def catalog(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SkipReason:
+        replaying = warehouse.replaying()
+        if replaying is not None:
+            return dg.SkipReason(replaying)
+        try:
+            changes = differences(cards, describe_warehouse(warehouse))
+        except DredgeError as error:
+            return dg.SkipReason(f"the warehouse cannot be listed: {error}")
+        if not changes:
+            return dg.SkipReason(f"{len(cards)} tables, as loaded")
+        for line in changes:
+            context.log.info(line)
+        return dg.SkipReason("\n".join([*changes, _reload(context)]))
+
+    return catalog
+
+
+def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> list[str]:
+    """Return one line for every table that a reload would show otherwise."""
+    before, now = {card.name: card for card in known}, {card.name: card for card in present}
+    lines = [f"{name}: new" for name in now if name not in before]
+    lines += [f"{name}: gone" for name in before if name not in now]
+    lines += [f"{name}: its schema or options changed" for name in now if name in before and before[name] != now[name]]
+    return lines
+
+
+def _reload(context: dg.SensorEvaluationContext) -> str:
+    origin = context.code_location_origin
+    location = origin.location_name if origin is not None else "dredge"
+    address = os.environ.get(URL_VARIABLE, "").strip()
+    if not address:
+        return f"reload the code location '{location}' to see them (Deployment > Code locations)"
+    from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus
+
+    parts = urlsplit(address)
+    client = DagsterGraphQLClient(
+        parts.hostname or "localhost", port_number=parts.port, use_https=parts.scheme == "https"
+    )
+    answer = client.reload_repository_location(location)
+    if answer.status is ReloadRepositoryLocationStatus.SUCCESS:
+        return f"the code location '{location}' was reloaded"
+    return f"the code location '{location}' could not be reloaded: {answer.message}"

@@ -1,0 +1,96 @@
+"""From a decision to a run: the plan's hash, the run key without duplicates, and every reason not to start one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import dagster as dg
+
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import MaintenancePlan
+from orchestration import names
+from orchestration.blocked import blocking_failure
+from orchestration.ops.plan import plan_partition
+from orchestration.policies import Decision, Outcome, Reason
+from orchestration.sensors.view import TableView
+
+_PARTITION_TAG: Final = "dagster/partition"
+_WORKING: Final = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def request_run(
+    instance: dg.DagsterInstance, warehouse: str, view: TableView, decision: Decision
+) -> tuple[Decision, dg.RunRequest | None]:
+    """Return the decision, final and in full words, and the run to start (None when there is a reason not to)."""
+    layout, partition = names.layout_key(warehouse, view.name), decision.partition or None
+    blocked = blocking_failure(instance, layout, partition)
+    if blocked is not None:
+        return _decline(decision, Reason.BLOCKED, blocked), None
+    working = _find_run(instance, view.name, partition, statuses=_WORKING)
+    if working is not None:
+        return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
+    if view.store is None:
+        return _decline(decision, Reason.UNREADABLE, view.trouble or "it cannot be opened"), None
+    try:
+        plan = plan_partition(view.store, partition, full=decision.full)
+    except DredgeError as error:
+        return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
+    if not plan.items or plan.base_snapshot is None:
+        why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
+        return _decline(decision, Reason.NOTHING_PICKED, f"{decision.text}, but {why}"), None
+    before = _find_run(instance, view.name, partition, plan=plan.hash)
+    if before is not None:
+        return _decline(
+            decision, Reason.DONE_BEFORE, f"plan {plan.hash[:12]} was given to run {before[:8]}; see its outcome"
+        ), None
+    final = replace(decision, text=f"{decision.text}; {plan_text(plan)}")
+    return final, _request(warehouse, view.name, partition, plan, final)
+
+
+def plan_text(plan: MaintenancePlan) -> str:
+    """Return what the plan does in a few words: the rules that picked, and where the files go."""
+    told = dict.fromkeys(f"{item.reason}" for item in plan.compactions)
+    return "; ".join(list(told)[:3])
+
+
+def _request(
+    warehouse: str, table: str, partition: str | None, plan: MaintenancePlan, decision: Decision
+) -> dg.RunRequest:
+    action = "compact full" if decision.full else "compact"
+    config = {"plan": plan.hash, "full": decision.full}
+    return dg.RunRequest(
+        run_key=names.run_key(table, partition, plan.base_snapshot or 0, plan.hash),
+        job_name=names.job_name(table),
+        run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
+        tags=names.run_tags(table, partition, plan.hash, action, decision.text),
+        partition_key=partition,
+    )
+
+
+def _find_run(
+    instance: dg.DagsterInstance,
+    table: str,
+    partition: str | None,
+    *,
+    statuses: list[dg.DagsterRunStatus] | None = None,
+    plan: str | None = None,
+) -> str | None:
+    """Return the id of the newest run over this table and partition in one of ``statuses``, or of this plan."""
+    tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}
+    if partition is not None:
+        tags[_PARTITION_TAG] = partition
+    if plan is not None:
+        tags[names.TAG_PLAN] = plan
+    found = instance.get_runs(dg.RunsFilter(tags=tags, statuses=statuses or []), limit=1)
+    return found[0].run_id if found else None
+
+
+def _decline(decision: Decision, reason: Reason, text: str) -> Decision:
+    return replace(decision, outcome=Outcome.DECLINE, reason=reason, text=text)
