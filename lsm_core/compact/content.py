@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge import Digest, digest
 from lsm_core.types import is_retract
 
+_NOTHING = Digest(0, 0)
+
 
 @dataclass(frozen=True)
 class Content:
     """Digests over all table columns; sequence numbers, levels and file layout are not in them."""
 
-    live: Digest = Digest(0, 0)
-    dead: Digest = Digest(0, 0)
+    live: Digest = _NOTHING
+    dead: Digest = _NOTHING
 
     @property
     def rows(self) -> int:
@@ -40,6 +41,6 @@ def content_of(batch: pa.RecordBatch, schema: TableSchema) -> Content:
     if VALUE_KIND not in batch.schema.names:
         return Content(live=digest(batch, columns))
     gone = is_retract(batch.column(VALUE_KIND))
-    if not pc.any(gone).as_py():
+    if not gone.any():
         return Content(live=digest(batch, columns))
-    return Content(digest(batch.filter(pc.invert(gone)), columns), digest(batch.filter(gone), columns))
+    return Content(digest(batch.filter(pa.array(~gone)), columns), digest(batch.filter(pa.array(gone)), columns))

@@ -37,7 +37,9 @@ def run_tasks_locally(
             _clean(store, tasks, futures, handed)
 
 
-def _clean(store: TableStore, tasks: Sequence[BucketTask], futures: dict[int, Future[BucketResult]], handed: int) -> None:
+def _clean(
+    store: TableStore, tasks: Sequence[BucketTask], futures: dict[int, Future[BucketResult]], handed: int
+) -> None:
     rest = [i for i in range(handed, len(tasks)) if not futures[i].cancel()]
     for i in rest:
         if futures[i].exception() is None:  # waits for a running one

@@ -51,7 +51,7 @@ def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], 
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(tuple(files), tuple(after), content, dict(merging.counters.dropped))
+    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped))
 
 
 def _merged(merging: Merging, files: Sequence[DataFileMeta]) -> Generator[pa.RecordBatch, None, None]:

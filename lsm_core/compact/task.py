@@ -149,7 +149,9 @@ class Judge(Protocol):
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
     """An Arrow stream of file metadata (`ENTRY_SCHEMA`) carrying ``metadata``."""
-    table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(dict(metadata))
+    table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(
+        dict(metadata)
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -69,7 +69,7 @@ def _plan(store: TableStore, task: BucketTask) -> TaskPlan:
     plan = plan_task(
         levels,
         unit,
-        options.compaction_file_size(has_pk=True),
+        options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
     )
     if task.drop_delete and not plan.drop_delete:

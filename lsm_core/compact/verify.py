@@ -141,8 +141,9 @@ class _KeyOrder:
                     self._fail(f"'{KEY_PREFIX}{name}' and '{name}' differ")
         before = [] if self._last is None else [self._last]
         joined = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]
-        if not normalise_keys(joined).strictly_ascending():
-            self._fail("keys are not in ascending order")
+        normalised = normalise_keys(joined)
+        if not normalised.ascending() or normalised.order()[1].any():
+            self._fail("keys do not ascend strictly")
         self._first = self._first or [column.slice(0, 1) for column in columns]
         self._last = [column.slice(batch.num_rows - 1, 1) for column in columns]
 
@@ -153,5 +154,3 @@ class _KeyOrder:
 
     def _fail(self, reason: str) -> None:
         raise VerificationFailed("V1", [f"{self._file.file_name}: {reason}"])
-
-

@@ -85,4 +85,4 @@ def _keys(store: TableStore, column: pa.ChunkedArray) -> list[bytes]:
     blobs = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(blobs, pa.ChunkedArray):
         blobs = pa.concat_arrays(blobs.chunks)
-    return list(key_bytes(decode_rows(blobs, types)))
+    return list(key_bytes(decode_rows(blobs, types)).to_pylist())  # one key a file

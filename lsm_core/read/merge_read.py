@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge import KeySpec, MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
-from lsm_core.merge import UnsortedInput
+from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import InputFiles, Section, sections_of, sequences_can_be_skipped
+from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
+_ROWS_AT_ONCE: Final = 1 << 19
+"""Rows of all inputs of a merge together: windows are long enough then, more only costs memory."""
 _PROBE_ROWS: Final = 256
 _PROBES: Final = 8
-_ROWS_AT_ONCE: Final = 1 << 20
-"""Rows of all inputs of a merge together: more only costs memory, windows are long enough."""
+_SMALLEST_ROW_BYTES: Final = 32.0
+
+Batches = Generator[pa.RecordBatch, None, None]
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A merged part of a section on the local disk, with the level and age of its newest rows."""
+
+    run: SpilledRun
+    level: int
+    age: int
+
+
+Input = Files | Spilled
 
 
 @dataclass
 class Merging:
-    """What merging one bucket needs, made once; ``counters`` add up over its sections.
+    """What merging one bucket needs, made once; ``dropped`` adds up over its sections (reason -> rows).
 
-    ``exact``: real sequence numbers come out (compaction). Otherwise they are left undecoded where file metadata alone
-    orders the rows. ``drop_delete``: deleted rows do not come out.
+    ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
+    alone orders the rows. ``drop_delete``: deleted rows do not come out. At most `sort-spill-threshold` inputs are open.
     """
 
     store: TableStore
@@ -40,122 +52,110 @@ class Merging:
     columns: tuple[str, ...]
     drop_delete: bool
     exact: bool
-    counters: MergeCounters = field(default_factory=MergeCounters)
-    threshold: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        options, schema = self.store.options, self.store.schema
-        self.function: MergeFunction = merge_function(schema, options.raw)
-        self.key_spec: KeySpec = KeySpec.of(schema, options.sequence_field, options.sequence_descending)
-        extra = [name for name in options.sequence_field if name not in self.columns]
-        self.columns = (*self.columns, *extra)
-        self.threshold = self.threshold or max(2, options.sort_spill_threshold)
+        self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
+        self.columns = self.function.effective_columns(self.columns)
+        self.threshold = max(2, self.store.options.sort_spill_threshold)
 
-    def section(self, section: Section) -> Iterator[pa.RecordBatch]:
-        """Merged KV batches of one section (`kv_read_schema` of :attr:`columns`), ascending by key, each key once."""
+    def section(self, section: Section) -> Batches:
+        """Merged KV batches of one section, ascending by key, each key once.
+
+        Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
+        """
+        reader = _Reader.of(self, section)
+        inputs = list(reader.inputs)
         with SpillSpace() as space:
-            inputs: list[InputFiles | _Spilled] = list(section)
-            rows = self._batch_rows(section)
-            need_sequence = self.exact or bool(self.key_spec.sequence_columns) or not sequences_can_be_skipped(section)
-            need_kind = self.exact or any(f.delete_row_count != 0 for one in section for f in one.files)
-            reader = _Reader(self, rows, need_sequence, need_kind)
             while len(inputs) > self.threshold:
                 inputs = self._one_pass(inputs, reader, space)
             with closing(self._merge(inputs, reader, self.drop_delete)) as merged:
                 yield from merged
 
-    def _one_pass(
-        self, inputs: list[InputFiles | _Spilled], reader: _Reader, space: SpillSpace
-    ) -> list[InputFiles | _Spilled]:
+    def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace) -> list[Input]:
         """Merge the cheapest neighbours (in age order) into one spilled run, deletes kept."""
         width = min(self.threshold, len(inputs) - self.threshold + 1)
-        sizes = [one.size for one in inputs]
+        sizes = [one.run.size if isinstance(one, Spilled) else sum(f.file_size for f in one) for one in inputs]
         start = min(range(len(inputs) - width + 1), key=lambda at: sum(sizes[at : at + width]))
         chosen = inputs[start : start + width]
         with closing(self._merge(chosen, reader, drop_delete=False)) as merged:
             run = space.spill(merged, reader.schema)
         for one in chosen:
-            if isinstance(one, _Spilled):
+            if isinstance(one, Spilled):
                 one.run.delete()
-        newest = chosen[-1]
-        return [*inputs[:start], _Spilled(run, newest.level, newest.age), *inputs[start + width :]]
+        level, age = reader.place(chosen[-1])
+        return [*inputs[:start], Spilled(run, level, age), *inputs[start + width :]]
 
-    def _merge(
-        self, inputs: Sequence[InputFiles | _Spilled], reader: _Reader, drop_delete: bool
-    ) -> Iterator[pa.RecordBatch]:
-        streams = [RunInput(reader.stream(one), one.level, one.age) for one in inputs]
+    def _merge(self, inputs: Sequence[Input], reader: _Reader, drop_delete: bool) -> Batches:
+        streams = [reader.stream(one) for one in inputs]
         counters = MergeCounters()
         try:
-            yield from merge_streams(
-                streams, self.function, key_spec=self.key_spec, drop_delete=drop_delete, counters=counters
-            )
-        except UnsortedInput as error:
-            raise CorruptFile(self._name_of(inputs[error.index]), "its rows are not in key order") from error
+            yield from merge_streams(streams, self.function, drop_delete=drop_delete, counters=counters)
         finally:
             for stream in streams:
-                stream.batches.close()  # type: ignore[attr-defined]
+                for part in stream.parts or (stream,):
+                    part.batches.close()  # type: ignore[attr-defined]
             for reason, rows in counters.dropped.items():
-                self.counters.dropped[reason] = self.counters.dropped.get(reason, 0) + rows
-
-    def _name_of(self, one: InputFiles | _Spilled) -> str:
-        if isinstance(one, _Spilled):
-            return one.run.path
-        return ", ".join(self.store.data_path(self.partition, self.bucket, file) for file in one.files)
-
-    def _batch_rows(self, section: Section) -> int:
-        """Rows per input batch: the budget holds two batches of every input (kernels.md note 1)."""
-        open_inputs = min(len(section), self.threshold)
-        fair = self.store.options.merge_budget / (2 * max(1, open_inputs) * self._row_bytes(section))
-        return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
-
-    def _row_bytes(self, section: Section) -> float:
-        """Decoded bytes of a row, from the first rows of a few files: sizes on disk say nothing about compressed text."""
-        largest = 32.0
-        files = [file for one in section for file in one.files]
-        for file in files[:: max(1, len(files) // _PROBES)]:
-            with closing(
-                open_kv(self.store, self.partition, self.bucket, file, columns=self.columns, batch_rows=_PROBE_ROWS)
-            ) as rows:
-                batch = next(rows, None)
-            if batch is not None:
-                largest = max(largest, batch.nbytes / max(1, batch.num_rows))
-        return largest
-
-
-@dataclass(frozen=True)
-class _Spilled:
-    """A run parked on disk, in the place and age of the inputs that it holds."""
-
-    run: SpilledRun
-    level: int
-    age: int
-
-    @property
-    def size(self) -> int:
-        return self.run.size
+                self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Opens inputs, filling in system columns that were not decoded because they cannot matter."""
+    """Opens the inputs of one section: how they are cut, how old each file is, and which columns decide nothing."""
 
     merging: Merging
+    inputs: tuple[Input, ...]
+    ages: dict[str, tuple[int, int]]
     batch_rows: int
     need_sequence: bool
     need_kind: bool
 
+    @staticmethod
+    def of(merging: Merging, section: Section) -> _Reader:
+        """Runs where they may all be open at once. More inputs are merged in passes, which need neighbours in age.
+
+        Runs mix ages, so passes take the groups instead, unless no two groups share a sequence number: then numbers
+        alone decide. Where numbers need not be decoded the groups' ranges say who is newer.
+        """
+        disjoint = section.disjoint_sequences
+        in_passes = len(section.runs) > merging.threshold
+        by_run = not in_passes or (disjoint and len(section.runs) < len(section.groups))
+        decides = bool(merging.function.key_spec.sequence_columns)
+        need_sequence = merging.exact or decides or not disjoint or (in_passes and by_run)
+        groups = list(section.groups) if need_sequence else sorted(section.groups, key=sequence_range)
+        ages = {
+            file.file_name: (file.level if need_sequence else 0, age)
+            for age, group in enumerate(groups)
+            for file in group
+        }
+        inputs = section.runs if by_run else tuple(groups)
+        need_kind = merging.exact or any(file.delete_row_count != 0 for file in section.files)
+        rows = _batch_rows(merging, section.files, min(len(inputs), merging.threshold))
+        return _Reader(merging, inputs, ages, rows, need_sequence, need_kind)
+
     @property
     def schema(self) -> pa.Schema:
-        return kv_read_schema(self.merging.store, self.merging.columns)
+        """Schema of all inputs and of what is merged from them."""
+        merging = self.merging
+        return kv_read_schema(
+            merging.store, merging.columns, need_sequence=self.need_sequence, need_kind=self.need_kind
+        )
 
-    def stream(self, one: InputFiles | _Spilled) -> Iterator[pa.RecordBatch]:
-        if isinstance(one, _Spilled):
-            yield from one.run.batches()
-            return
-        for file in one.files:
-            yield from self._file(file, one.rank)
+    def place(self, one: Input) -> tuple[int, int]:
+        """Level and age of the newest rows of an input."""
+        return (one.level, one.age) if isinstance(one, Spilled) else self.ages[one[-1].file_name]
 
-    def _file(self, file: DataFileMeta, rank: int) -> Iterator[pa.RecordBatch]:
+    def stream(self, one: Input) -> RunInput:
+        """The rows of an input with their levels and ages; files open when they are reached."""
+        if isinstance(one, Spilled):
+            return RunInput(one.run.batches(), one.level, one.age, one.run.path)
+        paths = [self.merging.store.data_path(self.merging.partition, self.merging.bucket, file) for file in one]
+        parts = [
+            RunInput(self._open(file), *self.ages[file.file_name], path) for file, path in zip(one, paths, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else RunInput.chain(parts, " or ".join(paths))
+
+    def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging
         batches = open_kv(
             merging.store,
@@ -167,20 +167,28 @@ class _Reader:
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
         )
-        with closing(batches):
-            for batch in batches:
-                yield batch if self.need_sequence and self.need_kind else self._filled(batch, rank)
+        with closing(batches):  # type: ignore[type-var]
+            yield from batches
 
-    def _filled(self, batch: pa.RecordBatch, rank: int) -> pa.RecordBatch:
-        """Constant stand-ins: the input's rank for its sequence numbers, +I for its kinds."""
-        rows, schema = batch.num_rows, self.schema
-        stand_in = {
-            SEQUENCE_NUMBER: lambda: pa.repeat(pa.scalar(rank, pa.int64()), rows),
-            VALUE_KIND: lambda: pa.repeat(pa.scalar(0, pa.int8()), rows),
-        }
-        held = set(batch.schema.names)
-        columns = [batch.column(name) if name in held else stand_in[name]() for name in schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
+    """Rows per input batch: the budget holds two batches of every open input (kernels.md note 1)."""
+    fair = merging.store.options.merge_budget / (2 * max(1, open_inputs) * _row_bytes(merging, files))
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
+
+
+def _row_bytes(merging: Merging, files: Files) -> float:
+    """Decoded bytes of a row, from the first rows of a few files: sizes on disk say nothing about compressed text."""
+    largest = _SMALLEST_ROW_BYTES
+    for file in files[:: max(1, len(files) // _PROBES)]:
+        rows = open_kv(
+            merging.store, merging.partition, merging.bucket, file, columns=merging.columns, batch_rows=_PROBE_ROWS
+        )
+        with closing(rows):  # type: ignore[type-var]
+            batch = next(rows, None)
+        if batch is not None:
+            largest = max(largest, batch.nbytes / max(1, batch.num_rows))
+    return largest
 
 
 def read_bucket_merged(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "no
 }
 _OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
 _HIGHEST: Final = chr(0x10FFFF)
+ALWAYS: Final = pc.scalar(value=True)
+_NEVER: Final = pc.scalar(value=False)
 
 
 @dataclass(frozen=True)
@@ -52,18 +55,18 @@ class Predicate:
         return batch.filter(self.expression)
 
 
-def parse_filter(filter: object, schema: TableSchema, table: str) -> Predicate | None:
+def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | None:
     """Understand a filter of design/api.md: tuples, lists of lists of tuples, an Arrow expression, or None.
 
     Raises :class:`InvalidFilter` (or its child :class:`ColumnNotFound`) naming the table and the part not understood.
     """
-    if filter is None:
+    if given is None:
         return None
-    if isinstance(filter, Predicate):
-        return filter
-    if isinstance(filter, pc.Expression):
-        return _from_expression(filter, schema, table)
-    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(filter, table))
+    if isinstance(given, Predicate):
+        return given
+    if isinstance(given, pc.Expression):
+        return _from_expression(given, schema, table)
+    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(given, table))
     if not groups:
         return None
     expression = _fold([_fold([_expression(c) for c in group], "and") for group in groups], "or")
@@ -71,16 +74,18 @@ def parse_filter(filter: object, schema: TableSchema, table: str) -> Predicate |
     return Predicate(expression, tuple(name for name in schema.field_names if name in used), groups)
 
 
-def _groups(filter: object, table: str) -> list[list[Any]]:
-    if not isinstance(filter, (list, tuple)):
-        raise InvalidFilter(f"table {table}: a filter is a list of tuples or an Arrow expression, not {type(filter).__name__}")
-    if isinstance(filter, tuple) and filter and isinstance(filter[0], str):
-        return [[filter]]
-    if all(isinstance(item, tuple) for item in filter):
-        return [list(filter)] if filter else []
-    if all(isinstance(item, list) for item in filter):
-        return [list(item) for item in filter]
-    raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {filter!r}")
+def _groups(given: object, table: str) -> list[list[Any]]:
+    if not isinstance(given, (list, tuple)):
+        raise InvalidFilter(
+            f"table {table}: a filter is a list of tuples or an Arrow expression, not {type(given).__name__}"
+        )
+    if isinstance(given, tuple) and given and isinstance(given[0], str):
+        return [[given]]
+    if all(isinstance(item, tuple) for item in given):
+        return [list(given)] if given else []
+    if all(isinstance(item, list) for item in given):
+        return [list(item) for item in given]
+    raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {given!r}")
 
 
 def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
@@ -91,7 +96,9 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
     if not schema.has_field(name):
         raise ColumnNotFound(table, name, schema.field_names)
     if op not in _OPERATORS:
-        raise InvalidFilter(f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}")
+        raise InvalidFilter(
+            f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}"
+        )
     kind = schema.arrow_schema.field(name).type
     if op in ("is null", "is not null"):
         return Conjunct(name, op, None)
@@ -100,7 +107,9 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' needs a list, not {value!r}")
         return Conjunct(name, op, _array(list(value), kind, name, table))
     if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
-        raise InvalidFilter(f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}")
+        raise InvalidFilter(
+            f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}"
+        )
     return Conjunct(name, op, _scalar(value, kind, name, table))
 
 
@@ -126,7 +135,7 @@ def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_boolean(kind) is not isinstance(value, bool):
         raise TypeError("booleans compare with booleans only")
     made = pa.scalar(value, kind)
-    if isinstance(value, (int, float, decimal.Decimal)) and made.as_py() != value and value == value:
+    if isinstance(value, (int, float, decimal.Decimal)) and not math.isnan(value) and made.as_py() != value:
         raise ValueError("not exact")
     return made
 
@@ -139,14 +148,18 @@ def _temporal(value: Any, kind: pa.DataType) -> Any:
         if isinstance(value, str) and pa.types.is_timestamp(kind):
             value = dt.datetime.fromisoformat(value)
         elif pa.types.is_timestamp(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-            value = dt.datetime(value.year, value.month, value.day)
+            value = dt.datetime.combine(value, dt.time())
         elif isinstance(value, str) and pa.types.is_time(kind):
             return dt.time.fromisoformat(value)
         elif isinstance(value, str) and pa.types.is_decimal(kind):
             return decimal.Decimal(value)
     except (ValueError, decimal.InvalidOperation):
         return value
-    if isinstance(value, dt.datetime) and pa.types.is_timestamp(kind) and (value.tzinfo is None) is (kind.tz is not None):
+    if (
+        isinstance(value, dt.datetime)
+        and pa.types.is_timestamp(kind)
+        and (value.tzinfo is None) is (kind.tz is not None)
+    ):
         return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
     return value
 
@@ -189,11 +202,15 @@ def _expression(test: Conjunct) -> pc.Expression:
         return column.is_valid() & ~column.isin(test.value)
     assert isinstance(test.value, pa.Scalar)
     if not test.value.is_valid:
-        return pc.scalar(False)
+        return _NEVER
     if test.op == "starts with":
         return _starts_with(column, test.value.as_py())
     compared = {"equal": column == test.value, "not_equal": column != test.value, "less": column < test.value}
-    compared |= {"less_equal": column <= test.value, "greater": column > test.value, "greater_equal": column >= test.value}
+    compared |= {
+        "less_equal": column <= test.value,
+        "greater": column > test.value,
+        "greater_equal": column >= test.value,
+    }
     return compared[_COMPARISONS[test.op]]
 
 
@@ -211,7 +228,7 @@ def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
 
 def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:
     if not parts:
-        return pc.scalar(True)
+        return ALWAYS
     total = parts[0]
     for part in parts[1:]:
         total = total & part if how == "and" else total | part

@@ -19,8 +19,8 @@ import pyarrow.fs as pafs
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.hashing import bucket_of
 from lsm_core.format.schema import TableSchema
-from lsm_core.read.predicate import Conjunct, Predicate
-from lsm_core.types import DataType
+from lsm_core.read.predicate import ALWAYS, Conjunct, Predicate
+from lsm_core.types import DataType, to_arrow
 
 _MAX_COMBINATIONS: Final = 1000
 _SMALLEST_ROW: Final = 12
@@ -33,7 +33,9 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
         return entries
     codes = entries.column("partition").combine_chunks().dictionary_encode()
     values = decode_rows(codes.dictionary.cast(pa.binary()), schema.partition_types)
-    guarantees = _conjoin([_equalities(name, column) for name, column in zip(schema.partition_keys, values, strict=True)])
+    guarantees = _conjoin(
+        [_equalities(name, column) for name, column in zip(schema.partition_keys, values, strict=True)]
+    )
     keep = _possible(schema, guarantees, predicate)
     return entries.filter(pa.array(keep[codes.indices.to_numpy()]))
 
@@ -64,7 +66,11 @@ def prune_files(schema: TableSchema, entries: pa.Table, predicate: Predicate | N
         return entries
     if not schema.primary_keys:
         return _prune_by_values(schema, entries, predicate)
-    used = [name for name in schema.trimmed_primary_keys if name in predicate.columns and _has_order(schema.field(name).type)]
+    used = [
+        name
+        for name in schema.trimmed_primary_keys
+        if name in predicate.columns and _has_order(schema.field(name).type)
+    ]
     if not used:
         return entries
     sides = [_bounds(schema, entries, name) for name in used]
@@ -131,13 +137,11 @@ def _equalities(name: str, column: pa.Array) -> Iterator[pc.Expression]:
         if not value.is_valid:
             yield field.is_null()
         else:
-            yield pc.scalar(True) if floating else field == value
+            yield ALWAYS if floating else field == value
 
 
 def _has_order(kind: DataType) -> bool:
     """Whether Arrow compares this type as Paimon orders it (floats differ: NaN is greatest there)."""
-    from lsm_core.types import to_arrow
-
     arrow = to_arrow(kind)
     return not (pa.types.is_floating(arrow) or pa.types.is_nested(arrow))
 
@@ -166,7 +170,7 @@ def _ranges(name: str, lows: pa.Array, highs: pa.Array, nulls: Iterator[int | No
     field = pc.field(name)
     for low, high, null_count in zip(lows, highs, nulls, strict=False):
         if not (low.is_valid and high.is_valid) or null_count is None:
-            yield pc.scalar(True)
+            yield ALWAYS
         elif null_count:
             yield ((field >= low) & (field <= high)) | field.is_null()
         else:
@@ -174,10 +178,12 @@ def _ranges(name: str, lows: pa.Array, highs: pa.Array, nulls: Iterator[int | No
 
 
 def _prune_by_values(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> pa.Table:
-    used = [name for name in predicate.columns if name not in schema.partition_keys and _has_order(schema.field(name).type)]
+    used = [
+        name for name in predicate.columns if name not in schema.partition_keys and _has_order(schema.field(name).type)
+    ]
     if not used:
         return entries
-    per_file: list[pc.Expression] = [pc.scalar(True)] * entries.num_rows
+    per_file: list[pc.Expression] = [ALWAYS] * entries.num_rows
     layouts = entries.column("value_stats_cols").combine_chunks()
     for columns, rows in _by_layout(layouts, schema).items():
         part = entries.take(pa.array(rows))

@@ -47,7 +47,7 @@ def plan_scan(
     *,
     snapshot_id: int | None = None,
     columns: Sequence[str] | None = None,
-    filter: object = None,
+    filter: object = None,  # noqa: A002 - the public API calls it so
     partitions: Sequence[Mapping[str, Any]] | None = None,
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
@@ -148,7 +148,9 @@ def _partitions(
     for spec in partitions:
         for name in spec:
             if name not in keys:
-                raise InvalidFilter(f"table {store.name}: '{name}' is not a partition column; they are {', '.join(keys)}")
+                raise InvalidFilter(
+                    f"table {store.name}: '{name}' is not a partition column; they are {', '.join(keys)}"
+                )
     if all(set(spec) == set(keys) for spec in partitions):
         return [partition_bytes(store.schema, dict(spec)) for spec in partitions], None
     groups = [[(n, "is null") if v is None else (n, "=", v) for n, v in spec.items()] for spec in partitions]

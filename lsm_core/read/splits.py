@@ -13,7 +13,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import InputFiles, Section, sections_of
+from lsm_core.read.inputs import Section, sections_of
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Split:
         """Bytes for a worker of another process (no pickle)."""
         places = {file.file_name: place for place, file in enumerate(self.files)}
         shape = [
-            [[[places[f.file_name] for f in one.files], one.level, one.age, one.rank] for one in section]
+            [[[places[file.file_name] for file in part] for part in side] for side in (section.runs, section.groups)]
             for section in self.sections
         ]
         head = json.dumps({"version": 1, "raw": self.raw, "sections": shape}).encode()
@@ -61,9 +61,7 @@ class Split:
             message = CommitMessage.from_bytes(rest)
             files = message.new_files
             sections = tuple(
-                tuple(
-                    InputFiles(tuple(files[i] for i in places), level, age, rank) for places, level, age, rank in section
-                )
+                Section(*(tuple(tuple(files[i] for i in part) for part in side) for side in section))
                 for section in shape["sections"]
             )
             return Split(message.partition, message.bucket, files, bool(shape["raw"]), sections)
@@ -78,14 +76,16 @@ def append_splits(store: TableStore, partition: bytes, bucket: int, files: Seque
         yield Split(partition, bucket, tuple(packed), raw=True)
 
 
-def key_value_splits(store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> Iterator[Split]:
+def key_value_splits(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]
+) -> Iterator[Split]:
     """Splits of one bucket of a primary-key table."""
     if len({file.level for file in files}) == 1 and all(_is_plain(file) and file.level > 0 for file in files):
         for packed in pack(list(files), lambda file: file.file_size, store):
             yield Split(partition, bucket, tuple(packed), raw=True)
         return
-    for sections in pack(sections_of(store, files), section_size, store):
-        members = tuple(file for section in sections for one in section for file in one.files)
+    for sections in pack(sections_of(store, files), lambda section: section.size, store):
+        members = tuple(file for section in sections for file in section.files)
         if all(is_raw(section) for section in sections):
             yield Split(partition, bucket, members, raw=True)
         else:
@@ -93,13 +93,8 @@ def key_value_splits(store: TableStore, partition: bytes, bucket: int, files: Se
 
 
 def is_raw(section: Section) -> bool:
-    """Whether the rows of a section need no merging: one input, and none of its rows is a delete."""
-    return len(section) == 1 and all(_is_plain(file) for file in section[0].files)
-
-
-def section_size(section: Section) -> int:
-    """Bytes on disk of a section's files."""
-    return sum(file.file_size for one in section for file in one.files)
+    """Whether the rows of a section need no merging: one run, and none of its rows is a delete."""
+    return len(section.runs) == 1 and all(_is_plain(file) for file in section.files)
 
 
 def pack(items: Sequence[T], size: Callable[[T], int], store: TableStore) -> Iterator[list[T]]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.types import kinds_from_text, to_arrow
+from lsm_core.types import kinds_from_text, to_arrow, to_sql
 
 CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
@@ -50,22 +50,9 @@ def conform_kinds(row_kinds: pa.Array | pa.ChunkedArray | None, rows: int, table
     """Row kinds as int8, from text ("+I" ...) or int8; None stays None (all inserts). Raises :class:`InvalidData`."""
     if row_kinds is None:
         return None
-    flat = row_kinds.combine_chunks() if isinstance(row_kinds, pa.ChunkedArray) else row_kinds
-    if isinstance(flat, pa.ChunkedArray):
-        flat = pa.concat_arrays(flat.chunks) if flat.num_chunks else pa.array([], flat.type)
-    if len(flat) != rows:
-        raise InvalidData(table, "_ROW_KIND", f"{len(flat)} row kinds for {rows} rows")
-    if flat.null_count:
-        raise InvalidData(table, "_ROW_KIND", f"null in row {_first(pc.is_null(flat))}")
-    if pa.types.is_integer(flat.type):
-        wrong = pc.or_(pc.less(flat, 0), pc.greater(flat, 3))
-        if pc.any(wrong).as_py():
-            raise InvalidData(table, "_ROW_KIND", f"row {_first(wrong)} is none of 0, 1, 2, 3")
-        return flat.cast(pa.int8())
-    try:
-        return kinds_from_text(flat)
-    except (ValueError, KeyError, pa.ArrowException) as error:
-        raise InvalidData(table, "_ROW_KIND", f"not one of +I -U +U -D: {error}") from error
+    if len(row_kinds) != rows:
+        raise InvalidData(table, "row_kinds", f"{len(row_kinds)} row kinds for {rows} rows")
+    return kinds_from_text(row_kinds, table)
 
 
 def _column(data: pa.Table, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
@@ -79,7 +66,9 @@ def _column(data: pa.Table, field: DataField, table: str, first_row: int) -> pa.
     return _cast(data.column(field.name), target, field, table, first_row)
 
 
-def _cast(column: pa.ChunkedArray, target: pa.DataType, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
+def _cast(
+    column: pa.ChunkedArray, target: pa.DataType, field: DataField, table: str, first_row: int
+) -> pa.ChunkedArray:
     if column.type == target:
         return column
     try:
@@ -87,7 +76,9 @@ def _cast(column: pa.ChunkedArray, target: pa.DataType, field: DataField, table:
     except pa.ArrowException as error:
         row, reason = _first_failure(column, target, error)
         raise InvalidData(
-            table, field.name, f"row {first_row + row}: {column[row].as_py()!r} does not fit {field.type.to_sql()}: {reason}"
+            table,
+            field.name,
+            f"row {first_row + row}: {column[row].as_py()!r} does not fit {to_sql(field.type)}: {reason}",
         ) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +35,13 @@ class TableWrite:
     on disk but invisible until the messages of :meth:`prepare_commit` are committed; :meth:`abort` deletes them.
     """
 
-    def __init__(self, store: TableStore, commit_user: str | None = None, overwrite: bool = False) -> None:
+    def __init__(
+        self, store: TableStore, commit_user: str | None = None, overwrite: bool = False, *, sequence_offset: int = 0
+    ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
+
+        ``sequence_offset`` is added to every bucket's first sequence number: tasks of one job that write the same bucket
+        need ranges of their own, or the order of their rows would be left to chance.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
@@ -46,9 +51,10 @@ class TableWrite:
         self._history = BucketHistory(store, ignore=overwrite)
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._limit = store.options.write_buffer_size
+        self._offset = sequence_offset
         self._rows_seen = 0
 
-    def __enter__(self) -> TableWrite:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -136,13 +142,15 @@ class TableWrite:
         """Rows without the retracts that `ignore-delete` drops; append tables take inserts only."""
         if kinds is None:
             return table, None
+        if not self.store.schema.primary_keys:
+            changes = np.flatnonzero(kinds.to_numpy(zero_copy_only=False))
+            if len(changes):
+                raise InvalidData(self.store.name, "row_kinds", f"row {changes[0]}: an append table takes inserts only")
+            return table, None
         retracts = is_retract(kinds)
-        if not self.store.schema.primary_keys and pc.any(pc.not_equal(kinds, 0)).as_py():
-            row = int(np.argmax(np.asarray(pc.not_equal(kinds, 0))))
-            raise InvalidData(self.store.name, "_ROW_KIND", f"row {row}: an append table takes inserts only")
-        if not self.store.options.ignore_delete or not pc.any(retracts).as_py():
+        if not self.store.options.ignore_delete or not retracts.any():
             return table, kinds
-        kept = pc.invert(retracts)
+        kept = pa.array(~retracts)
         return table.filter(kept), kinds.filter(kept)
 
     def _add(self, partition: bytes, bucket: int, rows: pa.Table, kinds: pa.Array | None) -> None:
@@ -160,7 +168,7 @@ class TableWrite:
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         if not self.store.schema.primary_keys:
             return AppendBucket(self.store, partition, bucket)
-        first = self._history.next_sequence(partition, bucket)
+        first = self._history.next_sequence(partition, bucket) + self._offset
         return KeyValueBucket(self.store, partition, bucket, self.store.options.bucket, first)
 
     def _make_room(self) -> None:

@@ -1,0 +1,75 @@
+"""Rows as the peer writes them (shared/peer/README.md, "Values"), from Arrow, so that both sides compare as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.format.schema import TableSchema
+
+_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def table_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Each row of ``table`` as an object of peer values."""
+    columns = {name: [_value(scalar) for scalar in table.column(name)] for name in table.column_names}
+    return [{name: columns[name][i] for name in columns} for i in range(table.num_rows)]
+
+
+def same_rows(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]], schema: TableSchema) -> None:
+    """Assert that both sides hold the same rows, as multisets; `_kind` is not part of the contract."""
+    ours = Counter(_canonical(row, schema) for row in found)
+    java = Counter(_canonical(row, schema) for row in expected)
+    assert ours == java, (
+        f"missing {list((java - ours).elements())[:3]}, unexpected {list((ours - java).elements())[:3]}"
+    )
+
+
+def _canonical(row: Mapping[str, Any], schema: TableSchema) -> tuple[tuple[str, str], ...]:
+    items = []
+    for name, value in row.items():
+        if name == "_kind":
+            continue
+        kind = schema.arrow_schema.field(name).type
+        items.append((name, _text(value, kind)))
+    return tuple(sorted(items))
+
+
+def _text(value: Any, kind: pa.DataType) -> str:
+    if value is None:
+        return "null"
+    if pa.types.is_floating(kind):
+        number = float({"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(str(value), value))
+        return repr(np.float32(number)) if pa.types.is_float32(kind) else repr(number)
+    return repr(value)
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_timestamp(kind):
+        return _timestamp(scalar.value * _NANOS[kind.unit], kind.tz is not None)
+    if pa.types.is_time(kind):
+        return f"{_clock(scalar.value)}.{scalar.value % 1000:03d}"
+    if pa.types.is_date(kind):
+        return str(np.datetime64(scalar.value, "D"))
+    if pa.types.is_decimal(kind):
+        return format(scalar.as_py(), "f")
+    if pa.types.is_binary(kind):
+        return scalar.as_py().hex()
+    return scalar.as_py()
+
+
+def _clock(millis: int) -> str:
+    seconds = millis // 1000
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _timestamp(nanos: int, utc: bool) -> str:
+    seconds, fraction = divmod(nanos, 10**9)
+    return f"{np.datetime64(seconds, 's')}.{fraction:09d}{'Z' if utc else ''}"

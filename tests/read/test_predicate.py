@@ -1,0 +1,124 @@
+"""Filters: every operator means what design/api.md says, and what cannot be understood is refused by name."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.read import parse_filter
+from lsm_core.types import parse
+
+FIELDS = {
+    "k": "INT",
+    "tiny": "TINYINT",
+    "s": "STRING",
+    "d": "DOUBLE",
+    "n": "DECIMAL(10, 2)",
+    "day": "DATE",
+    "at": "TIMESTAMP(6)",
+    "b": "BOOLEAN",
+}
+SCHEMA = TableSchema(0, tuple(DataField(i, n, parse(t)) for i, (n, t) in enumerate(FIELDS.items())), 7)
+ROWS = pa.RecordBatch.from_pylist(
+    [
+        {"k": 1, "tiny": 1, "s": "abc", "d": 1.5, "n": Decimal("1.25"), "day": dt.date(2024, 1, 1), "b": True},
+        {"k": 2, "tiny": 100, "s": "abd", "d": float("nan"), "n": Decimal("-3.00"), "day": dt.date(2024, 1, 2)},
+        {"k": 3, "tiny": None, "s": None, "d": None, "n": None, "at": dt.datetime(2024, 1, 1, 5), "b": False},
+    ],
+    SCHEMA.arrow_schema,
+)
+
+
+def keys(given: object) -> list[int]:
+    predicate = parse_filter(given, SCHEMA, "db.t")
+    assert predicate is not None
+    return predicate.apply(ROWS).column("k").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([("k", "=", 2)], [2]),
+        ([("k", "==", 2)], [2]),
+        ([("k", "!=", 2)], [1, 3]),
+        ([("tiny", "!=", 1)], [2]),
+        ([("k", "<", 2)], [1]),
+        ([("k", "<=", 2.5)], [1, 2]),
+        ([("k", ">", 2.5)], [3]),
+        ([("tiny", "<", 1000)], [1, 2]),
+        ([("tiny", "=", 1000)], []),
+        ([("k", ">=", 10**30)], []),
+        ([("k", "in", [1, 3, 99, 10**12])], [1, 3]),
+        ([("s", "in", ["abc", None])], [1]),
+        ([("s", "not in", ["abc"])], [2]),
+        ([("s", "is null")], [3]),
+        ([("s", "is null", None)], [3]),
+        ([("s", "is not null")], [1, 2]),
+        ([("s", "starts with", "ab")], [1, 2]),
+        ([("s", "starts with", "abd")], [2]),
+        ([("s", "starts with", "")], [1, 2]),
+        ([("s", "=", None)], []),
+        ([("s", "!=", None)], []),
+        ([("d", ">", 1)], [1]),
+        ([("n", "=", Decimal("1.250"))], [1]),
+        ([("n", "<", 0)], [2]),
+        ([("day", "=", "2024-01-02")], [2]),
+        ([("day", ">=", dt.date(2024, 1, 1))], [1, 2]),
+        ([("at", ">", "2024-01-01T04:00:00")], [3]),
+        ([("at", ">", dt.date(2024, 1, 1))], [3]),
+        ([("b", "=", True)], [1]),
+        ([("k", ">", 1), ("s", "is not null")], [2]),
+        ([[("k", "=", 1)], [("s", "is null")]], [1, 3]),
+        (("k", "=", 2), [2]),
+        (pc.field("k") > 1, [2, 3]),
+        ((pc.field("k") == 1) | pc.field("s").is_null(), [1, 3]),
+        (pc.field(0) == 3, [3]),
+    ],
+)
+def test_a_filter_keeps_the_rows_it_names(given: object, expected: list[int]) -> None:
+    assert keys(given) == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "k = 1",
+        [("k", "~", 1)],
+        [("k", "=", "one")],
+        [("b", "=", 1)],
+        [("k", "in", 3)],
+        [("k", "starts with", "a")],
+        [("k",)],
+        [("k", "=", 1), [("k", "=", 2)]],
+        [("day", "=", "yesterday")],
+        pc.field("k") == "x",
+    ],
+)
+def test_a_filter_that_cannot_be_understood_names_the_table(given: object) -> None:
+    with pytest.raises(InvalidFilter, match=r"table db\.t"):
+        parse_filter(given, SCHEMA, "db.t")
+
+
+@pytest.mark.parametrize("given", [[("nope", "=", 1)], pc.field("nope") == 1])
+def test_an_unknown_column_is_named(given: object) -> None:
+    with pytest.raises(ColumnNotFound) as caught:
+        parse_filter(given, SCHEMA, "db.t")
+    assert caught.value.column == "nope"
+
+
+def test_no_filter_is_no_predicate() -> None:
+    assert parse_filter(None, SCHEMA, "db.t") is None
+    assert parse_filter([], SCHEMA, "db.t") is None
+
+
+def test_columns_of_an_expression_are_found() -> None:
+    predicate = parse_filter((pc.field("day") > dt.date(2024, 1, 1)) & pc.field("b"), SCHEMA, "db.t")
+    assert predicate is not None
+    assert {"day", "b"} <= set(predicate.columns)
+    assert "tiny" not in predicate.columns

@@ -1,0 +1,110 @@
+"""Small tables for tests of the engine's rooms: made straight from a schema, without the catalog above them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from lsm_core.clock import FixedClock
+from lsm_core.commit import Committer
+from lsm_core.compact import BucketTask
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.schemas import write_schema
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read import plan_scan, to_arrow
+from lsm_core.read.inputs import as_tree
+from lsm_core.storage import LocalFileIO
+from lsm_core.tree import Levels, drops_delete
+from lsm_core.types import parse
+from lsm_core.write import TableWrite
+
+NOW = 1_700_000_000_000
+
+
+def make_store(
+    root: Path | str,
+    fields: Mapping[str, str],
+    primary_keys: Sequence[str] = (),
+    partition_keys: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> TableStore:
+    """A new empty table ``db.t`` under ``root``; ``fields`` maps names to type strings."""
+    made = tuple(DataField(i, name, parse(kind)) for i, (name, kind) in enumerate(fields.items()))
+    schema = TableSchema(
+        0, made, len(made) - 1, tuple(partition_keys), tuple(primary_keys), dict(options or {}), None, NOW
+    )
+    assert write_schema(LocalFileIO(), str(root), schema)
+    return TableStore.open(LocalFileIO(), str(root), "db.t", FixedClock(NOW))
+
+
+def write(store: TableStore, data: pa.Table | pa.RecordBatch, kinds: Sequence[str] | None = None) -> int | None:
+    """One batch write and its commit; the snapshot id."""
+    with TableWrite(store) as writer:
+        writer.write(data, None if kinds is None else pa.array(kinds, pa.string()))
+        messages = writer.prepare_commit()
+    return Committer(store).commit(messages).snapshot_id
+
+
+def read(store: TableStore, **choice: object) -> pa.Table:
+    """The whole answer of a scan."""
+    return to_arrow(store, plan_scan(store, **choice))  # type: ignore[arg-type]
+
+
+def live_files(store: TableStore) -> dict[tuple[bytes, int], list[DataFileMeta]]:
+    """Live files per (partition, bucket)."""
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return {}
+    groups = bucket_groups(live_entries(store, snapshot))
+    return {(p, b): [entry.file for entry in table_to_entries(rows)] for p, b, _, rows in groups}
+
+
+def full_tasks(store: TableStore, verification: str = "V1") -> list[BucketTask]:
+    """A full compaction of every bucket of a primary-key table."""
+    return [
+        unit_task(
+            store, partition, bucket, [file.file_name for file in files], store.options.num_levels - 1, verification
+        )
+        for (partition, bucket), files in live_files(store).items()
+    ]
+
+
+def unit_task(
+    store: TableStore, partition: bytes, bucket: int, names: Sequence[str], level: int, verification: str = "V1"
+) -> BucketTask:
+    """A task over chosen files of a bucket."""
+    files = tuple(live_files(store)[partition, bucket])
+    levels = Levels(as_tree(store, files), store.options.num_levels)
+    snapshot = snapshots.latest(store)
+    assert snapshot is not None
+    return BucketTask(
+        partition,
+        bucket,
+        store.options.bucket,
+        files,
+        tuple(names),
+        level,
+        drops_delete(levels, level),
+        snapshot.id,
+        verification,
+    )
+
+
+def data_files_on_disk(store: TableStore) -> set[str]:
+    """Names of all data files under the table's folder, referenced or not."""
+    return {path.name for path in Path(store.root).glob("**/bucket-*/*") if path.is_file()}
+
+
+def append_task(store: TableStore) -> list[BucketTask]:
+    """All files of every bucket of an append table as one bin."""
+    tasks = []
+    for (partition, bucket), files in live_files(store).items():
+        names = tuple(file.file_name for file in sorted(files, key=lambda f: (f.min_sequence_number, f.file_name)))
+        tasks.append(BucketTask(partition, bucket, -1, tuple(files), bins=(names,)))
+    return tasks
