@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.deduplicate import Deduplicate
+from lsm_core.merge.digest import Digest, digest
 from lsm_core.merge.function import MergeFunction, merge_function
 from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
+from lsm_core.merge.order_free import Verdict, order_free
 from lsm_core.merge.sort_key import KeySpec, key_bytes, normalise_keys
 from lsm_core.merge.window import RunInput, UnsortedInput, merge_runs, merge_streams, merge_unsorted
 
@@ -15,6 +17,7 @@ __all__ = [
     "OLDER_VERSION",
     "ByteKeys",
     "Deduplicate",
+    "Digest",
     "IntKeys",
     "KeySpec",
     "MergeCounters",
@@ -22,10 +25,13 @@ __all__ = [
     "NormalisedKeys",
     "RunInput",
     "UnsortedInput",
+    "Verdict",
+    "digest",
     "key_bytes",
     "merge_function",
     "merge_runs",
     "merge_streams",
     "merge_unsorted",
     "normalise_keys",
+    "order_free",
 ]

@@ -78,7 +78,8 @@ def numbers(column: pa.Array) -> Ints:
     """
     kind = column.type
     if pa.types.is_boolean(kind):
-        return pc.cast(column, pa.int8()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        bits = pc.cast(column, pa.int8()).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(bits, dtype=np.int64)
     if pa.types.is_floating(kind):
         return _float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))
     if pa.types.is_decimal128(kind):

@@ -104,10 +104,16 @@ class ByteKeys:
         """Bytes ``position`` to ``position + 8`` of each key as big-endian numbers, zeros beyond its end."""
         starts = self.starts if rows is None else self.starts[rows]
         lengths = self.lengths if rows is None else self.lengths[rows]
-        at = np.minimum(starts + position, len(self.data) - 8)
+        return self._load(starts + position, lengths - position)
+
+    def words_at(self, rows: Ints, positions: Ints) -> Words:
+        """As :meth:`words`, with a position for each of the ``rows``."""
+        return self._load(self.starts[rows] + positions, self.lengths[rows] - positions)
+
+    def _load(self, at: Ints, left: Ints) -> Words:
+        """Eight bytes at each byte number ``at`` of the data, of which the first ``left`` count."""
         view = np.ndarray((len(self.data) - 7,), np.dtype(">u8"), self.data, strides=(1,))
-        words = view[at].astype(np.uint64)
-        left = lengths - position
+        words = view[np.minimum(at, len(self.data) - 8)].astype(np.uint64)
         if len(left) and left.min() < 8:
             words &= _KEEP[np.clip(left, 0, 8)]
         return words

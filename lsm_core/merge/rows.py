@@ -13,6 +13,8 @@ from lsm_core.errors import InvalidData
 from lsm_core.merge.comparable import Ints, values_of
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
 
+OUTPUT_ROWS = 131_072
+
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -88,3 +90,16 @@ class Rows:
 def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """True for row kinds that take back: -U (1) and -D (3)."""
     return np.asarray((kinds & 1) == 1, dtype=np.bool_)
+
+
+def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
+    """The ``picked`` rows, in that order, as batches of at most 131,072 rows."""
+    if len(picked) == 0:
+        return []
+    batch = rows.batch()
+    first = int(picked[0])
+    if len(picked) == int(picked[-1]) - first + 1 and bool((np.diff(picked) == 1).all()):
+        return [
+            batch.slice(first + at, min(OUTPUT_ROWS, len(picked) - at)) for at in range(0, len(picked), OUTPUT_ROWS)
+        ]
+    return [batch.take(pa.array(picked[at : at + OUTPUT_ROWS])) for at in range(0, len(picked), OUTPUT_ROWS)]

@@ -18,9 +18,8 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.function import MergeFunction
-from lsm_core.merge.gather import emit
 from lsm_core.merge.order import merge_order
-from lsm_core.merge.rows import Piece, Rows, retracts
+from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.merge.sort_key import KeySpec
 
 Key = int | bytes

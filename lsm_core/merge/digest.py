@@ -1,0 +1,155 @@
+"""A digest of what rows say, whatever their order: the sum of 128-bit row hashes, computed over columns.
+
+Sequence numbers, row kinds, levels and file layout are not in it; the caller leaves deleted rows out. NaNs are one value, -0.0
+and 0.0 are two, null is none of them. It guards against mistakes, not against an attacker: the hash has no secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.merge.comparable import decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, width_of
+from lsm_core.merge.keys import ByteKeys
+
+Words = npt.NDArray[np.uint64]
+_MASK = (1 << 64) - 1
+_BLOCK_ROWS = 16_384  # a few columns of intermediate words stay in the processor's second cache
+_LONG_TEXT = 128  # bytes; longer values are hashed word by word instead of column by column
+_LONG_WORDS = 1 << 18
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_CHAIN = np.uint64(0xD6E8FEB86659FD93)
+_POSITION = 0xA0761D6478BD642F
+_HALF = np.uint64(32)
+_NULL = np.uint64(0x5851F42D4C957F2D)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Number of rows, and the sum of their hashes mod 2^128. Digests of disjoint sets of rows add up."""
+
+    rows: int = 0
+    value: int = 0
+
+    def add(self, other: Digest) -> Digest:
+        """The digest of both sets of rows together."""
+        return Digest(self.rows + other.rows, (self.value + other.value) % (1 << 128))
+
+    def text(self) -> str:
+        """Rows and value as records keep them: `<rows>:<32 hex digits>`."""
+        return f"{self.rows}:{self.value:032x}"
+
+    @staticmethod
+    def from_text(text: str) -> Digest:
+        """Read what :meth:`text` wrote; ValueError if it is something else."""
+        rows, _, value = text.partition(":")
+        return Digest(int(rows), int(value, 16))
+
+
+def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]]) -> Digest:
+    """Digest of the rows of ``batch`` over ``columns``, given as (field id, name) in any order.
+
+    A value counts with its field id, not with its column's name or place. Raises UnsupportedFeature for nested columns.
+    """
+    ordered = [(field_id, flat(batch.column(name))) for field_id, name in sorted(columns)]
+    total = Digest()
+    for start in range(0, batch.num_rows, _BLOCK_ROWS):
+        count = min(_BLOCK_ROWS, batch.num_rows - start)
+        total = total.add(_block([(field_id, column.slice(start, count)) for field_id, column in ordered], count))
+    return total
+
+
+def _block(columns: Sequence[tuple[int, pa.Array]], count: int) -> Digest:
+    first = np.zeros(count, np.uint64)
+    second = np.zeros(count, np.uint64)
+    for field_id, column in columns:
+        factor = np.uint64(_mixed(field_id) | 1)
+        for word in _words(column):
+            first += word * factor
+            second ^= word
+            second *= _CHAIN
+    # sums of rows must not be linear in their values: else swapping two rows' values would go unseen
+    first = _finish(first)
+    second = _finish(second + first)
+    low = (int((first >> _HALF).sum()) << 32) + int((first & np.uint64(0xFFFFFFFF)).sum())
+    high = int(second.sum())
+    return Digest(count, ((high << 64) + low) % (1 << 128))
+
+
+def _words(column: pa.Array) -> list[Words]:
+    """Spread-out words of each value: one or two a column."""
+    kind = column.type
+    valid = valid_mask(column)
+    if is_text(kind):
+        raw = [_text_hash(column)]
+    elif pa.types.is_decimal128(kind):
+        high, low = decimal_limbs(column)
+        raw = [low, high.view(np.uint64)]
+    elif pa.types.is_null(kind):
+        raw, valid = [np.zeros(len(column), np.uint64)], np.zeros(len(column), np.bool_)
+    else:
+        width_of(kind)
+        raw = [numbers(column).view(np.uint64)]
+    spread = []
+    for words in raw:
+        words = words * _SPREAD
+        words ^= words >> _HALF
+        spread.append(words if valid is None else np.where(valid, words, _NULL))
+    return spread
+
+
+def _text_hash(column: pa.Array) -> Words:
+    """A word for each text: its length, and every eight bytes times a factor of their position."""
+    keys = ByteKeys.of(*text_parts(column))
+    lengths = keys.lengths
+    result = lengths.astype(np.uint64) * np.uint64(_POSITION | 1)
+    longest = int(lengths.max(initial=0))
+    for position in range(0, min(longest, _LONG_TEXT), 8):
+        result += _spread_words(keys.words(position)) * _factor(np.uint64(position))
+    if longest > _LONG_TEXT:
+        _add_long(keys, result)
+    return result
+
+
+def _add_long(keys: ByteKeys, result: Words) -> None:
+    """Add what lies beyond the first bytes of long values, a bounded number of words at a time."""
+    rows = np.flatnonzero(keys.lengths > _LONG_TEXT)
+    counts = (keys.lengths[rows] - _LONG_TEXT + 7) // 8
+    ends = np.cumsum(counts)
+    for start in range(0, int(ends[-1]), _LONG_WORDS):
+        number = np.arange(start, min(start + _LONG_WORDS, int(ends[-1])), dtype=np.int64)
+        at = np.searchsorted(ends, number, side="right")
+        position = (number - (ends[at] - counts[at])) * 8 + _LONG_TEXT
+        words = keys.words_at(rows[at], position)
+        parts = _spread_words(words) * _factor(position.astype(np.uint64))
+        edges = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), at[1:] != at[:-1])))
+        result[rows[at[edges]]] += np.add.reduceat(parts, edges)
+
+
+def _spread_words(words: Words) -> Words:
+    words = words * _SPREAD
+    words ^= words >> _HALF
+    return words
+
+
+def _factor(position: Words | np.uint64) -> Words | np.uint64:
+    """An odd number for a byte position, the same for one position as for an array of them."""
+    with np.errstate(over="ignore"):
+        return (position + np.uint64(1)) * np.uint64(_POSITION) | np.uint64(1)
+
+
+def _finish(words: Words) -> Words:
+    """Splitmix64's finaliser: every bit depends on every bit."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)), dtype=np.uint64)
+
+
+def _mixed(number: int) -> int:
+    number = (number * int(_SPREAD) + _POSITION) & _MASK
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    return (number ^ (number >> 27)) & _MASK
