@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from lsm_core.clock import FixedClock
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
-from tests.support.data import golden_dir
+from tests.support.data import golden_dir, golden_names, unpack_golden
 
 NOW = 1_800_000_000_000
 _SWITCHES = {"deletion-vectors.enabled": "deletion vectors", "row-tracking.enabled": "row tracking"}
@@ -49,18 +48,12 @@ class Case:
 
     def unpack(self, place: Path) -> TableStore:
         """Extract the warehouse under ``place`` and open its table."""
-        with tarfile.open(self.folder / f"{self.name}.tar.gz") as archive:
-            archive.extractall(place, filter="data")
-        return TableStore.open(LocalFileIO(), str(place / "warehouse/db.db/t"), "db.t", FixedClock(NOW))
+        return TableStore.open(LocalFileIO(), str(unpack_golden(self.name, place)), "db.t", FixedClock(NOW))
 
 
 def cases() -> list[Case]:
     """All golden tables of the folder in force; a missing or empty folder is an error."""
-    folder = golden_dir()
-    found = [Case(path.stem, folder) for path in sorted(folder.glob("*.json"))]
-    if not found:
-        raise FileNotFoundError(f"no golden tables in {folder}")
-    return found
+    return [Case(name, golden_dir()) for name in golden_names()]
 
 
 def unreadable(story: dict[str, Any]) -> str | None:
