@@ -24,6 +24,9 @@ _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STATE = "spark-connect.json"
 _LOG = "spark-connect.log"
 
+# Servers outlive us on purpose; while we live we are their parent and must be the one who learns that they ended.
+_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+
 
 @dataclass(frozen=True)
 class ConnectServer:
@@ -124,13 +127,13 @@ def _start(folder: Path, port: int, master: str, conf: Mapping[str, str], timeou
             env=environment,
             start_new_session=True,
         )
+    _CHILDREN[process.pid] = process
     try:
         _wait_ready(process, port, log, timeout_s)
         server = ConnectServer(process.pid, _start_tick(process.pid) or 0, port, token, str(folder))
         _write_state(folder / _STATE, server)
     except BaseException:
         _end(process.pid, _start_tick(process.pid), 5)
-        process.wait()
         raise
     return server
 
@@ -181,17 +184,17 @@ def _write_state(path: Path, server: ConnectServer) -> None:
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:
-    """Signal our own process group (made with start_new_session, so the group's id is the pid)."""
+    """Signal our own process group (made with start_new_session, so the group's id is the pid), and reap our own child."""
+    child = _CHILDREN.pop(pid, None)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if _start_tick(pid) != started or started is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, number)
+        if started is not None and _start_tick(pid) == started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and _start_tick(pid) == started:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # our own child stays a zombie until somebody asks
+        while time.monotonic() < deadline and _start_tick(pid) == started is not None:
             time.sleep(0.05)
+    if child is not None:
+        child.wait()
 
 
 def _start_tick(pid: int) -> int | None:

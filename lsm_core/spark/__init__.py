@@ -1,0 +1,67 @@
+"""Dredge on Spark: sessions, the data source `dredge`, and jobs that write, read, compact, expire and verify tables.
+
+Nothing here imports pyspark until it is called, so that looking for a Java or naming an error needs no Spark. Every call takes a
+`lsm_core.Table` (or its `TableStore`), and works on classic and on Connect sessions alike.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lsm_core.spark.compact import compact_table as compact_table
+    from lsm_core.spark.compact import spark_runner as spark_runner
+    from lsm_core.spark.connect import ConnectServer as ConnectServer
+    from lsm_core.spark.connect import running_server as running_server
+    from lsm_core.spark.connect import start_server as start_server
+    from lsm_core.spark.connect import stop_server as stop_server
+    from lsm_core.spark.java import find_java as find_java
+    from lsm_core.spark.maintain import expire_snapshots as expire_snapshots
+    from lsm_core.spark.read import read_table as read_table
+    from lsm_core.spark.session import spark_session as spark_session
+    from lsm_core.spark.session import stop_session as stop_session
+    from lsm_core.spark.source import register as register
+    from lsm_core.spark.verify import verify_table as verify_table
+    from lsm_core.spark.write import write_table as write_table
+
+_WHERE = {
+    "ConnectServer": "connect",
+    "compact_table": "compact",
+    "expire_snapshots": "maintain",
+    "find_java": "java",
+    "read_table": "read",
+    "register": "source",
+    "running_server": "connect",
+    "spark_runner": "compact",
+    "spark_session": "session",
+    "start_server": "connect",
+    "stop_server": "connect",
+    "stop_session": "session",
+    "verify_table": "verify",
+    "write_table": "write",
+}
+
+__all__ = [
+    "ConnectServer",
+    "compact_table",
+    "expire_snapshots",
+    "find_java",
+    "read_table",
+    "register",
+    "running_server",
+    "spark_runner",
+    "spark_session",
+    "start_server",
+    "stop_server",
+    "stop_session",
+    "verify_table",
+    "write_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _WHERE:
+        return getattr(import_module(f"lsm_core.spark.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'lsm_core.spark' has no attribute {name!r}")

@@ -1,0 +1,83 @@
+"""Column types between the table and Spark: the DDL Spark is told, and the exact Arrow types it then expects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.types import DataType, TypeRoot, to_sql
+
+_SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
+    TypeRoot.CHAR: ("STRING", pa.string()),
+    TypeRoot.VARCHAR: ("STRING", pa.string()),
+    TypeRoot.BOOLEAN: ("BOOLEAN", pa.bool_()),
+    TypeRoot.BINARY: ("BINARY", pa.binary()),
+    TypeRoot.VARBINARY: ("BINARY", pa.binary()),
+    TypeRoot.TINYINT: ("TINYINT", pa.int8()),
+    TypeRoot.SMALLINT: ("SMALLINT", pa.int16()),
+    TypeRoot.INT: ("INT", pa.int32()),
+    TypeRoot.BIGINT: ("BIGINT", pa.int64()),
+    TypeRoot.FLOAT: ("FLOAT", pa.float32()),
+    TypeRoot.DOUBLE: ("DOUBLE", pa.float64()),
+    TypeRoot.DATE: ("DATE", pa.date32()),
+}
+_MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
+
+
+def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
+    """Return the chosen columns in the order asked for (all: in table order). Raises ColumnNotFound."""
+    if columns is None:
+        return schema.fields
+    for name in columns:
+        if not schema.has_field(name):
+            raise ColumnNotFound(table, name, schema.field_names)
+    return tuple(schema.field(name) for name in columns)
+
+
+def spark_ddl(fields: Sequence[DataField], table: str) -> str:
+    """Return the columns as a Spark DDL string. Raises UnsupportedFeature for types that Spark cannot hold exactly."""
+    return ", ".join(f"{quoted(field.name)} {_spark_type(field.type, table)[0]}" for field in fields)
+
+
+def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
+    """Return the Arrow schema, all nullable, that Spark expects for ``spark_ddl`` of the same columns."""
+    return pa.schema([pa.field(field.name, _spark_type(field.type, table)[1]) for field in fields])
+
+
+def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    """Bring the columns named by ``schema`` to its types (timestamps in ms become us; nothing is lost)."""
+    columns = [_one(batch.column(field.name)).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def quoted(name: str) -> str:
+    """Return a column name as Spark SQL reads it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _spark_type(kind: DataType, table: str) -> tuple[str, pa.DataType]:
+    if kind.root in _SIMPLE:
+        return _SIMPLE[kind.root]
+    if kind.root is TypeRoot.DECIMAL:
+        precision, scale = kind.precision or 10, kind.scale or 0
+        return f"DECIMAL({precision}, {scale})", pa.decimal128(precision, scale)
+    if kind.root is TypeRoot.TIMESTAMP and (kind.precision or 0) <= _MAX_FRACTION:
+        return "TIMESTAMP_NTZ", pa.timestamp("us")
+    if kind.root is TypeRoot.TIMESTAMP_LTZ and (kind.precision or 0) <= _MAX_FRACTION:
+        return "TIMESTAMP", pa.timestamp("us", "UTC")
+    raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark", table)
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+__all__ = ["fields_of", "quoted", "spark_arrow_schema", "spark_ddl", "to_spark"]

@@ -1,0 +1,110 @@
+"""Small tables for Spark tests, and how to compare what two readers say."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsm_core import Catalog, Schema, Table
+
+FIELDS = pa.schema([
+    pa.field("k", pa.int64(), nullable=False),
+    ("s", pa.string()),
+    ("d", pa.float64()),
+    ("ts", pa.timestamp("ms")),
+    ("amount", pa.decimal128(12, 2)),
+    ("day", pa.date32()),
+    ("ok", pa.bool_()),
+    ("n", pa.int32()),
+])
+
+
+def make_table(
+    root: Path,
+    name: str = "db.t",
+    *,
+    fields: pa.Schema = FIELDS,
+    primary_keys: Sequence[str] = ("k",),
+    partition_keys: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+) -> Table:
+    """A new table in the warehouse ``root``; three buckets unless told otherwise."""
+    catalog = Catalog(str(root))
+    catalog.create_database(name.split(".")[0], ignore_if_exists=True)
+    chosen = {"bucket": "3", **(options or {})} if primary_keys else dict(options or {})
+    schema = Schema(
+        fields=fields, primary_keys=list(primary_keys), partition_keys=list(partition_keys), options=chosen, comment=None
+    )
+    catalog.create_table(name, schema)
+    return catalog.table(name)
+
+
+def rows(keys: Sequence[int], tag: str = "a") -> pa.Table:
+    """Rows of FIELDS for these keys; nulls, NaN and -0.0 among them."""
+    numbers = np.asarray(keys, dtype=np.int64)
+    n = len(numbers)
+    doubles = numbers.astype(np.float64) / 4
+    doubles[numbers % 11 == 3] = np.nan
+    doubles[numbers % 11 == 4] = -0.0
+    start = dt.datetime(2024, 1, 1)
+    return pa.table(
+        [
+            pa.array(numbers),
+            pa.array([None if k % 7 == 0 else f"{tag}-{k}" for k in keys], pa.string()),
+            pa.array(doubles),
+            pa.array([start + dt.timedelta(milliseconds=int(k) * 1001) for k in keys], pa.timestamp("ms")),
+            pa.array([decimal.Decimal(int(k)) / 4 for k in keys]).cast(pa.decimal128(12, 2)),
+            pa.array([dt.date(2024, 1, 1 + int(k) % 28) for k in keys], pa.date32()),
+            pa.array([None if k % 5 == 0 else bool(k % 2) for k in keys], pa.bool_()),
+            pa.array(np.arange(n) + len(tag), pa.int32()),
+        ],
+        schema=FIELDS,
+    )
+
+
+def canonical(data: pa.Table) -> list[str]:
+    """Rows as sorted text, so that NaN equals itself and -0.0 differs from 0.0."""
+    return sorted(repr(tuple(_plain(v) for v in row.values())) for row in data.to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None)
+    return value
+
+
+def same(left: pa.Table, right: pa.Table) -> bool:
+    """Whether two tables hold the same rows, in any order."""
+    return canonical(left) == canonical(right.select(left.column_names))
+
+
+def data_files(root: Path) -> set[Path]:
+    """Every data file below a warehouse."""
+    return {path for path in root.rglob("data-*") if path.is_file()}
+
+
+def live_paths(table: Table, level_at_least: int = 0) -> list[Path]:
+    """Files of the latest snapshot."""
+    from lsm_core.format.file_meta import table_to_entries
+    from lsm_core.metadata import manifests, snapshots
+
+    store = table.store
+    snapshot = snapshots.latest(store)
+    assert snapshot is not None
+    entries = table_to_entries(manifests.live_entries(store, snapshot))
+    return [
+        Path(store.data_path(e.partition, e.bucket, e.file)) for e in entries if e.file.level >= level_at_least
+    ]
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Replace a Parquet file on disk by ``change`` of its rows: sabotage."""
+    changed = change(pq.read_table(path, partitioning=None))
+    pq.write_table(changed, path)

@@ -1,0 +1,133 @@
+"""One Spark Connect server shared by short processes: loopback, a secret, reuse, and every call of Dredge through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lsm_core.errors import PortInUse, SparkFailed
+from lsm_core.spark import ConnectServer, running_server, start_server, stop_server
+from tests.support.spark import run_script
+
+pytestmark = pytest.mark.spark
+
+CLIENT = """
+import json, sys
+from pathlib import Path
+import pyarrow as pa
+from lsm_core import Catalog, Schema
+from lsm_core.spark import compact_table, read_table, spark_session, stop_session, verify_table, write_table
+from tests.support.spark import kill_when
+
+root, trace = Path(sys.argv[1]), Path(sys.argv[2])
+spark = spark_session()
+catalog = Catalog(str(root))
+catalog.create_database("db", ignore_if_exists=True)
+fields = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string()), ("x", pa.float64())])
+catalog.create_table("db.t", Schema(fields=fields, primary_keys=["k"], partition_keys=[], options={"bucket": "3"}, comment=None))
+table = catalog.table("db.t")
+write_table(spark.range(0, 500, 1, 2).selectExpr("id k", "concat('a', id) v", "id / 2 x"), table)
+killer = kill_when(trace, lambda line: line["event"] == "begin" and "bucket-1/" in line["path"])
+write_table(spark.range(100, 300, 1, 2).selectExpr("id k", "concat('b', id) v", "double(id) x"), table)
+killer.join(30)
+report = compact_table(spark, table, full=True)
+checked = verify_table(spark, table, report.base_snapshot, report.snapshot_id)
+view = spark.read.format("dredge").option("warehouse", str(root)).option("table", "db.t").option("columns", "v,k").load()
+answer = {
+    "killed": len(killer.killed),
+    "rows": read_table(spark, table).count(),
+    "new": read_table(spark, table).where("v like 'b%'").count(),
+    "columns": view.columns,
+    "filtered": view.where("k >= 490 and v is not null").count(),
+    "ok": checked.ok,
+    "level": report.verification.level,
+    "same": read_table(spark, table).toArrow().sort_by("k").equals(table.to_arrow().sort_by("k").cast(read_table(spark, table).limit(0).toArrow().schema)),
+}
+print("ANSWER:" + json.dumps(answer))
+stop_session(spark)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConnectServer, Path]]:
+    """A server in a folder whose name has a space; its workers are traced."""
+    folder = tmp_path_factory.mktemp("connect server")
+    trace = folder / "trace.jsonl"
+    os.environ["DREDGE_TRACE"] = str(trace)
+    try:
+        started = start_server(folder)
+    finally:
+        del os.environ["DREDGE_TRACE"]
+    yield started, trace
+    assert stop_server(folder)
+    assert running_server(folder) is None
+
+
+def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
+    server: tuple[ConnectServer, Path], tmp_path: Path
+) -> None:
+    done = run_script(CLIENT, str(tmp_path), str(server[1]), env=server[0].environment())
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER:")]
+    assert lines, done.stderr[-3000:]
+    assert json.loads(lines[0][7:]) == {
+        "killed": 1,
+        "rows": 500,
+        "new": 200,
+        "columns": ["v", "k"],
+        "filtered": 10,
+        "ok": True,
+        "level": "V2",
+        "same": True,
+    }
+
+
+def test_a_running_server_is_reused_and_its_secret_stays_out_of_sight(server: tuple[ConnectServer, Path]) -> None:
+    running = server[0]
+    assert start_server(running.folder) == running
+    assert running_server(running.folder) == running
+    assert running.token not in running.url
+    assert (Path(running.folder) / "spark-connect.json").stat().st_mode & 0o077 == 0
+    command = Path(f"/proc/{running.pid}/cmdline").read_bytes()
+    assert running.token.encode() not in command
+    assert b"spark.connect.grpc.binding.address=127.0.0.1" in command
+
+
+def test_a_second_server_on_another_port_of_the_same_folder_is_refused(server: tuple[ConnectServer, Path]) -> None:
+    with pytest.raises(SparkFailed, match=f"already runs on port {server[0].port}"):
+        start_server(server[0].folder, port=server[0].port + 1)
+
+
+def test_a_client_without_the_secret_gets_one_clear_line(server: tuple[ConnectServer, Path]) -> None:
+    code = """
+from lsm_core.errors import SparkFailed
+from lsm_core.spark import spark_session
+try:
+    spark_session()
+except SparkFailed as error:
+    print("REFUSED:", error)
+"""
+    done = run_script(code, env={**server[0].environment(), "SPARK_CONNECT_AUTHENTICATE_TOKEN": "guess"})
+    assert done.stdout.startswith("REFUSED: Spark failed at connecting to sc://localhost"), done.stderr[-2000:]
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
+            start_server(tmp_path / "taken", port=port)
+    assert not (tmp_path / "taken").exists()
+
+
+def test_nothing_runs_where_nothing_was_started(tmp_path: Path) -> None:
+    assert running_server(tmp_path) is None
+    assert stop_server(tmp_path) is False
+    (tmp_path / "spark-connect.json").write_text('{"pid": "no number"}')
+    assert running_server(tmp_path) is None

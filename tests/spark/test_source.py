@@ -1,0 +1,172 @@
+"""The data source `dredge` and `read_table`: what they say is what a local read says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core.errors import ColumnNotFound, CorruptFile, SnapshotNotFound
+from lsm_core.spark import read_table, register
+from lsm_core.spark.session import PUSHDOWN
+from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
+
+pytestmark = pytest.mark.spark
+
+
+def reader(spark: Any, root: Path, name: str = "db.t") -> Any:
+    return spark.read.format("dredge").option("warehouse", str(root)).option("table", name)
+
+
+def piled_up(root: Path, **more: Any) -> Any:
+    """A table with three overlapping commits and some deletes."""
+    table = make_table(root, **more)
+    table.write(rows(list(range(300))))
+    table.write(rows(list(range(100, 400)), "b"))
+    table.write(rows(list(range(150, 170)), "c"), row_kinds=pa.array(["-D"] * 20))
+    return table
+
+
+def test_the_source_and_read_table_say_what_a_local_read_says(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    expected = table.to_arrow()
+    assert expected.num_rows == 380
+    assert same(expected, reader(spark, tmp_path).load().toArrow())
+    assert same(expected, read_table(spark, table).toArrow())
+    table.compact(full=True)
+    assert same(expected, read_table(spark, table).toArrow())
+    assert same(expected, reader(spark, tmp_path).load().toArrow())
+
+
+def test_raw_files_go_to_sparks_own_reader_and_the_rest_through_the_merge(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    table.compact(full=True)
+    only_raw = read_table(spark, table)
+    assert len(only_raw.inputFiles()) == len(live_paths(table))
+    table.write(rows([1, 2, 3], "new"))
+    mixed = read_table(spark, table)
+    assert 0 < len(mixed.inputFiles()) < len(live_paths(table))
+    assert same(table.to_arrow(), mixed.toArrow())
+
+
+def test_time_travel_and_chosen_columns(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    for snapshot in (1, 2, 3):
+        expected = table.to_arrow(["s", "k"], snapshot_id=snapshot)
+        source = reader(spark, tmp_path).option("snapshot-id", str(snapshot)).option("columns", "s, k").load()
+        assert source.columns == ["s", "k"]
+        assert same(expected, source.toArrow())
+        assert same(expected, read_table(spark, table, columns=["s", "k"], snapshot_id=snapshot).toArrow())
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_filters_mean_the_same_with_and_without_push_down(spark: Any, tmp_path: Path, pushdown: str) -> None:
+    piled_up(tmp_path, fields=rows([]).schema)
+    before = spark.conf.get(PUSHDOWN)
+    plain = "spark.createDataFrame"
+    try:
+        spark.conf.set(PUSHDOWN, pushdown)
+        register(spark)
+        frame = reader(spark, tmp_path).load()
+        everything = spark.createDataFrame(frame.toArrow())
+        for condition in (
+            "k = 5",
+            "k > 100 AND k <= 160",
+            "s LIKE 'b-1%'",
+            "s = 'a-1' OR k = 399",
+            "k IN (1, 2, 999)",
+            "s IS NULL",
+            "d > 10",
+            "d = double('NaN')",
+            "d <= 0.0",
+            "ts >= timestamp_ntz'2024-01-01 00:05:00'",
+            "amount = 2.50",
+            "day < date'2024-01-03'",
+            "ok",
+            "NOT k = 3 AND n <=> 4",
+        ):
+            assert canonical(frame.where(condition).toArrow()) == canonical(everything.where(condition).toArrow()), (plain, condition)
+    finally:
+        spark.conf.set(PUSHDOWN, before)
+        register(spark)
+
+
+def test_push_down_leaves_out_buckets_that_cannot_hold_the_key(spark: Any, tmp_path: Path) -> None:
+    piled_up(tmp_path)
+    frame = reader(spark, tmp_path).load()
+    assert frame.rdd.getNumPartitions() == 3
+    assert frame.where("k = 5").rdd.getNumPartitions() == 1
+
+
+def test_sql_views_read_the_table(spark: Any, tmp_path: Path) -> None:
+    piled_up(tmp_path)
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW seen USING dredge OPTIONS (warehouse '{tmp_path}', table 'db.t', columns 'k')")
+    assert spark.sql("SELECT count(*), max(k) FROM seen").collect()[0][:] == (380, 399)
+
+
+def test_the_sink_appends_and_overwrites_as_one_commit_each(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    frame = spark.createDataFrame(rows(list(range(100)))).repartition(3)
+    write = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t")
+    write.mode("append").save()
+    assert same(rows(list(range(100))), table.to_arrow())
+    write.mode("append").save()
+    assert same(rows(list(range(100))), table.to_arrow())
+    small = spark.createDataFrame(rows([1, 2])).write.format("dredge")
+    small.option("warehouse", str(tmp_path)).option("table", "db.t").mode("overwrite").save()
+    assert same(rows([1, 2]), table.to_arrow())
+    assert [s.id for s in table.snapshots()] == [1, 2, 3]
+
+
+def test_tasks_of_the_sink_never_share_a_sequence_number(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())]))
+    frame = spark.range(0, 4000, 1, 4).selectExpr("id % 10 AS k", "id AS v")
+    frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t").mode("append").save()
+    expected = [3990 + k for k in range(10)]
+    assert table.to_arrow().sort_by("k").column("v").to_pylist() == expected
+    table.compact(full=True)
+    assert table.to_arrow().sort_by("k").column("v").to_pylist() == expected
+
+
+def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    frame = spark.sql("SELECT IF(id = 350, NULL, id) k FROM range(0, 400, 1, 4)")
+    with pytest.raises(Exception, match="null in a primary key column"):
+        frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t").mode("append").save()
+    assert table.latest_snapshot() is None
+    assert data_files(tmp_path) == set()
+
+
+def test_bad_options_are_named(spark: Any, tmp_path: Path) -> None:
+    piled_up(tmp_path)
+    for options, part in (
+        ({"warehouse": str(tmp_path)}, "warehouse' and 'table"),
+        ({"warehouse": str(tmp_path), "table": "db.none"}, "db.none"),
+        ({"warehouse": str(tmp_path), "table": "db.t", "columns": "k,zz"}, "no column 'zz'"),
+        ({"warehouse": str(tmp_path), "table": "db.t", "colums": "k"}, "'colums'"),
+        ({"warehouse": str(tmp_path), "table": "db.t", "snapshot-id": "x"}, "'snapshot-id'"),
+    ):
+        with pytest.raises(Exception, match=part):
+            spark.read.format("dredge").options(**options).load().collect()
+
+
+def test_read_table_raises_typed_errors_before_any_job(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    with pytest.raises(SnapshotNotFound):
+        read_table(spark, table, snapshot_id=77)
+    with pytest.raises(ColumnNotFound):
+        read_table(spark, table, columns=["zz"])
+    table.compact(full=True)
+    gone = live_paths(table)[0]
+    gone.unlink()
+    with pytest.raises(CorruptFile, match=gone.name):
+        read_table(spark, table)
+
+
+def test_an_empty_table_is_an_empty_frame(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    assert read_table(spark, table).count() == 0
+    assert reader(spark, tmp_path).load().count() == 0
+    assert read_table(spark, table, columns=["s"]).columns == ["s"]

@@ -1,0 +1,168 @@
+"""Writing through Spark says what writing locally says, publishes once, and leaves nothing behind when it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog
+from lsm_core.errors import ColumnNotFound, CommitConflict, CommitUnknown, InvalidData, SparkFailed, UnsupportedFeature
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.spark import read_table, write_table
+from tests.spark.tables import FIELDS, data_files, make_table, rows, same
+from tests.support.spark import EventLog, TracedSession, kill_when
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_write_through_spark_equals_a_local_write(spark: Any, tmp_path: Path) -> None:
+    mine, other = make_table(tmp_path / "a"), make_table(tmp_path / "b")
+    for keys, tag in ((range(500), "a"), (range(250, 700), "b"), ((5, 5, 5, 9), "c")):
+        data = rows(list(keys), tag)
+        write_table(spark.createDataFrame(data), mine)
+        other.write(data)
+    assert same(other.to_arrow(), mine.to_arrow())
+    assert [s.commit_kind for s in mine.snapshots()] == [CommitKind.APPEND] * 3
+
+
+def test_rows_of_one_key_count_in_the_order_of_the_dataframe(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())]))
+    frame = spark.range(0, 30_000, 1, 4).selectExpr("id % 100 AS k", "id AS v")
+    write_table(frame, table)
+    found = table.to_arrow().sort_by("k")
+    assert found.column("v").to_pylist() == [29_900 + k for k in range(100)]
+
+
+def test_row_kinds_travel_with_the_rows(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows(list(range(20))))
+    data = rows(list(range(10, 30)), "b")
+    kinds = pa.array(["-D"] * 5 + ["+U"] * 5 + ["+I"] * 10)
+    write_table(spark.createDataFrame(data.append_column("op", kinds)), table, row_kind_column="op")
+    assert sorted(table.to_arrow(["k"]).column("k").to_pylist()) == [*range(10), *range(15, 30)]
+
+
+def test_partitions_and_missing_columns(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int64(), False), ("v", pa.string()), ("w", pa.int32())])
+    table = make_table(tmp_path, fields=fields, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "2"})
+    write_table(spark.sql("SELECT concat('a b/%', id % 5) p, id k, string(id) v FROM range(0, 100, 1, 3)"), table)
+    found = table.to_arrow()
+    assert found.num_rows == 100
+    assert found.column("w").null_count == 100
+    assert same(found, read_table(spark, table).toArrow())
+    assert len({(s.partition, s.bucket) for s in table.plan_scan()}) == 10
+
+
+def test_append_tables_take_every_row(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path, primary_keys=())
+    data = rows([1, 1, 2, 3, 3, 3])
+    assert write_table(spark.createDataFrame(data), table) == 1
+    write_table(spark.createDataFrame(data), table)
+    assert same(pa.concat_tables([data, data]), table.to_arrow())
+    assert same(pa.concat_tables([data, data]), read_table(spark, table).toArrow())
+
+
+def test_overwrite_replaces_what_it_is_told_to(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("p", pa.int32(), False), pa.field("k", pa.int64(), False)])
+    table = make_table(tmp_path, fields=fields, primary_keys=["p", "k"], partition_keys=["p"])
+    write_table(spark.sql("SELECT int(id % 3) p, id k FROM range(0, 30)"), table)
+    write_table(spark.sql("SELECT 1 p, 1000 + id k FROM range(0, 2)"), table, overwrite=True)
+    found = table.to_arrow().to_pydict()
+    assert sorted(k for p, k in zip(found["p"], found["k"], strict=True) if p == 1) == [1000, 1001]
+    assert len(found["k"]) == 22
+    write_table(spark.sql("SELECT 2 p, 7 k"), table, overwrite={"p": 2})
+    assert table.to_arrow().num_rows == 13
+    write_table(spark.sql("SELECT 9 p, 9 k"), table, overwrite={})
+    assert table.to_arrow().to_pylist() == [{"p": 9, "k": 9}]
+    latest = table.latest_snapshot()
+    assert latest is not None and latest.commit_kind == CommitKind.OVERWRITE
+
+
+def test_an_empty_frame_writes_no_snapshot(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    assert write_table(spark.createDataFrame(rows([])), table) is None
+    assert table.latest_snapshot() is None
+
+
+def test_a_null_key_an_unknown_column_and_a_wrong_table_are_typed_errors(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    with pytest.raises(InvalidData, match="column 'k'"):
+        write_table(spark.sql("SELECT IF(id = 7, NULL, id) k FROM range(0, 20, 1, 2)"), table)
+    with pytest.raises(ColumnNotFound, match="no column 'nope'"):
+        write_table(spark.sql("SELECT 1L k, 2 nope"), table)
+    with pytest.raises(UnsupportedFeature):
+        write_table(spark.sql("SELECT 1L k"), "db.t")
+    make_table(tmp_path, "db.sums")
+    schema = tmp_path / "db.db" / "sums" / "schema" / "schema-0"
+    schema.write_text(schema.read_text().replace('"bucket"', '"merge-engine" : "aggregation",\n    "bucket"'))
+    with pytest.raises(UnsupportedFeature, match=r"aggregation.*db\.sums"):
+        write_table(spark.sql("SELECT 1L k"), Catalog(str(tmp_path)).table("db.sums"))
+    assert table.latest_snapshot() is None
+    assert data_files(tmp_path) == set()
+
+
+def test_a_failing_writer_task_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows(list(range(50))))
+    before, files = table.to_arrow(), data_files(tmp_path)
+    blocked = Path(table.store.bucket_dir(table.plan_scan()[0].partition, 1))
+    hidden = blocked.rename(blocked.with_name("moved"))
+    blocked.write_text("a file where the bucket's folder should be")
+    try:
+        with pytest.raises((SparkFailed, Exception), match="bucket-1"):
+            write_table(spark.createDataFrame(rows(list(range(200)))), table)
+    finally:
+        blocked.unlink()
+        hidden.rename(blocked)
+    assert data_files(tmp_path) == files
+    assert same(before, table.to_arrow())
+
+
+@pytest.mark.parametrize("error", [CommitConflict("test"), CommitUnknown(2)])
+def test_files_go_after_a_conflict_and_stay_when_the_outcome_is_unknown(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    from lsm_core.spark import write
+
+    table = make_table(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(write.Committer, "commit", refuse)
+    with pytest.raises(type(error)):
+        write_table(spark.createDataFrame(rows(list(range(30)))), table)
+    assert bool(data_files(tmp_path)) is isinstance(error, CommitUnknown)
+    assert table.latest_snapshot() is None
+
+
+def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSession, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows(list(range(50))))
+    before = table.to_arrow()
+    place = str(Path(table.store.root))
+    killer = kill_when(traced.trace, lambda e: e["event"] == "begin" and e["path"].startswith(place) and "bucket-" in e["path"])
+    with pytest.raises(SparkFailed, match="writing table db.t: Python worker exited"):
+        write_table(traced.spark.createDataFrame(rows(list(range(400)), "b")), table)
+    killer.join(5)
+    assert len(killer.killed) == 1  # type: ignore[attr-defined]
+    assert same(before, table.to_arrow())
+    write_table(traced.spark.createDataFrame(rows(list(range(400)), "b")), table)
+    assert same(rows(list(range(400)), "b"), table.to_arrow())
+
+
+def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced: TracedSession, tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())]), options={"bucket": "5"})
+    log = EventLog(traced.events)
+    write_table(traced.spark.range(0, 200_000, 1, 2).selectExpr("id k", "sha2(string(id), 256) v"), table)
+    stages = log.stages()
+    assert stages[-1].tasks == 5
+    assert sum(sum(stage.result_bytes) for stage in stages) < 100_000
+    assert table.to_arrow().num_rows == 200_000
+
+
+def test_the_fields_of_these_tests_cover_what_issue_3_supports() -> None:
+    assert {str(f.type) for f in FIELDS} >= {"int64", "string", "double", "timestamp[ms]", "bool", "int32"}

@@ -1,0 +1,138 @@
+"""What tests need of Spark: one session with an event log and traced workers, a reader of that log, and clean child processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class TracedSession:
+    """A Spark session, the folder of its event log, and the file in which its workers note their I/O steps."""
+
+    spark: Any
+    events: Path
+    trace: Path
+
+
+@contextmanager
+def traced_session(folder: Path) -> Iterator[TracedSession]:
+    """The session of this test run; its workers write DREDGE_TRACE, this process does not."""
+    from lsm_core.spark import spark_session, stop_session
+
+    events, trace = folder / "events", folder / "trace.jsonl"
+    events.mkdir(parents=True)
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": str(events),
+        "spark.eventLog.compress": "false",
+        "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+    }
+    os.environ["DREDGE_TRACE"] = str(trace)
+    try:
+        spark = spark_session(conf=conf, app_name="dredge-tests")
+    finally:
+        del os.environ["DREDGE_TRACE"]
+    try:
+        yield TracedSession(spark, events, trace)
+    finally:
+        stop_session(spark)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A finished stage: how many tasks, and the bytes that each of them sent to the driver."""
+
+    tasks: int
+    result_bytes: tuple[int, ...]
+
+
+class EventLog:
+    """Reads what happened in Spark since it was made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = len(self._lines())
+
+    def stages(self) -> list[Stage]:
+        """Stages completed since then, in order."""
+        events = [json.loads(line) for line in self._lines()[self._seen :]]
+        sizes: dict[int, list[int]] = {}
+        for event in events:
+            if event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
+                sizes.setdefault(event["Stage ID"], []).append(event["Task Metrics"]["Result Size"])
+        done = [e["Stage Info"] for e in events if e["Event"] == "SparkListenerStageCompleted"]
+        return [Stage(info["Number of Tasks"], tuple(sizes.get(info["Stage ID"], ()))) for info in done]
+
+    def _lines(self) -> list[str]:
+        time.sleep(0.3)  # listeners write asynchronously
+        files = sorted(self._folder.rglob("events_*"))
+        return [line for file in files for line in file.read_text("utf-8").splitlines() if line.endswith("}")]
+
+
+def kill_when(trace: Path, matches: Callable[[dict[str, Any]], bool], times: int = 1) -> threading.Thread:
+    """SIGKILL the worker whose trace line (written from now on) matches, ``times`` different processes; `.killed` lists them."""
+    start = trace.stat().st_size if trace.exists() else 0
+    killed: list[int] = []
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(killed) < times:
+            text = trace.read_bytes()[start:].decode("utf-8", "replace") if trace.exists() else ""
+            for line in text.splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                pid = entry["pid"]
+                if pid != os.getpid() and pid not in killed and matches(entry) and _kill(pid):
+                    killed.append(pid)
+                    break
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.killed = killed  # type: ignore[attr-defined]
+    thread.start()
+    return thread
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run_script(code: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, from the clone, and return what it said."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout, env=variables, cwd=ROOT, check=False
+    )
+
+
+def bin_without_java(folder: Path) -> str:
+    """A PATH folder with every program of this machine except java's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in ("/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            link = folder / program.name
+            if not program.name.startswith("java") and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
+
+
+__all__ = ["ROOT", "EventLog", "Stage", "TracedSession", "bin_without_java", "kill_when", "run_script", "traced_session"]
