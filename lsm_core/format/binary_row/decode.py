@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.binary_row.layout import (
     ARITY_BYTES,
     I64,
@@ -93,7 +93,8 @@ def decode_rows(
     """Arrow columns (types of `to_arrow`) of serialised BinaryRows (pa.BinaryArray or chunked, without nulls).
 
     Raises :class:`CorruptFile` naming ``path`` for a wrong arity, an offset outside its row, overlapping values, invalid
-    UTF-8, a decimal beyond its precision or a timestamp beyond Arrow's range; work is bounded by rows x columns + bytes.
+    UTF-8, a decimal beyond its precision, and
+    :class:`UnsupportedFeature` for nanosecond timestamps outside 1677 to 2262; work is bounded by rows x columns + bytes.
     Java: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
     """
     array = single_array(blobs, pa.binary())
@@ -219,7 +220,11 @@ def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     millis = _zeroed(source.load(starts).view(np.int64), slots.nulls)
     nanos = _zeroed(nanos, slots.nulls)
     source.check(not (nanos > _MAX_NANOS).any(), "more than 999999 nanoseconds in a millisecond")
-    source.check(not (np.abs(millis) > _MAX_MILLIS[unit]).any(), f"a timestamp is outside the range of {layout.arrow}")
+    beyond = (millis > _MAX_MILLIS[unit]) | (millis < -_MAX_MILLIS[unit])
+    if unit == "ns" and beyond.any():
+        # True Paimon data: Arrow's nanoseconds reach from 1677 to 2262 only.
+        raise UnsupportedFeature(f"timestamps of more than 6 digits outside 1677 to 2262 ({source.path})")
+    source.check(not beyond.any(), f"a timestamp is outside the range of {layout.arrow}")
     per_milli, step = (1000, 1000) if unit == "us" else (1_000_000, 1)
     return build(layout.arrow, slots.nulls, len(words), [millis * per_milli + nanos // step])
 
