@@ -18,7 +18,7 @@ from lsm_core.commit.phases import CommitHooks, Phase
 from lsm_core.commit.publish import Outcome, Retries, publish
 from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound, TableNotFound
 from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import merge_entries
+from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import TableStore
@@ -207,7 +207,7 @@ class CommitRun:
         remove(self._plain.file_io, paths)
 
 
-def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[manifests.ManifestFileMeta]:
+def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[ManifestFileMeta]:
     """All manifests of a snapshot: base, then delta (the next base)."""
     if latest is None:
         return []

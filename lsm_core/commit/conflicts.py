@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pyarrow as pa
@@ -90,7 +91,7 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
         if (bytes(partition), bucket) not in touched:
             continue
         by_level = sorted(tree_files(store, group), key=lambda file: (file.level, file.min_key))
-        for left, right in zip(by_level, by_level[1:], strict=False):
+        for left, right in itertools.pairwise(by_level):
             if left.level == right.level and left.max_key >= right.min_key:
                 ours = set(added.column("file_name").to_pylist())
                 foreign = [name for name in (left.name, right.name) if name not in ours]

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import IDENTITY, identities
+from lsm_core.commit.changes import identities
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
@@ -17,7 +17,6 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
 _CLOCK_SKEW_MS: Final = 3_600_000
-assert IDENTITY[0] == "partition"
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,19 @@ def find_applied(store: TableStore, lookup: Lookup) -> int | None:
             return None
         if snapshot.commit_user != lookup.user:
             continue
-        same = snapshot.commit_identifier == lookup.identifier
-        if same and snapshot.commit_kind == lookup.kind:
-            found = _signature(manifests.delta_entries(store, snapshot), lookup.kind)
-            if found == wanted:
-                return snapshot.id
-        elif not same and BATCH_COMMIT_IDENTIFIER not in {snapshot.commit_identifier, lookup.identifier}:
-            if snapshot.commit_identifier < lookup.identifier:
-                return None  # identifiers of one user never decrease
+        if snapshot.commit_identifier != lookup.identifier:
+            if _older(snapshot.commit_identifier, lookup.identifier):
+                return None
+            continue
+        delta = manifests.delta_entries(store, snapshot) if snapshot.commit_kind == lookup.kind else None
+        if delta is not None and _signature(delta, lookup.kind) == wanted:
+            return snapshot.id
     return None
+
+
+def _older(identifier: int, than: int) -> bool:
+    """Identifiers of one user never decrease, except that batch commits all share the largest one."""
+    return BATCH_COMMIT_IDENTIFIER not in {identifier, than} and identifier < than
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:

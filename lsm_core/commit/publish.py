@@ -9,8 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import pyarrow.compute as pc
+
+from lsm_core.commit.changes import identities
 from lsm_core.commit.drafts import remove
 from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.format.file_meta import ADD
+from lsm_core.format.manifest import merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -117,27 +122,24 @@ def _came_too_late(store: TableStore, snapshot: Snapshot) -> bool:
     A committer that slept between check and publish for longer than snapshots live finds its id deleted, not taken.
     Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right.
     """
-    previous = snapshot.id - 1
     try:
-        if previous > 0 and store.file_io.exists(store.snapshot_path(previous)):
+        if snapshot.id > 1 and snapshots.exists(store, snapshot.id - 1):
             return False
         later = [found for found in snapshots.list_ids(store) if found > snapshot.id]
-    except OSError:
-        return False  # it is published, and almost surely in its turn
-    if not later:
-        return False
-    if min(later) > snapshot.id + 1:
-        return True
-    try:
-        successor = snapshots.read(store, snapshot.id + 1)
-        base = {meta.file_name for meta in manifests.read_list(store, successor.base_manifest_list)}
-        ours = manifests.read_list(store, snapshot.delta_manifest_list)
-        if any(meta.file_name in base for meta in ours):
-            return False
-        # Our delta manifests may have been merged away by the successor: then its base counts our rows.
-        return successor.total_record_count - successor.delta_record_count != snapshot.total_record_count
-    except (SnapshotNotFound, CorruptFile, OSError):
-        return True
+        if not later or not snapshots.exists(store, snapshot.id):
+            return False  # the newest, or so long in its turn that it has expired itself
+        return min(later) > snapshot.id + 1 or not _follows(store, snapshots.read(store, snapshot.id + 1), snapshot)
+    except (SnapshotNotFound, CorruptFile, OSError) as error:
+        raise CommitUnknown(snapshot.id, f"it is written, but whether in its turn cannot be told: {error}") from error
+
+
+def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool:
+    """Whether ``successor`` was built on ``snapshot``: its base then holds what that added and not what it deleted."""
+    base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
+    delta = manifests.delta_entries(store, snapshot)
+    near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
+    kinds = delta.column("kind").to_pylist()
+    return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
 
 
 def _take_back(store: TableStore, snapshot_id: int, data: bytes) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_core.files.rolling import RollingWriter
-from lsm_core.format.file_meta import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from lsm_core.format.binary_row import EMPTY_ROW
+from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.format.stats import columns_with_nan, value_stats
 from lsm_core.metadata.store import TableStore

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
@@ -34,7 +35,9 @@ class SpilledRun:
                     yield batch
         except FileNotFoundError as error:
             raise CorruptFile(self.path, "the spill file is missing") from error
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk's own failure, not the file's
             raise CorruptFile(self.path, f"unreadable spill file: {error}") from error
         if seen != self.rows:
             raise CorruptFile(self.path, f"gave {seen} rows, {self.rows} were spilled")
@@ -56,7 +59,7 @@ class SpillSpace:
         self._folder: str | None = None
         self._count = 0
 
-    def __enter__(self) -> SpillSpace:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

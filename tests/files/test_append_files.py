@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_rows_and_metadata_of_append_files(tmp_path: Path) -> None:
     assert len(metas) > 2
     assert metas[0].min_sequence_number == 100
     assert metas[-1].max_sequence_number == 99 + count
-    assert all(a.max_sequence_number + 1 == b.min_sequence_number for a, b in zip(metas, metas[1:], strict=False))
+    assert all(a.max_sequence_number + 1 == b.min_sequence_number for a, b in itertools.pairwise(metas))
     for meta in metas:
         assert (meta.min_key, meta.max_key, meta.key_stats) == (EMPTY, EMPTY, EMPTY_STATS)
         assert (meta.level, meta.delete_row_count, meta.file_source) == (0, 0, 1)

@@ -5,6 +5,7 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -106,10 +107,12 @@ class ParquetSink:
         return size, self._footers[0]
 
     def discard(self) -> None:
-        """Let go of the file handle after a failure; deleting the file is the caller's."""
-        _quietly_close(self._output)
-        # A writer that was never closed would write its footer when collected: close it against the closed sink now.
-        _quietly_close(self._writer)
+        """Give up after a failure: close the handle and remove the unfinished file."""
+        with contextlib.suppress(OSError, ValueError):
+            self._output.abort()
+        # A writer that is still open tries to write its footer when it is collected: end it against the closed sink now.
+        _quietly_close(self._writer.writer)
+        self._writer.is_open = False
 
 
 class _disk_full_named:  # noqa: N801 - reads as a statement where it is used
@@ -129,7 +132,7 @@ class _disk_full_named:  # noqa: N801 - reads as a statement where it is used
 def _quietly_close(thing: Any) -> None:
     try:
         thing.close()
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, RuntimeError, pa.ArrowException):
         return
 
 
