@@ -5,112 +5,91 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-import click
 import typer
-from typer.core import TyperGroup
 
 from lsm_core.cli.verbs import look, maintain, trash
 from lsm_core.errors import DredgeError
 
 _PLUGINS: Final = "dredge.verbs"
+_VERBS: Final[dict[str, Callable[..., None]]] = {
+    "status": look.status,
+    "tables": look.tables,
+    "health": look.health,
+    "snapshots": look.snapshots,
+    "files": look.files,
+    "plan": maintain.plan,
+    "apply": maintain.apply,
+    "compact": maintain.compact,
+    "expire": maintain.expire,
+    "trash": trash.trash,
+    "restore": trash.restore,
+}
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
 
-
-class _Plugin(click.Command):
-    """A verb of another package, imported only when it is called: the platform takes seconds to import."""
-
-    def __init__(self, entry: EntryPoint) -> None:
-        where = entry.dist.name if entry.dist is not None else entry.value
-        super().__init__(
-            entry.name,
-            help=f"(of {where})",
-            add_help_option=False,
-            context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
-        )
-        self._entry = entry
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Load the real command and hand it everything that follows the verb."""
-        loaded = self._entry.load()
-        command = loaded
-        if isinstance(loaded, typer.Typer):
-            command = typer.main.get_command(loaded)
-        elif not isinstance(loaded, click.Command):
-            single = typer.Typer(add_completion=False)
-            single.command(name=self.name)(loaded)
-            command = typer.main.get_command(single)
-        return command.main(args=list(ctx.args), prog_name=f"dredge {self.name}", standalone_mode=False)
-
-
-class _Verbs(TyperGroup):
-    """Built-in verbs, then those that installed packages bring."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all verbs."""
-        own = super().list_commands(ctx)
-        return [*own, *sorted(entry.name for entry in entry_points(group=_PLUGINS) if entry.name not in own)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of that name; built-in ones win."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        return next((_Plugin(entry) for entry in entry_points(group=_PLUGINS, name=cmd_name)), None)
-
-
 app = typer.Typer(
     name="dredge",
-    cls=_Verbs,
     help="Keeps Paimon tables fast and clean, and says why.",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("status")(look.status)
-app.command("tables")(look.tables)
-app.command("health")(look.health)
-app.command("snapshots")(look.snapshots)
-app.command("files")(look.files)
-app.command("plan")(maintain.plan)
-app.command("apply")(maintain.apply)
-app.command("compact")(maintain.compact)
-app.command("expire")(maintain.expire)
-app.command("trash")(trash.trash)
-app.command("restore")(trash.restore)
+for _name, _verb in _VERBS.items():
+    app.command(_name)(_verb)
+
+
+def _plugins() -> dict[str, EntryPoint]:
+    """Verbs that installed packages bring (`demo`); built-in ones win. Nothing of them is imported here."""
+    return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in _VERBS}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
+    given = list(arguments) or ["--help"]
     try:
-        result = typer.main.get_command(app).main(args=list(arguments), prog_name="dredge", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return MISUSED
-    except click.ClickException as error:
-        return _fail(error.format_message(), MISUSED)
-    except (click.exceptions.Abort, KeyboardInterrupt):
+        plugins = _plugins()
+        if given[0] in plugins:
+            return _code(_call(plugins[given[0]], given[1:]))
+        if plugins:
+            app.info.epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)."
+        return _code(app(args=given, prog_name="dredge", standalone_mode=False))
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", _INTERRUPTED)
     except DredgeError as error:
         return _fail(str(error), FAILED)
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
+        where = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or type(error).__name__}{where}", FAILED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (the last line of defence: people get no tracebacks)
+        usage = getattr(error, "format_message", None)  # a wrong option or argument
+        if callable(usage):
+            return _fail(f"{usage()} (see dredge {given[0]} --help)", MISUSED)
         return _fail(f"unexpected {type(error).__name__}: {error} (DREDGE_DEBUG=1 shows where)", FAILED)
+
+
+def _call(entry: EntryPoint, arguments: list[str]) -> Any:
+    """Run a verb of another package: a Typer app, or a function that becomes one."""
+    loaded = entry.load()
+    if not isinstance(loaded, typer.Typer):
+        command = loaded
+        loaded = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        loaded.command(name=entry.name)(command)
+    return loaded(args=arguments, prog_name=f"dredge {entry.name}", standalone_mode=False)
+
+
+def _code(result: Any) -> int:
     return result if isinstance(result, int) else 0
 
 
 def _fail(message: str, code: int) -> int:
     if os.environ.get("DREDGE_DEBUG"):
         traceback.print_exc()
-    click.echo("dredge: " + " ".join(message.split()), err=True)
+    typer.echo("dredge: " + " ".join(message.split()), err=True)
     return code
 
 

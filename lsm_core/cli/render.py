@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
+import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -17,7 +17,7 @@ _WIDE = 200
 
 def print_json(value: Any) -> None:
     """Print one JSON document; values without a JSON form (dates, decimals) become their text."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -35,7 +35,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 def say(text: str) -> None:
     """Print one line."""
-    click.echo(text)
+    typer.echo(text)
 
 
 def _console() -> Console:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from lsm_core.errors import InvalidOption
@@ -35,7 +37,11 @@ from lsm_core.maintenance.trash import TrashRecord, list_records
 from lsm_core.maintenance.verify import ReferenceJudge, verify_snapshots
 from lsm_core.metadata.store import TableStore
 
-_PLANNERS = {"compact": plan_compaction, "expire_snapshots": plan_expiry, "trash": plan_sweep}
+_PLANNERS: dict[str, Callable[..., MaintenancePlan]] = {
+    "compact": plan_compaction,
+    "expire_snapshots": plan_expiry,
+    "trash": plan_sweep,
+}
 
 
 def plan_maintenance(store: TableStore, action: str, **args: Any) -> MaintenancePlan:
@@ -46,7 +52,7 @@ def plan_maintenance(store: TableStore, action: str, **args: Any) -> Maintenance
     planner = _PLANNERS.get(action)
     if planner is None:
         raise InvalidOption("action", action, ", ".join(_PLANNERS), store.name)
-    known = planner.__code__.co_varnames[1 : planner.__code__.co_argcount]
+    known = list(signature(planner).parameters)[1:]
     for name in args:
         if name not in known:
             raise InvalidOption(f"{action} argument", name, ", ".join(known), store.name)

@@ -6,7 +6,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -15,7 +15,14 @@ from lsm_core.maintenance.actions import compact, snapshots, sweep
 from lsm_core.maintenance.actions.compact import Executed, Runner
 from lsm_core.maintenance.plan import CODE_VERSION, CompactItem, Declined, MaintenancePlan, bucket_name
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, write_entry
-from lsm_core.maintenance.reports import CompactionReport, ExpiryReport, Report, RestoreReport, SweepReport, Verification
+from lsm_core.maintenance.reports import (
+    CompactionReport,
+    ExpiryReport,
+    Report,
+    RestoreReport,
+    SweepReport,
+    Verification,
+)
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 
@@ -50,9 +57,7 @@ def dry_run(plan: MaintenancePlan) -> ExpiryReport | SweepReport:
     declined = tuple(item for item in plan.declined if item.reason != "held")
     if plan.action == sweep.ACTION:
         records = tuple(str(plan.arguments.get("records") or "").split())
-        return SweepReport(
-            plan.hash, records, len(plan.deletions), freed, kept=held, declined=declined, dry_run=True
-        )
+        return SweepReport(plan.hash, records, len(plan.deletions), freed, kept=held, declined=declined, dry_run=True)
     return ExpiryReport(
         plan.hash,
         plan.base_snapshot,
@@ -131,16 +136,11 @@ def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) ->
 
 def _verification(items: Sequence[CompactItem], done: Executed) -> Verification:
     reports = [result.report for _, result in done.results]
-    gaps: dict[str, float] = {}
-    for report in reports:
-        for name, gap in report.max_gap.items():
-            gaps[name] = max(gap, gaps.get(name, 0.0))
     return Verification(
         level=min((r.verification for r in reports), default="V0"),
         keys_checked=sum(r.keys_checked for r in reports),
         units=len(reports),
         digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
-        max_gap=gaps,
     )
 
 
@@ -169,7 +169,8 @@ def _expire(
     del runner
     report = snapshots.apply_expiry(store, plan)
     if report.trash_id is not None and store.options.delete_mode == "direct":
-        swept = sweep.apply_sweep(store, sweep.plan_sweep(store, only={report.trash_id}))
+        # Everything that is due, so that what an interrupted expiry left behind goes too.
+        swept = sweep.apply_sweep(store, sweep.plan_sweep(store))
         report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     lines += [_held_line(item) for item in report.held[:_LINES]]
@@ -191,7 +192,11 @@ def _held_line(item: Declined) -> dict[str, Any]:
     return {"event": "kept", "file": item.subject, "reason": item.text}
 
 
-_APPLY: Final = {compact.ACTION: _compact, snapshots.ACTION: _expire, sweep.ACTION: _sweep}
+_APPLY: Final[dict[str, Callable[..., tuple[Report, list[dict[str, Any]]]]]] = {
+    compact.ACTION: _compact,
+    snapshots.ACTION: _expire,
+    sweep.ACTION: _sweep,
+}
 
 
 def _record(

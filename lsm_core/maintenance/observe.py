@@ -106,7 +106,9 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     order = np.argsort(codes, kind="stable")
     grouped = _Grouped(store, table.take(pa.array(order)), codes[order], len(firsts))
     minor = scoring.minor_costs(store, entries, codes, grouped.runs, now_ms)
-    found = [grouped.bucket(index, int(first), table, now_ms, minor.get(index, 0)) for index, first in enumerate(firsts)]
+    found = [
+        grouped.bucket(index, int(first), table, now_ms, minor.get(index, 0)) for index, first in enumerate(firsts)
+    ]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
 
 
@@ -192,7 +194,7 @@ class _Grouped:
     def _reads(self, index: int) -> float:
         if self.has_pk:
             return float(self.runs[index])
-        target = self.store.options.target_file_size(False)
+        target = self.store.options.target_file_size(has_primary_key=False)
         return round(int(self.files[index]) / max(1, -(-int(self.bytes[index]) // target)), 3)
 
     def bucket(self, index: int, first: int, table: pa.Table, now_ms: int, cost_minor: int) -> BucketHealth:

@@ -118,7 +118,7 @@ class DeleteItem:
 
 PlanItem: TypeAlias = CompactItem | ExpireItem | DeleteItem
 
-_KINDS: Final[dict[str, type[CompactItem] | type[ExpireItem] | type[DeleteItem]]] = {
+_KINDS: Final[dict[str, type[CompactItem | ExpireItem | DeleteItem]]] = {
     "compact": CompactItem,
     "expire": ExpireItem,
     "delete": DeleteItem,
@@ -259,9 +259,13 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
 def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
     """The saved plan of that hash (or of the only hash that starts so). Raises PlanStale, CorruptFile, InvalidData."""
     folder = _plan_path(store, "x").rpartition("/")[0]
-    names = [s.name for s in store.file_io.list_dir(folder) if s.name.startswith(check_name(plan_hash)) and not s.is_dir]
+    names = [
+        s.name for s in store.file_io.list_dir(folder) if s.name.startswith(check_name(plan_hash)) and not s.is_dir
+    ]
     if len(names) != 1:
-        raise PlanStale(f"table {store.name} has {len(names) or 'no'} saved plan{'s'[: len(names)]} with hash {plan_hash}")
+        raise PlanStale(
+            f"table {store.name} has {len(names) or 'no'} saved plan{'s'[: len(names)]} with hash {plan_hash}"
+        )
     plan = MaintenancePlan.from_json(store.file_io.read_bytes(f"{folder}/{names[0]}").decode())
     if f"{plan.hash}.json" != names[0]:
         raise PlanStale(f"the file {names[0]} holds plan {plan.hash}")
@@ -279,7 +283,10 @@ def bucket_name(partition_text: str, bucket: int) -> str:
 
 def facts_of(values: Mapping[str, object]) -> dict[str, Fact]:
     """Facts as JSON can hold them: anything that is no plain value becomes its text."""
-    return {name: value if isinstance(value, (str, int, float, bool)) or value is None else str(value) for name, value in values.items()}
+    return {
+        name: value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+        for name, value in values.items()
+    }
 
 
 def _item_object(item: PlanItem) -> dict[str, Any]:

@@ -89,5 +89,5 @@ def _objects(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.decode().splitlines():
         value = json.loads(line)
         if not isinstance(value, dict):
-            raise ValueError("a line is not an object")
+            raise TypeError("a line is not an object")
         yield value

@@ -29,8 +29,9 @@ class Verification(_Plain):
     keys_checked: int = 0
     units: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)
-    max_gap: Mapping[str, float] = field(default_factory=dict)
-    independence: str = "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference"
+    independence: str = (
+        "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference"
+    )
 
 
 @dataclass(frozen=True)

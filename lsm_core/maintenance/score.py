@@ -43,7 +43,10 @@ def _tree_signs(signs: Signs, options: TableOptions) -> list[tuple[float, str]]:
     sign = ">=" if signs.runs >= trigger else "<"
     return [
         ((signs.runs - 1) / max(trigger - 1, 1), f"{signs.runs} sorted runs {sign} {trigger}"),
-        ((signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0, f"space amplification {signs.space:.2f} (limit {limit:.2f})"),
+        (
+            (signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0,
+            f"space amplification {signs.space:.2f} (limit {limit:.2f})",
+        ),
         (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
     ]
 

@@ -92,9 +92,9 @@ def _claim_path(store: TableStore, trash_id: str) -> str:
 
 
 def write_record(store: TableStore, record: TrashRecord) -> None:
-    """Publish a record. Raises CorruptFile when the id is taken, and what storage raises."""
-    path = record_path(store, record.trash_id)
-    if not store.file_io.write_exclusive(path, record.to_json()):
+    """Publish a record; the same record again is fine (a retry). Raises CorruptFile when the id is taken by another."""
+    path, data = record_path(store, record.trash_id), record.to_json()
+    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
         raise CorruptFile(path, "a deletion record of that id is already there")
 
 

@@ -118,7 +118,7 @@ class Catalog:
         if parsed.system not in SYSTEM_TABLES:
             raise UnsupportedFeature(f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", plain)
         # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
-        return cast(Table, SystemTable(store, parsed.system))
+        return cast("Table", SystemTable(store, parsed.system))
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
         """Delete a table with everything below its directory. Raises TableNotFound."""
@@ -128,7 +128,7 @@ class Catalog:
 
     def rename_table(self, name: str, to: str) -> None:
         """Rename a table; its directory moves with it. Raises TableNotFound, TableExists."""
-        path = self._existing(name, False)
+        path = self._existing(name, ignore=False)
         target = self._table_path(self._plain(to))
         if path is None or not self.file_io.rename(path, target):
             raise TableExists(f"table {to} is already in {self.root}")

@@ -111,7 +111,9 @@ def _check_options(schema: TableSchema, name: str) -> None:
             raise InvalidOption(key, column, f"columns of the table: {', '.join(schema.field_names)}", name)
     keys = set(schema.primary_keys)
     if keys and options.bucket_key and not set(options.bucket_key) <= keys - set(schema.partition_keys):
-        raise InvalidOption("bucket-key", ",".join(options.bucket_key), "primary key columns outside the partition", name)
+        raise InvalidOption(
+            "bucket-key", ",".join(options.bucket_key), "primary key columns outside the partition", name
+        )
     if options.sequence_field and not keys:
         raise InvalidOption("sequence.field", ",".join(options.sequence_field), "tables with a primary key only", name)
     if options.bucket == 0 or options.bucket < -2:

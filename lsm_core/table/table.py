@@ -95,7 +95,7 @@ class Table:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        filter: object = None,
+        filter: object = None,  # noqa: A002  (the public name)
         limit: int | None = None,
         snapshot_id: int | None = None,
     ) -> pa.Table:
@@ -106,7 +106,7 @@ class Table:
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        filter: object = None,
+        filter: object = None,  # noqa: A002  (the public name)
         limit: int | None = None,
         snapshot_id: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -115,7 +115,10 @@ class Table:
         return to_batches(self.store, scan, limit=limit)
 
     def plan_scan(
-        self, columns: Sequence[str] | None = None, filter: object = None, snapshot_id: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        snapshot_id: int | None = None,
     ) -> list[Split]:
         """The splits of a read, picklable, for engines."""
         return list(plan_scan(self.store, snapshot_id=snapshot_id, columns=columns, filter=filter).splits)
@@ -150,7 +153,7 @@ class Table:
     ) -> CompactionReport:
         """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers."""
         plan = maintenance.plan_compaction(self.store, full=full, partitions=partitions, buckets=buckets)
-        return cast(CompactionReport, self.apply(plan))
+        return cast("CompactionReport", self.apply(plan))
 
     def expire_snapshots(
         self,
@@ -162,7 +165,7 @@ class Table:
     ) -> ExpiryReport:
         """Expire old snapshots (``older_than_ms``: epoch ms); their files wait in the trash for :meth:`sweep_trash`."""
         plan = maintenance.plan_expiry(self.store, retain_max, retain_min, older_than_ms, max_deletes)
-        return cast(ExpiryReport, maintenance.dry_run(plan) if dry_run else self.apply(plan))
+        return cast("ExpiryReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
@@ -175,7 +178,7 @@ class Table:
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:
         """Delete recorded files whose grace is over and that nothing needs (``now_ms``: epoch ms, default the clock's)."""
         plan = maintenance.plan_sweep(self.store, now_ms)
-        return cast(SweepReport, maintenance.dry_run(plan) if dry_run else self.apply(plan))
+        return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def ledger(self) -> list[LedgerEntry]:
         """What maintenance did to this table, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ class BatchWrite:
         """Delete everything written so far."""
         self._write.abort()
 
-    def __enter__(self) -> BatchWrite:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -58,7 +58,9 @@ class BatchCommit:
         with _cleaned(self._store, messages):
             return _last(self._committer.commit(list(messages), commit_identifier=identifier).snapshot_ids)
 
-    def overwrite(self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None) -> int | None:
+    def overwrite(
+        self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None
+    ) -> int | None:
         """Commit in place of everything (or of the given partition)."""
         with _cleaned(self._store, messages):
             spec = None if partition_spec is None else dict(partition_spec)

@@ -14,11 +14,15 @@ from lsm_core.table import Catalog, Table
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
 Warehouse = Annotated[
-    str, typer.Option("--warehouse", "-w", envvar="DREDGE_WAREHOUSE", help="Path or URL of the warehouse.", show_default=False)
+    str,
+    typer.Option(
+        "--warehouse", "-w", envvar="DREDGE_WAREHOUSE", help="Path or URL of the warehouse.", show_default=False
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ClockOption = Annotated[
-    str | None, typer.Option("--clock", envvar="DREDGE_CLOCK", help="system, fixed:<epoch ms> or file:<path>.", hidden=True)
+    str | None,
+    typer.Option("--clock", envvar="DREDGE_CLOCK", help="system, fixed:<epoch ms> or file:<path>.", hidden=True),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dynamic table option; may be repeated.")

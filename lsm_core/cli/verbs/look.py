@@ -8,14 +8,26 @@ from typing import Annotated, Any
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, Partitions, TableArgument, Warehouse, open_table, partition_specs, when
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    ClockOption,
+    Partitions,
+    TableArgument,
+    Warehouse,
+    open_table,
+    partition_specs,
+    when,
+)
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import health as health_of
 from lsm_core.maintenance import list_records
 from lsm_core.metadata import unsupported
 from lsm_core.metadata.support import Purpose
 from lsm_core.table import Catalog, Table
 
-_GUARANTEE = "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
+_GUARANTEE = (
+    "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
+)
 
 
 def tables(
@@ -25,7 +37,9 @@ def tables(
 ) -> None:
     """List the tables of a warehouse."""
     catalog = Catalog(warehouse)
-    names = [f"{db}.{t}" for db in ([database] if database else catalog.list_databases()) for t in catalog.list_tables(db)]
+    names = [
+        f"{db}.{t}" for db in ([database] if database else catalog.list_databases()) for t in catalog.list_tables(db)
+    ]
     if as_json:
         print_json(names)
         return
@@ -48,7 +62,9 @@ def status(
         return
     columns = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash", "cannot"]
     shown = [[row[name] for name in columns] for row in rows]
-    print_table(f"{catalog.root}: {_GUARANTEE}", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
+    print_table(
+        f"{catalog.root}: {_GUARANTEE}", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown]
+    )
 
 
 def _status_of(table: Table) -> dict[str, Any]:
@@ -86,7 +102,21 @@ def health(
     if as_json:
         print_json([asdict(bucket) for bucket in found])
         return
-    columns = ["partition", "bucket", "runs", "level 0", "files", "small", "rows", "deletes", "bytes", "space", "overlap", "score", "why"]
+    columns = [
+        "partition",
+        "bucket",
+        "runs",
+        "level 0",
+        "files",
+        "small",
+        "rows",
+        "deletes",
+        "bytes",
+        "space",
+        "overlap",
+        "score",
+        "why",
+    ]
     rows = [
         [
             b.partition_text or "-",
@@ -108,28 +138,20 @@ def health(
     print_table(f"{opened.name}: health", columns, rows)
 
 
-def snapshots(
-    warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None
-) -> None:
+def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
     """List the snapshots that can be read, oldest first."""
     opened = open_table(warehouse, table, clock)
-    rows = [
-        {
-            "id": s.id,
-            "kind": s.commit_kind.value,
-            "time_ms": s.time_millis,
-            "schema": s.schema_id,
-            "rows": s.total_record_count,
-            "delta": s.delta_record_count,
-            "user": s.commit_user,
-        }
-        for s in opened.snapshots()
-    ]
+    found = opened.snapshots()
     if as_json:
-        print_json(rows)
+        names = ["id", "kind", "time_ms", "schema", "rows", "delta", "user"]
+        print_json([dict(zip(names, _snapshot_row(s, s.time_millis), strict=True)) for s in found])
         return
     columns = ["id", "kind", "committed (UTC)", "schema", "rows", "delta", "user"]
-    print_table(f"{opened.name}: snapshots", columns, [[when(v) if k == "time_ms" else v for k, v in row.items()] for row in rows])
+    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, when(s.time_millis)) for s in found])
+
+
+def _snapshot_row(s: Snapshot, time: int | str) -> list[Any]:
+    return [s.id, s.commit_kind.value, time, s.schema_id, s.total_record_count, s.delta_record_count, s.commit_user]
 
 
 def files(
@@ -145,5 +167,14 @@ def files(
     if as_json:
         print_json(rows)
         return
-    columns = ["partition", "bucket", "level", "record_count", "deleteRowCount", "file_size_in_bytes", "file_source", "file_path"]
+    columns = [
+        "partition",
+        "bucket",
+        "level",
+        "record_count",
+        "deleteRowCount",
+        "file_size_in_bytes",
+        "file_source",
+        "file_path",
+    ]
     print_table(f"{table}: files", columns, [[row[name] for name in columns] for row in rows])

@@ -39,8 +39,12 @@ class Action(StrEnum):
 
 Full = Annotated[bool, typer.Option("--full", help="Everything to the last level.")]
 Buckets = Annotated[list[int] | None, typer.Option("--bucket", help="Only this bucket; may be repeated.")]
-RetainMax = Annotated[int | None, typer.Option("--retain-max", help="Keep at most so many snapshots.", show_default=False)]
-RetainMin = Annotated[int | None, typer.Option("--retain-min", help="Keep at least so many snapshots.", show_default=False)]
+RetainMax = Annotated[
+    int | None, typer.Option("--retain-max", help="Keep at most so many snapshots.", show_default=False)
+]
+RetainMin = Annotated[
+    int | None, typer.Option("--retain-min", help="Keep at least so many snapshots.", show_default=False)
+]
 OlderThan = Annotated[str | None, typer.Option("--older-than", help='Age such as "1 h".', show_default=False)]
 MaxDeletes = Annotated[int | None, typer.Option("--max-deletes", help="Expire at most so many.", show_default=False)]
 ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written to the ledger.", show_default=False)]
@@ -66,7 +70,11 @@ def plan(
     opened = open_table(warehouse, table, clock, settings)
     arguments: dict[str, Any] = {}
     if action is Action.COMPACT:
-        arguments = {"full": full, "partitions": partition_specs(opened.schema, partition, opened.name), "buckets": bucket}
+        arguments = {
+            "full": full,
+            "partitions": partition_specs(opened.schema, partition, opened.name),
+            "buckets": bucket,
+        }
     elif action is Action.EXPIRE:
         arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
     made = opened.plan_maintenance(action.value, **arguments)
@@ -78,8 +86,12 @@ def plan(
 def apply(
     warehouse: Warehouse,
     table: TableArgument,
-    plan_hash: Annotated[str | None, typer.Argument(metavar="[HASH]", help="Of a saved plan.", show_default=False)] = None,
-    file: Annotated[str | None, typer.Option("--file", help='A plan as JSON; "-" reads stdin.', show_default=False)] = None,
+    plan_hash: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="Of a saved plan.", show_default=False)
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", help='A plan as JSON; "-" reads stdin.', show_default=False)
+    ] = None,
     approved_by: ApprovedBy = None,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -163,7 +175,9 @@ def show_plan(made: MaintenancePlan, as_json: bool) -> None:
         rows = [[i.snapshot_id, when(i.time_ms), i.reason] for i in made.expirations]
         print_table("would expire", ["snapshot", "committed (UTC)", "why"], rows)
     if made.deletions:
-        print_table("would free", ["file", "kind", "bytes", "why"], [[i.path, i.kind, i.size, i.reason] for i in made.deletions])
+        print_table(
+            "would free", ["file", "kind", "bytes", "why"], [[i.path, i.kind, i.size, i.reason] for i in made.deletions]
+        )
     _declined("leaves alone", made.declined)
     cost = made.estimate
     say(f"estimate: {cost.bytes_in:,} bytes in, {cost.bytes_freed:,} bytes freed, about {cost.seconds:.1f} s")
@@ -191,9 +205,13 @@ def _show_compaction(report: CompactionReport) -> None:
         say("nothing was compacted")
     else:
         dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in report.rows_dropped.items()) or "none"
-        say(f"snapshot {report.snapshot_id}: {report.files_in} files in, {report.files_out} out, {report.files_upgraded} upgraded")
+        say(
+            f"snapshot {report.snapshot_id}: {report.files_in} files in, {report.files_out} out, {report.files_upgraded} upgraded"
+        )
         say(f"{report.rows_in:,} rows in, {report.rows_out:,} out, dropped: {dropped}")
-        say(f"runs {report.runs_before} -> {report.runs_after}; {report.bytes_in:,} -> {report.bytes_out:,} bytes; {report.seconds:.2f} s")
+        say(
+            f"runs {report.runs_before} -> {report.runs_after}; {report.bytes_in:,} -> {report.bytes_out:,} bytes; {report.seconds:.2f} s"
+        )
         check = report.verification
         say(f"verified: {check.level}, {check.keys_checked:,} keys re-merged by the reference in {check.units} buckets")
     _declined("left alone", report.declined)
@@ -205,10 +223,14 @@ def _show_expiry(report: ExpiryReport) -> None:
     else:
         say(f"expired snapshots {report.expired[0]} to {report.expired[-1]}; the earliest is now {report.earliest}")
         if report.trash_id is not None:
-            say(f"{report.files_recorded} files ({report.bytes_recorded:,} bytes) wait in the trash until {when(report.not_before_ms)} UTC")
+            say(
+                f"{report.files_recorded} files ({report.bytes_recorded:,} bytes) wait in the trash until {when(report.not_before_ms)} UTC"
+            )
             say(f"undo with: dredge restore TABLE {report.trash_id}")
         else:
-            say(f"{report.files_deleted} files ({report.bytes_freed:,} bytes) deleted at once (dredge.delete-mode=direct)")
+            say(
+                f"{report.files_deleted} files ({report.bytes_freed:,} bytes) deleted at once (dredge.delete-mode=direct)"
+            )
     _declined("held", report.held)
     _declined("left alone", report.declined)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
 from lsm_core.cli.verbs.maintain import show_sweep
-from lsm_core.maintenance import list_records
+from lsm_core.maintenance import TrashRecord, list_records
 
 
 def trash(
@@ -26,33 +26,34 @@ def trash(
         report = opened.sweep_trash(dry_run=dry_run)
         print_json(report.to_object()) if as_json else show_sweep(report)
         return
-    rows = [
-        {
-            "trash_id": record.trash_id,
-            "snapshots": sorted(record.snapshots),
-            "files": len(record.files),
-            "bytes": record.size,
-            "created_ms": record.created_ms,
-            "not_before_ms": record.not_before_ms,
-        }
-        for record in list_records(opened.store)
-    ]
+    records = list_records(opened.store)
     if as_json:
-        print_json(rows)
+        print_json([_as_object(record) for record in records])
         return
     columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
-    shown = [
+    rows = [
         [
-            row["trash_id"],
-            f"{row['snapshots'][0]}..{row['snapshots'][-1]}" if row["snapshots"] else "-",
-            row["files"],
-            row["bytes"],
-            when(row["created_ms"]),
-            when(row["not_before_ms"]),
+            record.trash_id,
+            f"{min(record.snapshots)}..{max(record.snapshots)}" if record.snapshots else "-",
+            len(record.files),
+            record.size,
+            when(record.created_ms),
+            when(record.not_before_ms),
         ]
-        for row in rows
+        for record in records
     ]
-    print_table(f"{opened.name}: trash", columns, shown)
+    print_table(f"{opened.name}: trash", columns, rows)
+
+
+def _as_object(record: TrashRecord) -> dict[str, Any]:
+    return {
+        "trash_id": record.trash_id,
+        "snapshots": sorted(record.snapshots),
+        "files": len(record.files),
+        "bytes": record.size,
+        "created_ms": record.created_ms,
+        "not_before_ms": record.not_before_ms,
+    }
 
 
 def restore(
@@ -67,4 +68,6 @@ def restore(
     if as_json:
         print_json(report.to_object())
         return
-    say(f"snapshots {report.restored[0]} to {report.restored[-1]} can be read again; {report.files_kept} files are in use again")
+    say(
+        f"snapshots {report.restored[0]} to {report.restored[-1]} can be read again; {report.files_kept} files are in use again"
+    )

@@ -67,7 +67,9 @@ def plan_compaction(
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=None if buckets is None else list(buckets))
+    entries = manifests.live_entries(
+        store, snapshot, partitions=chosen, buckets=None if buckets is None else list(buckets)
+    )
     outcomes = [_plan_bucket(store, group, full, now) for group in bucket_groups(entries)]
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
@@ -82,7 +84,11 @@ def _plan_bucket(
     partition, bucket, total_buckets, entries = group
     files = tree_files(store, entries)
     place = _Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
-    return _plan_tree(store, place, files, full, now_ms) if store.schema.primary_keys else _plan_bins(store, place, files, full)
+    return (
+        _plan_tree(store, place, files, full, now_ms)
+        if store.schema.primary_keys
+        else _plan_bins(store, place, files, full)
+    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,9 @@ class _Place:
         return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
 
 
-def _plan_tree(store: TableStore, place: _Place, files: Sequence[DataFile], full: bool, now_ms: int) -> CompactItem | Declined:
+def _plan_tree(
+    store: TableStore, place: _Place, files: Sequence[DataFile], full: bool, now_ms: int
+) -> CompactItem | Declined:
     levels = levels_of(store, files)
     decision = decide(store, files, now_ms, full)
     if isinstance(decision, Decline):
@@ -133,7 +141,7 @@ def _plan_tree(store: TableStore, place: _Place, files: Sequence[DataFile], full
 
 def _plan_bins(store: TableStore, place: _Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
     options = store.options
-    target, least = options.target_file_size(False), options.min_file_num
+    target, least = options.target_file_size(has_primary_key=False), options.min_file_num
     bins = pick_small_files(files, target, _small_below(store), least, options.open_file_cost, full)
     if isinstance(bins, Decline):
         small = int(bins.facts.get("small_files") or 0)
@@ -202,7 +210,7 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Execute
     done: list[BucketResult] = []
     try:
         for result in runner(store, [task for _, task in tasks]):
-            done.append(result)
+            done.append(result)  # noqa: PERF402  (what came before an error must be known, to abort it)
     except BaseException:
         abort(store, [result.message for result in done])
         raise

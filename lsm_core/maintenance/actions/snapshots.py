@@ -44,7 +44,12 @@ def plan_expiry(
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments["older_than_ms"] = policy.older_than_ms
     plan = MaintenancePlan(
-        ACTION, store.name, snapshots.latest_id(store), options=dict(store.options.raw), arguments=arguments, created_ms=now
+        ACTION,
+        store.name,
+        snapshots.latest_id(store),
+        options=dict(store.options.raw),
+        arguments=arguments,
+        created_ms=now,
     )
     ids = snapshots.list_ids(store)
     if not ids:

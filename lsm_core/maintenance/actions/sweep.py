@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -21,17 +22,19 @@ from lsm_core.storage import inside_really
 ACTION: Final = "trash"
 
 
-def plan_sweep(store: TableStore, now_ms: int | None = None, only: Set[str] | None = None) -> MaintenancePlan:
+def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan the deletion of every recorded file whose grace is over and that nothing needs (``now_ms``: epoch ms).
 
-    ``only`` chooses records by id.    Raises CorruptFile when a record, snapshot, tag or branch cannot be read.
+    Raises CorruptFile when a record, snapshot, tag or branch cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     records = trash.list_records(store)
-    due, declined = _due(store, [r for r in records if only is None or r.trash_id in only], now)
+    due, declined = _due(store, records, now)
     used = _used_by_others(store, due, records)
     items = [file for record in due for file in record.files if PurePosixPath(file.path).name not in used.holders]
-    kept = [_held(file, used) for record in due for file in record.files if PurePosixPath(file.path).name in used.holders]
+    kept = [
+        _held(file, used) for record in due for file in record.files if PurePosixPath(file.path).name in used.holders
+    ]
     return MaintenancePlan(
         ACTION,
         store.name,
@@ -71,7 +74,9 @@ def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequ
 
 def _held(file: DeleteItem, used: Used) -> Declined:
     holder = used.holders[PurePosixPath(file.path).name]
-    return Declined(file.path, "held", f"held by {holder}", {"size": file.size, "holder": holder, "trash_id": file.trash_id})
+    return Declined(
+        file.path, "held", f"held by {holder}", {"size": file.size, "holder": holder, "trash_id": file.trash_id}
+    )
 
 
 @dataclass
@@ -118,7 +123,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
 
 
 def _delete_files(
-    store: TableStore, record: TrashRecord, used: Used, planned: Set[tuple[str, str]], tally: _Tally
+    store: TableStore, record: TrashRecord, used: Used, planned: AbstractSet[tuple[str, str]], tally: _Tally
 ) -> tuple[list[Declined], int]:
     """Delete the planned files of a record; return what is held, and how many wait for the next plan (free only now)."""
     kept, left = [], 0

@@ -5,7 +5,8 @@ Never by listing data directories, and always failing closed: what cannot be rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ class Used:
 
     holders: dict[str, str] = field(default_factory=dict)
 
-    def add(self, names: Iterable[str], holder: str, candidates: Set[str]) -> None:
+    def add(self, names: Iterable[str], holder: str, candidates: AbstractSet[str]) -> None:
         """Remember the candidates among ``names``; the first holder found is the one shown."""
         for name in names:
             if name in candidates:
@@ -40,7 +41,7 @@ class Used:
 
 
 def read_lineages(
-    store: TableStore, *, without: Set[int] = frozenset(), pending: Sequence[TrashRecord] = ()
+    store: TableStore, *, without: AbstractSet[int] = frozenset(), pending: Sequence[TrashRecord] = ()
 ) -> list[Lineage]:
     """Everything that may need a file: main's snapshots (but ids in ``without``), tags, branches, pending records.
 
@@ -55,12 +56,15 @@ def read_lineages(
         for name, tag in sorted(tags.list_tags(branch_store).items()):
             found.append(Lineage(f"branch {branch} tag {name}", (tag,)))
     for record in pending:
-        kept = [Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {n}") for n, text in record.snapshots.items()]
+        kept = [
+            Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {n}")
+            for n, text in record.snapshots.items()
+        ]
         found += _split_at_gaps(sorted(kept, key=lambda s: s.id), f"trash {record.trash_id} (can be restored) snapshot")
     return found
 
 
-def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: Set[str]) -> Used:
+def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str]) -> Used:
     """Those of ``candidates`` (bare file names) that a lineage needs: data and extra files, and all metadata files."""
     used = Used()
     wanted = pa.array(sorted(candidates), pa.string())

@@ -39,7 +39,7 @@ def files_table(store: TableStore, snapshot_id: int | None = None) -> pa.Table:
     entries = manifests.live_entries(store, snapshot)
     names = entries.column("file_name").combine_chunks()
     columns = {
-        "partition": _per_partition(store, entries, lambda p: partition_text(store.schema, p, store.options)),
+        "partition": _per_partition(entries, lambda p: partition_text(store.schema, p, store.options)),
         "file_path": pc.binary_join_element_wise(_folders(store, entries), names, "/"),
         "file_format": pc.list_element(pc.split_pattern(names, ".", max_splits=1, reverse=True), 1),
         "record_count": entries.column("row_count"),
@@ -53,7 +53,7 @@ def files_table(store: TableStore, snapshot_id: int | None = None) -> pa.Table:
     return table.sort_by([("partition", "ascending"), ("bucket", "ascending"), ("file_path", "ascending")])
 
 
-def _per_partition(store: TableStore, entries: pa.Table, text_of: Callable[[bytes], str]) -> pa.Array:
+def _per_partition(entries: pa.Table, text_of: Callable[[bytes], str]) -> pa.Array:
     """One text a partition, spread over its entries."""
     encoded = _whole(pc.dictionary_encode(_whole(entries.column("partition"))))
     texts = pa.array([text_of(value) for value in encoded.dictionary.to_pylist()], pa.string())  # one a partition

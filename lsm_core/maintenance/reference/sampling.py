@@ -1,0 +1,198 @@
+"""Which keys the reference is asked about: all of a small unit; else deletes, ties and nulls first, then keys by hash.
+
+A key is chosen by its hash, so every version of it is found in every file without holding the keys of the unit.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.files import open_kv
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.hashing import hash_rows
+from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.metadata.store import TableStore
+
+U32 = npt.NDArray[np.uint32]
+
+SMALL_UNIT_ROWS: Final = 4_096
+"""Up to so many input rows every key is compared."""
+KEYS: Final = 1_500
+"""Keys aimed at in larger units: at least 1,000 are promised, hashes are uneven."""
+_SPECIAL: Final = 400
+_MOST_ROWS: Final = 200_000
+_LOOK_AT_ROWS: Final = 131_072
+_BATCH_ROWS: Final = 65_536
+_BITS: Final = 1 << 22
+
+
+@dataclass(frozen=True)
+class Place:
+    """One bucket of a table."""
+
+    store: TableStore
+    partition: bytes
+    bucket: int
+
+    def batches(
+        self, file: DataFileMeta, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
+    ) -> Iterator[tuple[U32, pa.RecordBatch]]:
+        """Batches of a file (keys, system columns, ``columns``) with the hash of each row's key."""
+        schema = self.store.schema
+        names = [KEY_PREFIX + name for name in schema.trimmed_primary_keys]
+        with closing(  # type: ignore[type-var]
+            open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=batch_rows)
+        ) as source:
+            for batch in source:
+                hashes = hash_rows([batch.column(name) for name in names], list(schema.trimmed_key_types))
+                yield np.asarray(hashes).view(np.uint32), batch
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Keys whose salted hash falls below ``share`` of all hashes, and those whose hash is among ``special``."""
+
+    share: float
+    salt: int
+    special: U32
+
+    def chosen(self, hashes: U32) -> npt.NDArray[np.bool_]:
+        """True for rows of chosen keys."""
+        if self.share >= 1.0:
+            return np.ones(len(hashes), np.bool_)
+        mixed = (hashes ^ np.uint32(self.salt)) * np.uint32(2654435761)
+        picked = mixed < np.uint32(self.share * 4294967295)
+        return picked | np.isin(hashes, self.special) if len(self.special) else picked
+
+    def narrower(self) -> Sample:
+        """A quarter of this sample: its keys are all in this one."""
+        return Sample(min(self.share, 0.99) / 4, self.salt, self.special[: len(self.special) // 4])
+
+
+def draw(place: Place, inputs: Sequence[DataFileMeta], outputs: Sequence[DataFileMeta]) -> Sample:
+    """The sample of one rewrite; the output files' names salt it, so that every run looks at other keys."""
+    rows_in = sum(file.row_count for file in inputs)
+    rows_out = sum(file.row_count for file in outputs)
+    salt = zlib.crc32("".join(file.file_name for file in (*outputs, *inputs)).encode())
+    if rows_in <= SMALL_UNIT_ROWS:
+        return Sample(1.0, salt, np.empty(0, np.uint32))
+    special = np.concatenate([_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)])
+    return Sample(min(1.0, KEYS / max(rows_out, rows_in / max(len(inputs), 1))), salt, np.unique(special))
+
+
+def collect(
+    place: Place, files: Sequence[DataFileMeta], sample: Sample, columns: Sequence[str]
+) -> tuple[list[pa.Table | None], Sample]:
+    """Rows of chosen keys, with ``columns``, for each file (None: it has none), and the sample that was kept to.
+
+    The sample narrows when its keys turn out to have very many versions, so that memory stays bounded.
+    """
+    parts: list[list[tuple[U32, pa.RecordBatch]]] = [[] for _ in files]
+    rows = 0
+    for position, file in enumerate(files):
+        for hashes, batch in place.batches(file, columns):
+            chosen = sample.chosen(hashes)
+            if chosen.any():
+                parts[position].append((hashes[chosen], batch.filter(pa.array(chosen))))
+                rows += int(chosen.sum())
+            while rows > _MOST_ROWS:
+                sample = sample.narrower()
+                parts = [[_kept(sample, *part) for part in found] for found in parts]
+                rows = sum(len(kept) for found in parts for kept, _ in found)
+    tables = [pa.Table.from_batches([batch for _, batch in found]) if found else None for found in parts]
+    return tables, sample
+
+
+def _kept(sample: Sample, hashes: U32, batch: pa.RecordBatch) -> tuple[U32, pa.RecordBatch]:
+    chosen = sample.chosen(hashes)
+    return hashes[chosen], batch.filter(pa.array(chosen))
+
+
+def _deleted(place: Place, files: Sequence[DataFileMeta]) -> U32:
+    """Some keys that a file deletes."""
+    found: list[U32] = []
+    for file in files:
+        if file.delete_row_count == 0:
+            continue
+        for hashes, batch in _head(place, file, []):
+            kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+            found.append(hashes[(kinds == 1) | (kinds == 3)])
+    return _some(found)
+
+
+def _tied(place: Place, files: Sequence[DataFileMeta]) -> U32:
+    """Some keys with two versions that only the last rules of the order tell apart.
+
+    Seen hashes of (key, order) are kept as bits, so a chance collision merely chooses one key more.
+    """
+    ordering = list(place.store.options.sequence_field)
+    if not ordering and not _sequences_meet(files):
+        return np.empty(0, np.uint32)
+    types = [place.store.schema.field(name).type for name in ordering]
+    seen, found = np.zeros(_BITS, np.bool_), []
+    for file in files:
+        for hashes, batch in _head(place, file, ordering):
+            if ordering:
+                order = np.asarray(hash_rows([batch.column(n) for n in ordering], types)).view(np.uint32)
+            else:
+                order = batch.column(SEQUENCE_NUMBER).to_numpy().astype(np.uint32)
+            slots = (hashes ^ (order * np.uint32(2246822519))) % np.uint32(_BITS)
+            found.append(hashes[seen[slots]])
+            seen[slots] = True
+    return _some(found)
+
+
+def _sequences_meet(files: Sequence[DataFileMeta]) -> bool:
+    ordered = sorted((file.min_sequence_number, file.max_sequence_number) for file in files)
+    return any(one[1] >= following[0] for one, following in pairwise(ordered))
+
+
+def _with_nulls(place: Place, files: Sequence[DataFileMeta]) -> U32:
+    """Some keys with a null, looked for in the column that the newest file's statistics say has most of them."""
+    column = _nullest(place, files)
+    if column is None:
+        return np.empty(0, np.uint32)
+    found = []
+    for file in files[-2:]:
+        for hashes, batch in _head(place, file, [column]):
+            found.append(hashes[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
+    return _some(found)
+
+
+def _nullest(place: Place, files: Sequence[DataFileMeta]) -> str | None:
+    names = place.store.schema.field_names
+    for file in reversed(files):
+        counts = file.value_stats.null_counts
+        columns = names if file.value_stats_cols is None else file.value_stats_cols
+        if counts and len(counts) == len(columns):
+            nulls = [count or 0 for count in counts]
+            if max(nulls):
+                return columns[nulls.index(max(nulls))]
+    return None
+
+
+def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[U32, pa.RecordBatch]]:
+    """The first rows of a file: looking for special keys must stay cheap."""
+    left = _LOOK_AT_ROWS
+    with closing(place.batches(file, columns)) as batches:  # type: ignore[type-var]
+        for hashes, batch in batches:
+            yield hashes, batch
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+
+def _some(found: Sequence[U32]) -> U32:
+    if not found:
+        return np.empty(0, np.uint32)
+    return np.unique(np.concatenate(found))[:_SPECIAL]
