@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import PyPaimon, java_environment, missing, peer_module
+from tests.support.peers import PyPaimon, PyPaimonProcess, java_environment, missing, peer_module
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,15 @@ def java(java_session: Any, tmp_path: Path) -> Any:
     return call
 
 
+@pytest.fixture(scope="session")
+def pypaimon_session() -> Iterator[PyPaimonProcess]:
+    """One running pypaimon."""
+    process = PyPaimonProcess()
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def pypaimon(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> PyPaimon:
+def pypaimon(pypaimon_session: PyPaimonProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> PyPaimon:
     """pypaimon on this test's warehouse."""
-    return PyPaimon(tmp_path, tmp_path_factory.mktemp("pypaimon"))
+    return PyPaimon(pypaimon_session, tmp_path, tmp_path_factory.mktemp("pypaimon"))

@@ -52,31 +52,49 @@ def java_environment() -> None:
         os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
 
 
-class PyPaimon:
-    """pypaimon 2.1 by subprocess: rows cross as Arrow IPC files."""
+class PyPaimonProcess:
+    """One running pypaimon for a whole test session: importing it takes seconds."""
 
-    def __init__(self, warehouse: Path, scratch: Path) -> None:
+    def __init__(self) -> None:
         if not PYPAIMON.is_file():
             missing("no .peers/pypaimon (run `make peers`)")
+        driver = Path(__file__).with_name("pypaimon_driver.py")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self._process = subprocess.Popen(
+            [str(PYPAIMON), str(driver)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def call(self, **command: Any) -> dict[str, Any]:
+        """Run one command; an AssertionError carries pypaimon's own error."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(json.dumps(command) + "\n")
+        stdin.flush()
+        for line in stdout:  # whatever pypaimon itself prints is passed over
+            if line.startswith("PEER "):
+                answer = dict(json.loads(line.removeprefix("PEER ")))
+                assert answer["ok"], f"pypaimon failed on {command}: {answer.get('error')}"
+                return answer
+        raise AssertionError(f"pypaimon ended on {command}")
+
+    def close(self) -> None:
+        """End the process."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait(timeout=20)
+
+
+class PyPaimon:
+    """pypaimon 2.1 on one warehouse: rows cross as Arrow IPC files."""
+
+    def __init__(self, process: PyPaimonProcess, warehouse: Path, scratch: Path) -> None:
+        self._process = process
         self.warehouse = warehouse
         self.scratch = scratch
 
     def _call(self, **command: Any) -> dict[str, Any]:
-        driver = Path(__file__).with_name("pypaimon_driver.py")
-        text = json.dumps({"warehouse": str(self.warehouse), **command})
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        done = subprocess.run(
-            [str(PYPAIMON), str(driver)],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env=environment,
-        )
-        if done.returncode:
-            raise AssertionError(f"pypaimon failed on {command}: {done.stderr[-2000:]}")
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+        return self._process.call(warehouse=str(self.warehouse), **command)
 
     def _save(self, data: pa.Table) -> str:
         path = self.scratch / "to_pypaimon.arrow"

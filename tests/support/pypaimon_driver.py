@@ -1,4 +1,4 @@
-"""Runs inside pypaimon's own environment: one JSON command on stdin, one JSON answer on stdout, rows through Arrow IPC files."""
+"""Runs inside pypaimon's own environment: one JSON command a line on stdin, one answer a line, rows through Arrow IPC files."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def create(catalog, command):
             primary_keys=command.get("primary_keys"),
             options=command.get("options") or {},
         ),
-        False,
+        ignore_if_exists=False,
     )
     return {}
 
@@ -46,10 +46,15 @@ def write(catalog, command):
 
 
 def main():
-    command = json.load(sys.stdin)
-    catalog = CatalogFactory.create({"warehouse": command["warehouse"]})
-    answer = {"read": read, "create": create, "write": write}[command["op"]](catalog, command)
-    print(json.dumps({"ok": True, **answer}))
+    for line in sys.stdin:
+        command = json.loads(line)
+        # A fresh catalog per command: changes made by another engine are seen.
+        catalog = CatalogFactory.create({"warehouse": command["warehouse"]})
+        try:
+            answer = {"ok": True, **{"read": read, "create": create, "write": write}[command["op"]](catalog, command)}
+        except Exception as error:
+            answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        print("PEER " + json.dumps(answer), flush=True)
 
 
 main()

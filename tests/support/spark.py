@@ -116,11 +116,19 @@ def _kill(pid: int) -> bool:
     return True
 
 
-def run_script(code: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+def run_script(
+    code: str, *arguments: str, env: dict[str, str] | None = None, timeout: float = 150
+) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process of its own, from the clone, and return what it said."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout, env=variables, cwd=ROOT, check=False
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=variables,
+        cwd=ROOT,
+        check=False,
     )
 
 
@@ -135,4 +143,13 @@ def bin_without_java(folder: Path) -> str:
     return str(folder)
 
 
-__all__ = ["ROOT", "EventLog", "Stage", "TracedSession", "bin_without_java", "kill_when", "run_script", "traced_session"]
+__all__ = [
+    "ROOT",
+    "EventLog",
+    "Stage",
+    "TracedSession",
+    "bin_without_java",
+    "kill_when",
+    "run_script",
+    "traced_session",
+]

@@ -1,0 +1,97 @@
+"""SIGKILL of a writer and of a compaction at lines of their own I/O trace: the table reads as before or after, and a retry works."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from tests.faults.victims import SCHEMA, Nursery, rows
+
+SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261121"))
+KILLS = 20  # of each victim; tests/spark kills Spark workers
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """One nursery for the module."""
+    with Nursery() as running:
+        yield running
+
+
+def _lines(trace: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in trace.read_text().splitlines()] if trace.is_file() else []
+
+
+def _content(table: Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+def _new_table(warehouse: Path) -> None:
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("db")
+    options = {"bucket": "2", "write-only": "true"}
+    catalog.create_table("db.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    table = catalog.table("db.t")
+    for number in range(3):
+        table.write(rows(number * 100, 250, number))
+
+
+def _after(what: str, before: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
+    if what == "compaction":
+        return before
+    written = sorted(tuple(row.values()) for row in rows(0, 300, number).to_pylist())
+    replaced = {row[0] for row in written}
+    return sorted([*written, *(row for row in before if row[0] not in replaced)])
+
+
+@pytest.mark.parametrize("what", ["writer", "compaction"])
+def test_a_killed_process_changes_nothing_or_everything_and_a_retry_works(
+    what: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    chance = random.Random(f"{SEED}-{what}")
+    _new_table(tmp_path / "master")
+    shutil.copytree(tmp_path / "master", tmp_path / "whole")
+    assert nursery.run(what, tmp_path / "whole", tmp_path / "whole.trace", number=7) == "ended"
+    whole = _lines(tmp_path / "whole.trace")
+    assert len(whole) > 20
+    killed: list[int] = []
+    published = 0
+    while len(killed) < KILLS:
+        number = len(killed)
+        warehouse, trace = tmp_path / f"w{number}", tmp_path / f"{number}.trace"
+        shutil.copytree(tmp_path / "master", warehouse, dirs_exist_ok=True)
+        # Lines 2 .. n-1: the first I/O step has begun and the last has not ended.
+        line = chance.randrange(2, len(whole) - 1)
+        place = f"seed {SEED}, {what}, kill {number} at line {line} of {len(whole)} (DREDGE_KILL_SEED={SEED} pytest {__file__})"
+        before = _content(Catalog(str(warehouse)).table("db.t"))
+        ended = nursery.run(what, warehouse, trace, number=number, line=line)
+        if ended == "ended":  # two threads may need fewer lines than the measured run
+            shutil.rmtree(warehouse)
+            trace.unlink()
+            continue
+        assert ended == "killed", place
+        lines = _lines(trace)
+        assert len(lines) >= line, place
+        assert lines[0]["event"] == "begin", place
+        assert len(lines) < len(whole) or lines[-1]["event"] == "begin", place
+        killed.append(line)
+        table = Catalog(str(warehouse)).table("db.t")
+        after = _after(what, before, number)
+        now = _content(table)
+        assert now in (before, after), place
+        published += now == after and what == "writer"
+        assert nursery.run(what, warehouse, tmp_path / "retry.trace", number=number) == "ended", place
+        assert _content(Catalog(str(warehouse)).table("db.t")) == after, place
+        shutil.rmtree(warehouse)
+    print(
+        f"\nseed {SEED}: {len(killed)} kills of a {what} at trace lines {sorted(killed)} of {len(whole)}; {published} had published"
+    )
+    assert len(set(killed)) > 5

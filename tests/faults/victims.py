@@ -1,0 +1,130 @@
+"""Processes that are killed in the middle of their work, exactly at one line of their own I/O trace.
+
+Run as `python -m tests.faults.victims`: a nursery that has imported everything once and forks a victim per command. A victim stops
+itself (SIGSTOP) when its trace reaches the wanted line; the nursery then kills it with SIGKILL, so nothing of it runs any more: no
+`finally`, no `atexit`, no flush.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("round", pa.int32()), ("text", pa.string())])
+
+
+def rows(first: int, count: int, number: int) -> pa.Table:
+    """Rows whose values tell which round wrote them."""
+    ids = pa.array(range(first, first + count), pa.int64())
+    return pa.table(
+        [ids, pa.array([number] * count, pa.int32()), pa.array([f"row of round {number}"] * count)], schema=SCHEMA
+    )
+
+
+def work(what: str, warehouse: str, number: int) -> None:
+    """What a victim does: a commit of two buckets, or a full compaction."""
+    from lsm_core import Catalog
+
+    table = Catalog(warehouse).table("db.t")
+    if what == "writer":
+        table.write(rows(0, 300, number))
+    else:
+        table.compact(full=True)
+
+
+def _stop_at(line: int) -> None:
+    """Stop this process for good when its trace has `line` lines."""
+    from lsm_core.storage import trace
+
+    append, seen = trace._append, [0]
+
+    def counting(*arguments: Any) -> None:
+        append(*arguments)
+        seen[0] += 1
+        if seen[0] == line:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    trace._append = counting
+
+
+def _victim(command: dict[str, Any]) -> int:
+    os.environ["DREDGE_TRACE"] = command["trace"]
+    if command["line"]:
+        _stop_at(command["line"])
+    work(command["what"], command["warehouse"], command["number"])
+    return 0
+
+
+def _raise(command: dict[str, Any]) -> str:
+    """Fork one victim and see it to its end: `killed`, or `ended`, or `failed`."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = _victim(command)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return "killed"
+    return "ended" if os.WEXITSTATUS(status) == 0 else "failed"
+
+
+def main() -> None:
+    """The nursery's loop."""
+    import lsm_core.table.catalog  # noqa: F401
+
+    for line in sys.stdin:
+        print(json.dumps(_raise(json.loads(line))), flush=True)
+
+
+class Nursery:
+    """The test's handle on the nursery process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.victims"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, what: str, warehouse: Path, trace: Path, *, number: int, line: int = 0) -> str:
+        """Let one victim work; `line` 0 lets it live."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        command = {"what": what, "warehouse": str(warehouse), "trace": str(trace), "number": number, "line": line}
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return str(json.loads(self._process.stdout.readline()))
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait(timeout=10)
+
+
+if __name__ == "__main__":
+    main()
