@@ -1,0 +1,122 @@
+"""Real processes racing for one table: no commit is lost, and one that was frozen before publishing changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lsm_core.commit import Committer
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.metadata import manifests, snapshots
+from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROCESSES, COMMITS = 8, 25
+
+
+def start(root: Path, user: int, commits: int, *mode: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.commit.worker", str(root), str(user), str(commits), *mode]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def wait_until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline, "the process never reached its stop"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["primary key", "append"])
+def test_eight_processes_lose_no_commit(tmp_path: Path, kind: str) -> None:
+    keys = ("k",) if kind == "primary key" else ()
+    options = {"commit.max-retries": "40", "commit.max-retry-wait": "200 ms"}
+    store = make_store(tmp_path / "t", primary_keys=keys, options=options)
+    workers = [start(tmp_path / "t", user, COMMITS) for user in range(PROCESSES)]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            go(worker)
+        printed = [worker.communicate(timeout=240)[0].split() for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    ids = sorted(int(text) for lines in printed for text in lines)
+    assert ids == list(range(1, PROCESSES * COMMITS + 1))
+    assert all([int(text) for text in lines] == sorted(int(text) for text in lines) for lines in printed)
+    users = Counter(snapshots.read(store, i).commit_user for i in ids)
+    assert users == {f"w-{user}": COMMITS for user in range(PROCESSES)}
+    found = {row[1] for row in content(store) if row[0] != 10**9}
+    assert found == {f"{user}-{i}" for user in range(PROCESSES) for i in range(COMMITS)}
+    latest = snapshots.latest(store)
+    assert latest is not None
+    assert latest.total_record_count == PROCESSES * COMMITS * 2
+    assert len(live_files(store)) == PROCESSES * COMMITS
+    one_each = [len(table_to_entries(manifests.delta_entries(store, snapshots.read(store, i)))) for i in ids]
+    assert one_each == [1] * len(ids)
+    assert stray_files(store) == set()
+
+
+@pytest.mark.parametrize("mode", ["compact", "write"])
+def test_a_process_frozen_between_check_and_publish_changes_nothing(tmp_path: Path, mode: str) -> None:
+    root = tmp_path / "t"
+    store = make_store(root)
+    for i in range(2):
+        new = write_kv(store, {"k": [2 * i, 2 * i + 1], "v": ["a", "b"]}, first_sequence=2 * i)
+        Committer(store).commit([message(store, new_files=new)])
+    frozen = start(root, 1, 1, mode)
+    try:
+        go(frozen)
+        wait_until_stopped(frozen.pid)
+        before = content(store)
+        assert snapshots.latest_id(store) == 2
+        # Meanwhile somebody else compacts the bucket for real.
+        old = [file for _, _, file in live_files(store)]
+        merged = write_kv(store, {"k": [0, 1, 2, 3], "v": ["a", "b"] * 2}, level=5, source=1)
+        Committer(store, "awake").commit([message(store, compact_before=old, compact_after=merged)])
+        assert content(store) == before
+        os.kill(frozen.pid, signal.SIGCONT)
+        lines = frozen.communicate(timeout=60)[0].splitlines()
+    finally:
+        frozen.kill()
+    assert lines[0] == "ready"
+    if mode == "compact":
+        assert lines[1].startswith("conflict")
+        assert "with snapshot 3 by awake" in lines[1]
+        assert content(store) == before
+        assert snapshots.latest_id(store) == 3
+    else:
+        assert lines[1] == "4"
+        assert content(store) == sorted([*before, (10**6, "1-0"), (10**9, "1")], key=repr)
+    assert stray_files(store) == set()
+
+
+def test_a_process_killed_between_check_and_publish_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    store = make_store(root)
+    victim = start(root, 1, 1, "write")
+    try:
+        go(victim)
+        wait_until_stopped(victim.pid)
+    finally:
+        victim.kill()
+        victim.communicate(timeout=60)
+    assert content(reopen(root)) == []
+    assert snapshots.latest_id(store) is None
+    new = write_kv(store, {"k": [1], "v": ["a"]})
+    assert Committer(store).commit([message(store, new_files=new)]).snapshot_ids == [1]
+    assert content(store) == [(1, "a")]

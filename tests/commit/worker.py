@@ -1,0 +1,46 @@
+"""One writer process of the concurrency tests: `python -m tests.commit.worker ROOT USER COMMITS [stop-at-publish]`.
+
+Prints "ready", waits for a line on stdin, then prints the snapshot id of each commit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from lsm_core.commit import CommitHooks, Committer, Phase
+from lsm_core.errors import CommitConflict
+from tests.commit.tables import live_files, message, reopen, write_append, write_kv
+
+
+def stop_myself(phase: Phase, info: Mapping[str, object]) -> None:
+    """Freeze once between check and publish; the test wakes us."""
+    if phase is Phase.PUBLISH and info["attempt"] == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def main(root: str, user: str, commits: int, mode: str = "") -> None:
+    store = reopen(root, clock="system")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    base = int(user) * 1_000_000
+    committer = Committer(store, f"w-{user}", CommitHooks(stop_myself if mode else None))
+    for i in range(commits):
+        rows = {"k": [base + i, 10**9], "v": [f"{user}-{i}", user]}
+        if mode == "compact":
+            old = [file for _, _, file in live_files(store)]
+            new = message(store, compact_before=old, compact_after=[file.upgrade(5) for file in old])
+        elif store.schema.primary_keys:
+            new = message(store, new_files=write_kv(store, rows, first_sequence=2 * i))
+        else:
+            new = message(store, new_files=write_append(store, rows))
+        try:
+            print(committer.commit([new], commit_identifier=i).snapshot_id, flush=True)
+        except CommitConflict as error:
+            print(f"conflict {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:])
