@@ -1,0 +1,173 @@
+"""Buckets: rows go where Java puts them, whatever the block they travel in."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lsm_core.format
+from lsm_core.errors import InvalidOption, InvalidSchema
+from lsm_core.format.binary_row import encode_row, encode_rows, header_bytes
+from lsm_core.format.hashing import EMPTY_HASH, bucket_of, hash_rows
+from lsm_core.format.hive_hash import hive_hash
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.types import parse, to_arrow
+from tests.format import reference
+from tests.format.strategies import SIMPLE_TYPES, tables
+from tests.format.test_binary_row import columns_of
+from tests.support.data import vectors_dir
+
+CASES = [case for case in json.loads((vectors_dir() / "fixed_bucket_hash.json").read_text()) if "id" in case]
+
+
+def of(*operations: str) -> list[Any]:
+    return [pytest.param(case, id=case["id"]) for case in CASES if case["op"] in operations]
+
+
+def value(raw: Any, kind: Any) -> Any:
+    if isinstance(raw, dict) and "hex" in raw:
+        return bytes.fromhex(raw["hex"])
+    if isinstance(raw, dict) and "unscaled" in raw:
+        return Decimal(int(raw["unscaled"])).scaleb(-(kind.scale or 0))
+    arrow = to_arrow(kind)
+    if raw is not None and pa.types.is_timestamp(arrow):
+        return np.datetime64(raw, arrow.unit)
+    if raw is not None and (pa.types.is_decimal(arrow)):
+        return Decimal(raw)
+    if isinstance(raw, str) and (pa.types.is_date(arrow) or pa.types.is_time(arrow)):
+        return pa.array([raw]).cast(arrow)[0].as_py()
+    return raw
+
+
+def columns(values: list[Any], kinds: list[Any]) -> list[pa.Array]:
+    return [pa.array([value(v, k)], to_arrow(k)) for v, k in zip(values, kinds, strict=True)]
+
+
+@pytest.mark.parametrize("case", of("binary_row"))
+def test_binary_row_vectors(case: dict[str, Any]) -> None:
+    kinds = [parse(text) for text in case["types"]]
+    expect = case["expect"]
+    if not kinds:
+        assert expect["hash"] == EMPTY_HASH
+        return
+    cols = columns(case["values"], kinds)
+    if "hex" in expect:
+        assert encode_rows(cols, kinds, with_arity=False)[0].as_py().hex() == expect["hex"]
+    assert hash_rows(cols, kinds).tolist() == [expect["hash"]]
+    for buckets, bucket in expect.get("bucket_of", {}).items():
+        assert bucket_of(cols, kinds, int(buckets)).tolist() == [bucket]
+
+
+@pytest.mark.parametrize("case", of("header_width", "row_size"))
+def test_sizes(case: dict[str, Any]) -> None:
+    if case["op"] == "header_width":
+        assert header_bytes(case["columns"]) == case["expect"]
+        return
+    kinds = [parse(text) for text in case["types"]]
+    assert len(encode_rows(columns(case["values"], kinds), kinds, with_arity=False)[0].as_py()) == case["expect"]
+
+
+@pytest.mark.parametrize("case", of("table_bucket"))
+def test_table_bucket_vectors(case: dict[str, Any]) -> None:
+    fields = tuple(DataField(i, name, parse(kind)) for i, (name, kind) in enumerate(case["columns"]))
+    primary_key = tuple(case["primary_key"].split(",")) if case["primary_key"] else ()
+    partition_key = tuple(case["partition_key"].split(",")) if case.get("partition_key") else ()
+    schema = TableSchema(0, fields, len(fields), partition_key, primary_key, {"bucket-key": case["bucket_key"]})
+    if "row" not in case:
+        with pytest.raises(InvalidSchema, match="bucket key"):
+            schema.check_bucket_keys()
+        return
+    schema.check_bucket_keys()
+    kinds = list(schema.bucket_key_types)
+    cols = columns([case["row"][name] for name in schema.bucket_keys], kinds)
+    if isinstance(case["expect"], dict):
+        with pytest.raises(InvalidOption, match="bucket"):
+            bucket_of(cols, kinds, case["num_buckets"])
+    else:
+        assert bucket_of(cols, kinds, case["num_buckets"]).tolist() == [case["expect"]]
+
+
+@pytest.mark.parametrize("case", of("mod_bucket", "hive_bucket"))
+def test_other_bucket_functions_vectors(case: dict[str, Any]) -> None:
+    function = case["op"].removesuffix("_bucket")
+    kinds = [parse(text) for text in case["types"]]
+    if isinstance(case["expect"], dict):
+        with pytest.raises(InvalidOption, match="bucket-function.type"):
+            bucket_of([pa.array([], to_arrow(kind)) for kind in kinds], kinds, case["num_buckets"], function)
+        return
+    cols = columns(case["key"], kinds)
+    assert bucket_of(cols, kinds, case["num_buckets"], function).tolist() == [case["expect"]]
+    if "hash" in case:
+        assert hive_hash(cols, kinds).tolist() == [case["hash"]]
+
+
+def test_every_vector_of_this_room_is_run() -> None:
+    elsewhere = {"bucket_pruning", "murmur3_32_seed0", "memory_size", "option_size", "duration", "duration_format"}
+    here = {"binary_row", "header_width", "row_size", "table_bucket", "mod_bucket", "hive_bucket"}
+    assert {case["op"] for case in CASES} <= here | elsewhere | {"row_kind_in_header"}
+
+
+@settings(max_examples=60)
+@given(tables(SIMPLE_TYPES), st.integers(1, 300))
+def test_buckets_are_javas_remainder_of_the_reference_hash(case: Any, buckets: int) -> None:
+    kinds, rows = case
+    expected = [abs(int(np.fmod(reference.murmur(reference.row(row, kinds)), buckets))) for row in rows]
+    assert bucket_of(columns_of(kinds, rows), kinds, buckets).tolist() == expected
+
+
+@pytest.mark.parametrize("kinds", [["BIGINT"], ["INT", "BIGINT"], ["STRING", "INT"], ["STRING", "DECIMAL(30, 2)"]])
+def test_blocks_do_not_change_hashes(kinds: list[str]) -> None:
+    count = 40_000
+    rng = np.random.default_rng(7)
+    made = {
+        "BIGINT": pa.array(rng.integers(-(2**60), 2**60, count), mask=rng.random(count) < 0.01),
+        "INT": pa.array(rng.integers(0, 9, count).astype(np.int32)),
+        "STRING": pa.array(["é" * int(n) for n in rng.integers(0, 20, count)], mask=rng.random(count) < 0.01),
+        "DECIMAL(30, 2)": pa.array(rng.integers(-(2**40), 2**40, count)).cast(pa.decimal128(30, 2)),
+    }
+    types = [parse(kind) for kind in kinds]
+    cols = [made[kind] for kind in kinds]
+    blobs = encode_rows(cols, types, with_arity=False)
+    picked = rng.integers(0, count, 300)
+    hashes = hash_rows(cols, types)
+    assert [int(hashes[i]) for i in picked] == [reference.murmur(blobs[int(i)].as_py()) for i in picked]
+    assert hash_rows([c.slice(12_345, 77) for c in cols], types).tolist() == hashes[12_345 : 12_345 + 77].tolist()
+
+
+def test_int_and_bigint_hash_alike_but_timestamps_of_other_precision_do_not() -> None:
+    one = pa.array([1])
+    assert hash_rows([one], [parse("INT")]).tolist() == hash_rows([one], [parse("BIGINT")]).tolist()
+    moment = pa.array([1], pa.timestamp("ms"))
+    assert hash_rows([moment], [parse("TIMESTAMP(3)")]) != hash_rows([moment], [parse("TIMESTAMP(6)")])
+
+
+def test_the_row_kind_is_never_in_a_key() -> None:
+    assert encode_row([1], [parse("INT")])[4] == 0
+
+
+def test_hive_hash_of_edges() -> None:
+    assert hive_hash([pa.array([-0.0, 0.0])], [parse("DOUBLE")]).tolist() == [0, 0]
+    assert hive_hash([pa.array([Decimal("0.00"), None])], [parse("DECIMAL(4, 2)")])[0] == 0
+    negative = hive_hash([pa.array([Decimal("-12.34")], pa.decimal128(10, 4))], [parse("DECIMAL(10, 4)")])
+    assert negative.tolist() == [31 * -1234 + 2]
+    with pytest.raises(InvalidOption, match="DATE"):
+        hive_hash([pa.array([0], pa.int32()).view(pa.date32())], [parse("DATE")])
+
+
+def test_an_unknown_function_is_named() -> None:
+    with pytest.raises(InvalidOption, match=r"bucket-function.type.*crc"):
+        bucket_of([pa.array([1])], [parse("INT")], 4, "crc")
+
+
+def test_the_packages_short_form_takes_a_batch() -> None:
+    batch = pa.record_batch({"k": pa.array([5, 17], pa.int32()), "v": ["a", "b"]})
+    assert lsm_core.format.bucket_of(batch, ["k"], 100).tolist() == [96, 84]
+    schema = TableSchema(0, (DataField(0, "k", parse("INT")), DataField(1, "v", parse("STRING"))), 1)
+    assert lsm_core.format.binary_row(schema, batch)[0].as_py() == encode_row([5, "a"], [parse("INT"), parse("STRING")])
