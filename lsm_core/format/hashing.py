@@ -51,13 +51,10 @@ class _State:
 
     def mix_words(self, words: U64) -> None:
         """Two rounds: the lower, then the upper half of 8-byte words."""
-        halves = words.view(np.uint32)
-        if words.strides[0] == 8:
-            self.mix(halves[0::2])
-            self.mix(halves[1::2])
-            return
-        self.mix(words.astype(np.uint32))
-        self.mix((words >> np.uint64(32)).astype(np.uint32))
+        # Compact decimals come as every other limb of their buffer.
+        halves = np.ascontiguousarray(words).view(np.uint32)
+        self.mix(halves[0::2])
+        self.mix(halves[1::2])
 
     def finish(self, byte_lengths: Any) -> I32:
         """Finalise: mix in each row's length and spread the bits."""

@@ -89,19 +89,6 @@ class TableSchema:
         names = tuple(name.strip() for name in self.options.get("bucket-key", "").split(",") if name.strip())
         return names or self.trimmed_primary_keys
 
-    def check_bucket_keys(self) -> None:
-        """Raise :class:`InvalidSchema` unless bucket keys are columns, not partition columns, and part of any primary key."""
-        for name in self.bucket_keys:
-            column = self.field(name)
-            if name in self.partition_keys:
-                raise InvalidSchema(f'bucket key "{name}" is a partition column')
-            if self.primary_keys and name not in self.primary_keys:
-                raise InvalidSchema(
-                    f'bucket key "{name}" is not part of the primary key {", ".join(self.primary_keys)}'
-                )
-            if column.type.is_nested:
-                raise InvalidSchema(f'bucket key "{name}" has the nested type {column.type}')
-
     @property
     def cross_partition(self) -> bool:
         """Whether a key may move between partitions (the primary key does not hold all partition columns)."""

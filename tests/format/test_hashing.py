@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lsm_core.format
-from lsm_core.errors import InvalidOption, InvalidSchema
+from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import encode_row, encode_rows, header_bytes
 from lsm_core.format.hashing import EMPTY_HASH, bucket_of, hash_rows
 from lsm_core.format.hive_hash import hive_hash
@@ -28,7 +28,9 @@ CASES = [case for case in json.loads((vectors_dir() / "fixed_bucket_hash.json").
 
 
 def of(*operations: str) -> list[Any]:
-    return [pytest.param(case, id=case["id"]) for case in CASES if case["op"] in operations]
+    # Cases without a row are table definitions to refuse: tests/table runs them.
+    chosen = [case for case in CASES if case["op"] in operations and (case["op"] != "table_bucket" or "row" in case)]
+    return [pytest.param(case, id=case["id"]) for case in chosen]
 
 
 def value(raw: Any, kind: Any) -> Any:
@@ -80,11 +82,6 @@ def test_table_bucket_vectors(case: dict[str, Any]) -> None:
     primary_key = tuple(case["primary_key"].split(",")) if case["primary_key"] else ()
     partition_key = tuple(case["partition_key"].split(",")) if case.get("partition_key") else ()
     schema = TableSchema(0, fields, len(fields), partition_key, primary_key, {"bucket-key": case["bucket_key"]})
-    if "row" not in case:
-        with pytest.raises(InvalidSchema, match="bucket key"):
-            schema.check_bucket_keys()
-        return
-    schema.check_bucket_keys()
     kinds = list(schema.bucket_key_types)
     cols = columns([case["row"][name] for name in schema.bucket_keys], kinds)
     if isinstance(case["expect"], dict):
@@ -99,7 +96,7 @@ def test_other_bucket_functions_vectors(case: dict[str, Any]) -> None:
     function = case["op"].removesuffix("_bucket")
     kinds = [parse(text) for text in case["types"]]
     if isinstance(case["expect"], dict):
-        with pytest.raises(InvalidOption, match="bucket-function.type"):
+        with pytest.raises(InvalidOption, match=r"bucket-function\.type"):
             bucket_of([pa.array([], to_arrow(kind)) for kind in kinds], kinds, case["num_buckets"], function)
         return
     cols = columns(case["key"], kinds)
