@@ -123,33 +123,6 @@ def text_parts(column: pa.Array) -> tuple[Bytes, Ints, Ints]:
     return raw, bounds[:-1], np.diff(bounds)
 
 
-def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
-    """Columns of int64, most significant first, that sort as ``column`` does with nulls first in both directions.
-
-    Text is ranked within the column, so its numbers mean something only beside each other.
-    """
-    valid = valid_mask(column)
-    if is_text(column.type):
-        ranks = pc.rank(column.cast(_binary(column.type)), "ascending", null_placement="at_start", tiebreaker="dense")
-        parts = [ranks.to_numpy(zero_copy_only=False).astype(np.int64)]
-    elif pa.types.is_decimal128(column.type) and column.type.precision > 18:
-        high, low = decimal_limbs(column)
-        parts = [high, (low ^ _SIGN64).view(np.int64)]
-    else:
-        width_of(column.type)
-        parts = [numbers(column)]
-    if descending:
-        parts = [~part for part in parts]
-    if valid is None:
-        return parts
-    return [valid.astype(np.int64), *(np.where(valid, part, 0) for part in parts)]
-
-
-def _binary(kind: pa.DataType) -> pa.DataType:
-    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    return pa.large_binary() if wide else pa.binary()
-
-
 def big_endian(column: pa.Array) -> Bytes:
     """Matrix of order-preserving big-endian bytes, one row a value, :func:`width_of` columns; zeros under nulls."""
     width = width_of(column.type)

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from lsm_core.merge.comparable import Bytes, Ints, Mask
+from lsm_core.merge.comparable import (
+    Bytes,
+    Ints,
+    Mask,
+    decimal_limbs,
+    is_text,
+    numbers,
+    text_parts,
+    valid_mask,
+    width_of,
+)
 
 Words = npt.NDArray[np.uint64]
 _WordsOf = Callable[[int, Ints], Words]
@@ -212,3 +223,32 @@ def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
     if isinstance(first, IntKeys):
         return IntKeys.concat([part for part in parts if isinstance(part, IntKeys)])
     return ByteKeys.concat([part for part in parts if isinstance(part, ByteKeys)])
+
+
+def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
+    """Columns of int64, most significant first, that sort as ``column`` does with nulls first in both directions.
+
+    Text is ranked within the column, so its numbers mean something only beside each other.
+    """
+    valid = valid_mask(column)
+    if is_text(column.type):
+        parts = [_ranks(column)]
+    elif pa.types.is_decimal128(column.type) and column.type.precision > 18:
+        high, low = decimal_limbs(column)
+        parts = [high, (low ^ np.uint64(1 << 63)).view(np.int64)]
+    else:
+        width_of(column.type)
+        parts = [numbers(column)]
+    if descending:
+        parts = [~part for part in parts]
+    if valid is None:
+        return parts
+    return [valid.astype(np.int64), *(np.where(valid, part, 0) for part in parts)]
+
+
+def _ranks(column: pa.Array) -> Ints:
+    """Dense ranks of texts; what a null gets does not matter."""
+    order, same = ByteKeys.of(*text_parts(column)).order(sorted_runs=False)
+    ranks = np.zeros(len(order), np.int64)
+    ranks[order[1:]] = np.cumsum(~same)
+    return ranks

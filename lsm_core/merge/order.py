@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge.comparable import Ints, Mask, order_parts
+from lsm_core.merge.comparable import Ints, Mask
+from lsm_core.merge.keys import order_parts
 from lsm_core.merge.rows import Rows, retracts
 from lsm_core.merge.sort_key import KeySpec
 
@@ -51,6 +53,12 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     """Bring the versions of each key into order, in place."""
+    if _arrive_in_order(rows, spec):
+        # the argsort was stable, so only the key carried over from the window before can be out of order
+        first_group = int(np.argmin(np.append(same, False))) + 1
+        order, same = order[:first_group], same[: first_group - 1]
+        if not len(same):
+            return
     member = np.zeros(len(order), np.bool_)
     member[1:] |= same
     member[:-1] |= same
@@ -67,6 +75,15 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     at, group = at[chosen], group[chosen]
     parts = list(version_parts(rows, spec, order[at]))
     order[at] = order[at][np.lexsort((*reversed(parts), group))]
+
+
+def _arrive_in_order(rows: Rows, spec: KeySpec) -> bool:
+    """Whether nothing but level and age orders versions, and the pieces (behind one carried row) lie in that order."""
+    if spec.sequence_columns or rows.has(SEQUENCE_NUMBER):
+        return False
+    pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 else rows.pieces
+    ages = [(-piece.level, piece.age) for piece in pieces]
+    return all(before <= after for before, after in pairwise(ages))
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
