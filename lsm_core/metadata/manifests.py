@@ -24,7 +24,7 @@ from lsm_core.metadata import manifest_parts
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 
-_FAST_FROM = 128 * 1024  # bytes; below this, starting DataFusion costs more than it saves
+_FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
 _IDENTITY = ("kind", "partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 
 
@@ -49,7 +49,7 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file."""
     path = store.manifest_path(meta.file_name)
     expected = meta.num_added_files + meta.num_deleted_files
-    if meta.file_size >= _FAST_FROM and isinstance(store.file_io, LocalFileIO):
+    if expected >= _FAST_FROM and isinstance(store.file_io, LocalFileIO):
         _check_size(store, path, meta.file_size)
         entries = manifest_parts.fast_decode(path)
         if entries is not None and entries.num_rows == expected:

@@ -64,6 +64,7 @@ class TableStore:
     ) -> TableStore:
         """Open with the newest schema (or ``schema_id``). Raises TableNotFound naming the table, CorruptFile, InvalidOption."""
         root = root.rstrip("/")
+        check_name(branch, name, "branch name")
         if schema_id is not None:
             found: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
         else:

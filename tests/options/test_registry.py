@@ -86,7 +86,9 @@ def test_every_key_of_the_specification_is_registered() -> None:
         ("dredge.unheard-of", "1", "dredge.trash-grace"),
     ],
 )
-def test_a_bad_value_is_refused_naming_key_value_table_and_what_is_accepted(key: str, value: str, accepted: str) -> None:
+def test_a_bad_value_is_refused_naming_key_value_table_and_what_is_accepted(
+    key: str, value: str, accepted: str
+) -> None:
     with pytest.raises(InvalidOption) as caught:
         TableOptions({key: value}, "db.orders")
     said = str(caught.value)

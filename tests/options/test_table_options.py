@@ -20,11 +20,28 @@ def test_unset_options_have_paimons_defaults() -> None:
     assert o.compaction_file_size(has_primary_key=True) == 128 * MB // 10 * 7
     assert (o.retained_min, o.retained_max, o.time_retained, o.expire_limit) == (10, None, 3_600_000, 50)
     assert (o.manifest_target_size, o.manifest_merge_min_count, o.manifest_full_threshold) == (8 * MB, 30, 16 * MB)
-    assert (o.commit_max_retries, o.commit_min_retry_wait, o.commit_max_retry_wait, o.commit_timeout) == (10, 10, 10_000, None)
+    assert (o.commit_max_retries, o.commit_min_retry_wait, o.commit_max_retry_wait, o.commit_timeout) == (
+        10,
+        10,
+        10_000,
+        None,
+    )
     assert (o.optimization_interval, o.total_size_threshold, o.incremental_size_threshold) == (None, None, None)
-    assert (o.offpeak_start, o.offpeak_end, o.offpeak_ratio, o.max_size_amplification, o.size_ratio) == (-1, -1, 0, 200, 1)
+    assert (o.offpeak_start, o.offpeak_end, o.offpeak_ratio, o.max_size_amplification, o.size_ratio) == (
+        -1,
+        -1,
+        0,
+        200,
+        1,
+    )
     assert (o.partition_default_name, o.partition_legacy_name) == ("__DEFAULT_PARTITION__", True)
-    assert (o.stats_mode, o.thin_mode, o.write_only, o.ignore_delete, o.rowkind_field) == ("truncate(16)", False, False, False, None)
+    assert (o.stats_mode, o.thin_mode, o.write_only, o.ignore_delete, o.rowkind_field) == (
+        "truncate(16)",
+        False,
+        False,
+        False,
+        None,
+    )
     assert (o.delete_mode, o.trash_grace, o.trash_grace_expiry) == ("two-phase", 86_400_000, 3_600_000)
     assert (o.tombstone_retention, o.order_sensitive, o.merge_budget) == (0, "closed", 256 * MB)
     assert (o.source_split_target, o.open_file_cost) == (128 * MB, 4 * MB)

@@ -19,7 +19,9 @@ def rolled(entries: pa.Table, target: int) -> Iterator[tuple[pa.Table, bytes]]:
         part = entries.slice(at, rows)
         data = encode_manifest(part)
         fitting = max(1, int(target * part.num_rows / len(data)))
-        if len(data) > target * _SLACK and fitting < part.num_rows:
+        too_much = len(data) > target * _SLACK and fitting < part.num_rows
+        too_little = at == 0 and rows == _FIRST_TRY < min(fitting, entries.num_rows)
+        if too_much or too_little:
             rows = fitting
             continue
         yield part, data

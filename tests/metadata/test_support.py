@@ -1,0 +1,164 @@
+"""Gates: whatever Dredge cannot keep up is refused by name before anything is written, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.schema import DataField
+from lsm_core.metadata import (
+    Purpose,
+    TableStore,
+    require_compactable,
+    require_expirable,
+    require_readable,
+    require_writable,
+    schemas,
+    unsupported,
+)
+from lsm_core.types import parse
+from tests.metadata.tables import entry, make_store, publish, table_of
+from tests.support.data import golden_names, unpack_golden
+
+READ, WRITE = Purpose.READ, Purpose.WRITE
+
+
+@pytest.mark.parametrize(
+    ("options", "feature", "first_refused"),
+    [
+        ({"merge-engine": "partial-update"}, "merge engine 'partial-update'", READ),
+        ({"merge-engine": "aggregation"}, "merge engine 'aggregation'", READ),
+        ({"merge-engine": "first-row"}, "merge engine 'first-row'", READ),
+        ({"deletion-vectors.enabled": "true"}, "deletion vectors", READ),
+        ({"bucket": "-2"}, "postponed buckets", READ),
+        ({"file.format": "orc"}, "file format 'orc'", READ),
+        ({"file.format.per.level": "0:avro"}, "file format 'avro'", READ),
+        ({"row-tracking.enabled": "true"}, "row tracking", READ),
+        ({"data-evolution.enabled": "true"}, "data evolution", READ),
+        ({"type": "format-table"}, "format-table", READ),
+        ({"scan.fallback-branch": "b"}, "fallback branches", READ),
+        ({"sequence.snapshot-ordering": "true"}, "ordering by snapshot", READ),
+        ({"changelog-producer": "input"}, "changelog producer 'input'", WRITE),
+        ({"changelog-producer": "lookup"}, "changelog producer 'lookup'", WRITE),
+        ({"changelog-producer": "full-compaction"}, "changelog producer 'full-compaction'", WRITE),
+        ({"bucket": "-1"}, "dynamic buckets", WRITE),
+        ({"rowkind.field": "v"}, "rowkind.field", WRITE),
+        ({"record-level.expire-time": "1 d"}, "record-level expiry", WRITE),
+        ({"file-index.bloom-filter.columns": "v"}, "file index 'bloom-filter'", WRITE),
+        ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),
+        ({"metadata.iceberg.storage": "table-location"}, "Iceberg", WRITE),
+        ({"commit.callbacks": "com.example.Callback"}, "commit callbacks", WRITE),
+    ],
+)
+def test_an_option_that_asks_for_more_is_refused(
+    tmp_path: Path, options: dict[str, str], feature: str, first_refused: Purpose
+) -> None:
+    store = make_store(tmp_path, options=options)
+    if first_refused is READ:
+        _refuses(require_readable, store, feature)
+    else:
+        require_readable(store)
+    _refuses(require_writable, store, feature)
+    _refuses(require_compactable, store, feature)
+
+
+def _refuses(gate: object, store: TableStore, feature: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=feature) as caught:
+        gate(store)  # type: ignore[operator]
+    assert caught.value.table == "db.t"
+
+
+def test_what_is_supported_passes_every_gate(tmp_path: Path) -> None:
+    kinds = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "VARCHAR(9)", "DATE", "DECIMAL(38, 9)", "TIMESTAMP(0)", "TIMESTAMP(6)")  # fmt: skip
+    fields = {"k": "BIGINT NOT NULL", **{f"c{i}": kind for i, kind in enumerate(kinds)}}
+    options = {
+        "sequence.field": "c4,c9",
+        "write-only": "true",
+        "snapshot.num-retained.min": "3",
+        "partition.expiration-time": "7 d",
+    }
+    fixed = make_store(tmp_path / "a", fields, options=options)
+    append = make_store(tmp_path / "b", fields, keys=(), options={"bucket": "-1"})
+    partitioned = make_store(tmp_path / "c", fields, keys=("k", "c9"), partitions=("c9",))
+    for store in (fixed, append, partitioned):
+        for gate in (require_readable, require_writable, require_compactable, require_expirable):
+            gate(store)
+        assert unsupported(store, Purpose.COMPACT) == []
+
+
+def test_append_tables_with_buckets_are_read_but_not_written(tmp_path: Path) -> None:
+    store = make_store(tmp_path, keys=(), options={"bucket": "4", "bucket-key": "k"})
+    require_readable(store)
+    _refuses(require_writable, store, "append tables with buckets")
+
+
+def test_keys_that_move_between_partitions_are_read_but_not_written(tmp_path: Path) -> None:
+    store = make_store(tmp_path, {"dt": "STRING", "k": "BIGINT NOT NULL"}, ["k"], ["dt"])
+    require_readable(store)
+    _refuses(require_compactable, store, "cross-partition")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["BYTES", "BINARY(4)", "TIME(3)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(3)", "ARRAY<INT>", "MAP<INT, INT>", "VARIANT"],
+)
+def test_columns_of_other_types_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    store = make_store(tmp_path, {"k": "BIGINT NOT NULL", "odd": kind})
+    _refuses(require_readable, store, f"column 'odd' of type {kind[:4]}")
+
+
+def test_files_of_an_older_schema_are_refused_only_while_they_are_in_use(tmp_path: Path) -> None:
+    first = make_store(tmp_path)
+    publish(first, 1, None, table_of(entry(first, "a.parquet")))
+    options_only = replace(first.schema, id=1, options={**first.schema.options, "write-only": "true"})
+    assert schemas.write_schema(first.file_io, first.root, options_only)
+    require_compactable(first.refresh())
+    fields = (*first.schema.fields, DataField(2, "w", parse("INT")))
+    assert schemas.write_schema(
+        first.file_io, first.root, replace(first.schema, id=2, fields=fields, highest_field_id=2)
+    )
+    store = first.refresh()
+    for gate in (require_readable, require_writable, require_compactable):
+        _refuses(gate, store, "older schema")
+    publish(store, 2, None, table_of())
+    require_compactable(store)
+
+
+def test_files_of_another_format_are_refused_even_when_the_option_has_changed(tmp_path: Path) -> None:
+    first = make_store(tmp_path, options={"file.format": "orc"})
+    publish(first, 1, None, table_of(entry(first, "a.orc")))
+    assert schemas.write_schema(first.file_io, first.root, replace(first.schema, id=1, options={"bucket": "2"}))
+    _refuses(require_readable, first.refresh(), "file format 'orc'")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog.num-retained.max": "100", "snapshot.num-retained.max": "10"},
+        {"changelog.time-retained": "2 h"},
+        {"changelog.num-retained.min": "11"},
+    ],
+)
+def test_a_changelog_that_outlives_its_snapshots_stops_expiry(tmp_path: Path, options: dict[str, str]) -> None:
+    store = make_store(tmp_path, options=options)
+    _refuses(require_expirable, store, "outlive")
+
+
+@pytest.mark.skipif(not {"dv_pk", "dynamic_bucket"} <= set(golden_names()), reason="another golden folder was named")
+def test_indexes_in_use_are_noticed_whatever_the_options_say(tmp_path: Path) -> None:
+    from lsm_core.storage import LocalFileIO
+
+    for name, option, feature, gate in (
+        ("dv_pk", "deletion-vectors.enabled", "deletion vectors", require_readable),
+        ("dynamic_bucket", "bucket", "hash index", require_compactable),
+    ):
+        root = unpack_golden(name, tmp_path / name)
+        store = TableStore.open(LocalFileIO(), str(root), "db.t")
+        options = {k: v for k, v in store.schema.options.items() if k != option} | (
+            {"bucket": "2"} if option == "bucket" else {}
+        )
+        disguised = TableStore(store.file_io, store.root, "db.t", replace(store.schema, options=options))
+        _refuses(gate, disguised, feature)

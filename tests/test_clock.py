@@ -1,0 +1,46 @@
+"""Clocks: one protocol, and a text form from which another process tells the same time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lsm_core.clock import Clock, FileClock, FixedClock, SystemClock, clock_from, to_spec
+from lsm_core.errors import InvalidOption
+
+
+def test_a_fixed_clock_moves_only_when_told() -> None:
+    clock = FixedClock(100)
+    clock.advance(5)
+    assert (clock.now_ms(), clock_from(to_spec(clock)).now_ms()) == (105, 105)
+
+
+def test_a_file_clock_is_shared(tmp_path: Path) -> None:
+    ours, theirs = FileClock(f"{tmp_path}/a/clock"), clock_from(f"file:{tmp_path}/a/clock")
+    for ms in (1, 1_700_000_000_000):
+        ours.set(ms)
+        assert theirs.now_ms() == ms
+    assert to_spec(theirs) == to_spec(ours)
+
+
+@pytest.mark.parametrize("content", [None, "", "soon"])
+def test_a_broken_file_clock_names_its_file(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "clock").write_text(content)
+    with pytest.raises(InvalidOption, match=f"{tmp_path}/clock"):
+        FileClock(f"{tmp_path}/clock").now_ms()
+
+
+def test_the_system_clock_goes_forward() -> None:
+    clock = clock_from(None)
+    assert clock == clock_from("system") == SystemClock()
+    assert isinstance(clock, Clock)
+    assert clock.now_ms() <= clock.now_ms()
+    assert clock_from(clock) is clock
+
+
+@pytest.mark.parametrize("spec", ["", "sun", "fixed:", "fixed:x", "file:"])
+def test_an_unknown_clock_is_refused(spec: str) -> None:
+    with pytest.raises(InvalidOption, match="fixed"):
+        clock_from(spec)

@@ -1,0 +1,56 @@
+"""Errors: each names what failed, all share one base, and Spark can carry them between processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from lsm_core import errors
+
+MADE = [
+    errors.InvalidOption("bucket", "0", "above 0", "db.t"),
+    errors.ColumnNotFound("db.t", "nope", ["a", "b"]),
+    errors.InvalidData("db.t", "k", "a key is null"),
+    errors.SnapshotNotFound("table db.t has no snapshot 3", expired=True),
+    errors.CorruptFile("/w/t/manifest-1", "cut short"),
+    errors.StorageFull("/w/t/data-1"),
+    errors.UnsupportedFeature("deletion vectors", "db.t"),
+    errors.CommitConflict("file-identity", ["data-1"], by_user="other", snapshot_id=9),
+    errors.CommitUnknown(7, "I/O error"),
+    errors.LockTimeout("job-7", 30_000),
+    errors.PlanStale("input data-1 is gone"),
+    errors.PlanRefused("orphans-20-percent", 0.31),
+    errors.VerificationFailed("V1", [(1, "a")]),
+    errors.JavaNotFound(17, ["JAVA_HOME"]),
+    errors.PortInUse("Spark Connect", "localhost", 15002),
+    errors.SparkFailed("compaction of db.t", "a worker was killed"),
+    *(kind("table db.t: something") for kind in (errors.InvalidSchema, errors.InvalidFilter, errors.TableNotFound,
+      errors.TableExists, errors.DatabaseNotFound, errors.DatabaseExists, errors.RetractNotSupported,
+      errors.ArithmeticOverflow, errors.ValueTooLarge, errors.WriterStale)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda e: type(e).__name__)
+def test_an_error_survives_pickling_with_all_it_knows(error: errors.DredgeError) -> None:
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is type(error)
+        assert str(other) == str(error)
+        assert other.__dict__ == error.__dict__
+
+
+def test_every_error_has_the_one_base_and_is_tried_here() -> None:
+    kinds = {getattr(errors, name) for name in errors.__all__}
+    assert all(issubclass(kind, errors.DredgeError) for kind in kinds)
+    assert kinds - {type(error) for error in MADE} == {errors.DredgeError}
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda e: type(e).__name__)
+def test_an_error_is_one_line_that_names_the_thing(error: errors.DredgeError) -> None:
+    said = str(error)
+    assert "\n" not in said
+    for value in ("db.t", "/w/t", "data-1", "snapshot 7", "job-7", "orphans-20-percent", "V1", "15002", "Java 17"):
+        if value in said:
+            return
+    pytest.fail(said)
