@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from lsm_core.errors import InvalidOption
-
 _ACCEPTED = "'system', 'fixed:<epoch ms>' or 'file:<path>'"
 
 
@@ -64,12 +62,12 @@ class FileClock:
     path: str
 
     def now_ms(self) -> int:
-        """Return epoch milliseconds. Raises InvalidOption when the file is missing or no number."""
+        """Return epoch milliseconds. Raises FileNotFoundError, or ValueError naming the file when it holds no number."""
+        text = Path(self.path).read_bytes()
         try:
-            text = Path(self.path).read_text("ascii").strip()
             return int(text)
-        except (OSError, ValueError) as error:
-            raise InvalidOption("clock", f"file:{self.path}", f"a file holding epoch milliseconds ({error})") from error
+        except ValueError as error:
+            raise ValueError(f"clock file {self.path} holds {text[:40]!r}, not epoch milliseconds") from error
 
     def set(self, ms: int) -> None:
         """Set the shared time (by rename, so that no reader sees half a number)."""
@@ -85,7 +83,7 @@ class FileClock:
 
 
 def clock_from(spec: str | Clock | None) -> Clock:
-    """Build a clock from its text form; ``None`` means the system's. Raises InvalidOption."""
+    """Build a clock from its text form; ``None`` means the system's. Raises ValueError saying what is accepted."""
     if spec is None:
         return SystemClock()
     if not isinstance(spec, str):
@@ -99,8 +97,8 @@ def clock_from(spec: str | Clock | None) -> Clock:
         try:
             return FixedClock(int(rest))
         except ValueError as error:
-            raise InvalidOption("clock", spec, _ACCEPTED) from error
-    raise InvalidOption("clock", spec, _ACCEPTED)
+            raise ValueError(f"clock cannot be {spec!r}; accepted: {_ACCEPTED}") from error
+    raise ValueError(f"clock cannot be {spec!r}; accepted: {_ACCEPTED}")
 
 
 def to_spec(clock: Clock) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from lsm_core.clock import Clock, FileClock, FixedClock, SystemClock, clock_from, to_spec
-from lsm_core.errors import InvalidOption
 
 
 def test_a_fixed_clock_moves_only_when_told() -> None:
@@ -28,7 +27,7 @@ def test_a_file_clock_is_shared(tmp_path: Path) -> None:
 def test_a_broken_file_clock_names_its_file(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "clock").write_text(content)
-    with pytest.raises(InvalidOption, match=f"{tmp_path}/clock"):
+    with pytest.raises((ValueError, FileNotFoundError), match=f"{tmp_path}/clock"):
         FileClock(f"{tmp_path}/clock").now_ms()
 
 
@@ -42,5 +41,5 @@ def test_the_system_clock_goes_forward() -> None:
 
 @pytest.mark.parametrize("spec", ["", "sun", "fixed:", "fixed:x", "file:"])
 def test_an_unknown_clock_is_refused(spec: str) -> None:
-    with pytest.raises(InvalidOption, match="fixed"):
+    with pytest.raises(ValueError, match="fixed"):
         clock_from(spec)
