@@ -68,13 +68,20 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     bad = _descents(rows, spec, order[at], within)
     if not bad.any():
         return
-    group = np.cumsum(~within) - 1
-    broken = np.zeros(int(group[-1]) + 1, np.bool_)
-    broken[group[bad]] = True
+    first = np.flatnonzero(~within)
+    sizes = np.diff(np.append(first, len(at)))
+    group = np.repeat(np.arange(len(first)), sizes)
+    pair = bad & (sizes[group] == 2)
+    later = np.flatnonzero(pair)
+    order[at[later]], order[at[later - 1]] = order[at[later - 1]], order[at[later]]
+    broken = np.zeros(len(first), np.bool_)
+    broken[group[bad & ~pair]] = True
     chosen = broken[group]
     at, group = at[chosen], group[chosen]
-    parts = list(version_parts(rows, spec, order[at]))
-    order[at] = order[at][np.lexsort((*reversed(parts), group))]
+    if len(at):
+        # parts that say nothing are not worth a sort
+        parts = [part for part in version_parts(rows, spec, order[at]) if (part != part[0]).any()]
+        order[at] = order[at][np.lexsort((*reversed(parts), group))]
 
 
 def _arrive_in_order(rows: Rows, spec: KeySpec) -> bool:

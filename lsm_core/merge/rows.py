@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidData
 from lsm_core.merge.comparable import Ints, values_of
@@ -80,11 +81,13 @@ class Rows:
         """The piece that ``row`` lies in."""
         return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
 
-    def batch(self) -> pa.RecordBatch:
-        """All rows as one batch."""
-        if len(self.pieces) == 1:
-            return self.pieces[0].batch
-        return pa.concat_batches([piece.batch for piece in self.pieces])
+    def span(self, start: int, stop: int) -> list[pa.RecordBatch]:
+        """Rows ``start`` to before ``stop`` where they lie, in batches of at most 131,072 rows."""
+        found = []
+        for piece, offset in zip(self.pieces, self.offsets.tolist(), strict=False):
+            low, high = max(start - offset, 0), min(stop - offset, len(piece))
+            found += [piece.batch.slice(at, min(OUTPUT_ROWS, high - at)) for at in range(low, high, OUTPUT_ROWS)]
+        return found
 
 
 def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -96,10 +99,14 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
     """The ``picked`` rows, in that order, as batches of at most 131,072 rows."""
     if len(picked) == 0:
         return []
-    batch = rows.batch()
-    first = int(picked[0])
-    if len(picked) == int(picked[-1]) - first + 1 and bool((np.diff(picked) == 1).all()):
-        return [
-            batch.slice(first + at, min(OUTPUT_ROWS, len(picked) - at)) for at in range(0, len(picked), OUTPUT_ROWS)
-        ]
-    return [batch.take(pa.array(picked[at : at + OUTPUT_ROWS])) for at in range(0, len(picked), OUTPUT_ROWS)]
+    first, last = int(picked[0]), int(picked[-1])
+    if len(picked) == last - first + 1 and bool((np.diff(picked) == 1).all()):
+        return rows.span(first, last + 1)
+    parts = [pa.array(picked[at : at + OUTPUT_ROWS]) for at in range(0, len(picked), OUTPUT_ROWS)]
+    schema = rows.pieces[0].batch.schema
+    columns: list[list[pa.Array]] = []
+    for place in range(len(schema)):
+        # column by column: the copy that lies end to end is gone before the next one is made
+        whole = pa.concat_arrays([piece.batch.column(place) for piece in rows.pieces])
+        columns.append([pc.take(whole, part, boundscheck=False) for part in parts])
+    return [pa.RecordBatch.from_arrays([column[i] for column in columns], schema=schema) for i in range(len(parts))]

@@ -5,32 +5,57 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
+from lsm_core.read.row_size import decoded_row_bytes
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, more only costs memory."""
-_PROBE_ROWS: Final = 256
-_PROBES: Final = 8
 _SMALLEST_ROW_BYTES: Final = 32.0
+_PARKED_SHARE: Final = 8
+"""A pass keeps up to this share of the merge budget in memory before it spills."""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass(frozen=True)
-class Spilled:
-    """A merged part of a section on the local disk, with the level and age of its newest rows."""
+class _InMemory:
+    """A merged part that is too small to be worth a file."""
 
-    run: SpilledRun
+    kept: list[pa.RecordBatch]
+    path: str = "(merged in memory)"
+
+    @property
+    def size(self) -> int:
+        """Decoded bytes."""
+        return sum(batch.nbytes for batch in self.kept)
+
+    def batches(self) -> Batches:
+        """The batches, let go one by one."""
+        while self.kept:
+            yield self.kept.pop(0)
+
+    def delete(self) -> None:
+        """Let go of what is left."""
+        self.kept.clear()
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A merged part of a section on the local disk (a small one in memory), with the level and age of its newest rows."""
+
+    run: SpilledRun | _InMemory
     level: int
     age: int
 
@@ -54,9 +79,12 @@ class Merging:
     exact: bool
     dropped: dict[str, int] = field(default_factory=dict)
 
+    row_bytes: float = 0.0
+
     def __post_init__(self) -> None:
         self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         self.columns = self.function.effective_columns(self.columns)
+        self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
         self.threshold = max(2, self.store.options.sort_spill_threshold)
 
     def section(self, section: Section) -> Batches:
@@ -70,7 +98,13 @@ class Merging:
             while len(inputs) > self.threshold:
                 inputs = self._one_pass(inputs, reader, space)
             with closing(self._merge(inputs, reader, self.drop_delete)) as merged:
-                yield from merged
+                for batch in merged:
+                    yield self._with_keys(batch) if self.exact else batch
+
+    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with `_KEY_*` columns first, which were merged as value columns."""
+        layout = kv_read_schema(self.store, self.columns)
+        return pa.RecordBatch.from_arrays([batch.column(self.twins.get(n, n)) for n in layout.names], schema=layout)
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace) -> list[Input]:
         """Merge the cheapest neighbours (in age order) into one spilled run, deletes kept."""
@@ -79,7 +113,7 @@ class Merging:
         start = min(range(len(inputs) - width + 1), key=lambda at: sum(sizes[at : at + width]))
         chosen = inputs[start : start + width]
         with closing(self._merge(chosen, reader, drop_delete=False)) as merged:
-            run = space.spill(merged, reader.schema)
+            run = _park(merged, reader.schema, space, self.store.options.merge_budget // _PARKED_SHARE)
         for one in chosen:
             if isinstance(one, Spilled):
                 one.run.delete()
@@ -112,14 +146,14 @@ class _Reader:
 
     @staticmethod
     def of(merging: Merging, section: Section) -> _Reader:
-        """Runs where they may all be open at once. More inputs are merged in passes, which need neighbours in age.
+        """Groups of one age each where they may all be open at once, else the fewest runs.
 
-        Runs mix ages, so passes take the groups instead, unless no two groups share a sequence number: then numbers
-        alone decide. Where numbers need not be decoded the groups' ranges say who is newer.
+        More inputs are merged in passes. These take neighbours in age, so they need groups too, unless no two groups
+        share a sequence number: then numbers alone decide. Where numbers need not be decoded the groups' ranges do.
         """
         disjoint = section.disjoint_sequences
-        in_passes = len(section.runs) > merging.threshold
-        by_run = not in_passes or (disjoint and len(section.runs) < len(section.groups))
+        in_passes = min(len(section.runs), len(section.groups)) > merging.threshold
+        by_run = len(section.runs) < len(section.groups) > merging.threshold and (disjoint or not in_passes)
         decides = bool(merging.function.key_spec.sequence_columns)
         need_sequence = merging.exact or decides or not disjoint or (in_passes and by_run)
         groups = list(section.groups) if need_sequence else sorted(section.groups, key=sequence_range)
@@ -135,11 +169,12 @@ class _Reader:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of all inputs and of what is merged from them."""
+        """Schema of all inputs and of what is merged from them: keys that are among the columns are not there twice."""
         merging = self.merging
-        return kv_read_schema(
+        full = kv_read_schema(
             merging.store, merging.columns, need_sequence=self.need_sequence, need_kind=self.need_kind
         )
+        return pa.schema([field for field in full if field.name not in merging.twins])
 
     def place(self, one: Input) -> tuple[int, int]:
         """Level and age of the newest rows of an input."""
@@ -167,28 +202,34 @@ class _Reader:
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
         )
+        schema = self.schema
         with closing(batches):  # type: ignore[type-var]
-            yield from batches
+            for batch in batches:
+                merging.row_bytes = max(merging.row_bytes, batch.nbytes / max(1, batch.num_rows))
+                yield batch.select(schema.names)
+
+
+def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> SpilledRun | _InMemory:
+    """Keep up to ``limit`` decoded bytes in memory, else write everything to ``space``."""
+    kept: list[pa.RecordBatch] = []
+    size = 0
+    for batch in merged:
+        kept.append(batch)
+        size += batch.nbytes
+        if size > limit:
+            return space.spill(chain(_InMemory(kept).batches(), merged), schema)
+    return _InMemory(kept)
 
 
 def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
     """Rows per input batch: the budget holds two batches of every open input (kernels.md note 1)."""
-    fair = merging.store.options.merge_budget / (2 * max(1, open_inputs) * _row_bytes(merging, files))
-    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
-
-
-def _row_bytes(merging: Merging, files: Files) -> float:
-    """Decoded bytes of a row, from the first rows of a few files: sizes on disk say nothing about compressed text."""
-    largest = _SMALLEST_ROW_BYTES
-    for file in files[:: max(1, len(files) // _PROBES)]:
-        rows = open_kv(
-            merging.store, merging.partition, merging.bucket, file, columns=merging.columns, batch_rows=_PROBE_ROWS
+    if not merging.row_bytes:
+        merging.row_bytes = max(
+            _SMALLEST_ROW_BYTES,
+            decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
-        with closing(rows):  # type: ignore[type-var]
-            batch = next(rows, None)
-        if batch is not None:
-            largest = max(largest, batch.nbytes / max(1, batch.num_rows))
-    return largest
+    fair = merging.store.options.merge_budget / (2 * max(1, open_inputs) * merging.row_bytes)
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
 
 
 def read_bucket_merged(

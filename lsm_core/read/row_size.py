@@ -1,0 +1,76 @@
+"""How many bytes a row takes once decoded: what batches are cut by, known before anything large is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.files import open_append
+from lsm_core.files.append_reader import open_source
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata.store import TableStore
+
+_FILES: Final = 2
+_PROBE_ROWS: Final = 256
+_SYSTEM_BYTES: Final = 9.0
+"""Sequence number and row kind."""
+_OFFSET_BYTES: Final = 4.0
+
+
+def decoded_row_bytes(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], columns: Sequence[str]
+) -> float:
+    """Average decoded bytes of a row of ``columns``, from those of ``files`` with the largest rows on disk.
+
+    Fixed-width columns are counted by type. Text is taken from the footer where it is stored plain; where it is stored
+    as a dictionary the file's size says nothing, so the first rows of these columns are decoded.
+    """
+    schema = store.schema.arrow_schema
+    fixed = _SYSTEM_BYTES + sum(_width(schema.field(name).type) for name in columns)
+    texts = [name for name in columns if not _width(schema.field(name).type)]
+    largest = 0.0
+    if texts:
+        for file in sorted(files, key=lambda f: -f.file_size / max(1, f.row_count))[:_FILES]:
+            largest = max(largest, _text_bytes(store, partition, bucket, file, texts))
+    return fixed + largest
+
+
+def _width(kind: pa.DataType) -> float:
+    """Bytes of a value, 0 for types of variable length."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return 0.0
+
+
+def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
+    with closing(open_source(store, partition, bucket, file)) as source:
+        known = _plain_sizes(source.footer, set(texts))
+    total = sum(known.values())
+    unknown = [name for name in texts if name not in known]
+    if unknown:
+        rows = open_append(store, partition, bucket, file, columns=unknown, batch_rows=_PROBE_ROWS)
+        with closing(rows):  # type: ignore[type-var]
+            batch = next(rows, None)
+        total += 0.0 if batch is None else batch.nbytes / max(1, batch.num_rows)
+    return total
+
+
+def _plain_sizes(footer: Any, names: set[str]) -> dict[str, float]:
+    """Bytes a row of the columns whose pages hold the values themselves."""
+    sizes: dict[str, float] = {}
+    coded: set[str] = set()
+    for group in range(footer.num_row_groups):
+        described = footer.row_group(group)
+        for position in range(described.num_columns):
+            chunk = described.column(position)
+            name = chunk.path_in_schema
+            if name in names:
+                if any("DICTIONARY" in code or code == "DELTA_BYTE_ARRAY" for code in chunk.encodings):
+                    coded.add(name)
+                sizes[name] = sizes.get(name, 0.0) + chunk.total_uncompressed_size
+    rows = max(1, footer.num_rows)
+    return {name: size / rows + _OFFSET_BYTES for name, size in sizes.items() if name not in coded}
