@@ -24,6 +24,7 @@ from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import TableStore
 
 _MOST_DELTAS = 32
+_MOST_REMEMBERED = 100_000
 Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
 
 
@@ -40,13 +41,51 @@ class Request:
     rescan: Rescan | None = None
 
 
+class KnownBase:
+    """Live entries as last seen: the next look (a retry, or the next commit of a stream) reads only the deltas since."""
+
+    def __init__(self) -> None:
+        self._snapshot_id = 0
+        self._what: tuple[list[bytes], list[str] | None] | None = None
+        self._live: pa.Table | None = None
+
+    def at(self, store: TableStore, latest: Snapshot, partitions: list[bytes], columns: list[str] | None) -> pa.Table:
+        """Live entries of ``partitions`` at ``latest``, the given columns of `ENTRY_SCHEMA` (None: all)."""
+        live = self._advanced(store, latest.id) if self._what == (partitions, columns) else None
+        if live is None:
+            live = manifests.live_entries(store, latest, partitions=partitions, columns=columns)
+        keep = live.num_rows <= _MOST_REMEMBERED
+        self._live, self._what = (live, (partitions, columns)) if keep else (None, None)
+        self._snapshot_id = latest.id
+        return live
+
+    def _advanced(self, store: TableStore, until: int) -> pa.Table | None:
+        """What we knew plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
+        if (
+            self._live is None
+            or self._what is None
+            or not self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
+        ):
+            return None
+        wanted = pa.array(self._what[0], pa.binary())
+        tables = [self._live]
+        try:
+            for snapshot_id in range(self._snapshot_id + 1, until + 1):
+                delta = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
+                mine = delta.filter(pc.is_in(delta.column("partition"), wanted))
+                tables.append(mine.select(self._live.column_names))
+            return merge_entries(pa.concat_tables(tables).combine_chunks())
+        except (SnapshotNotFound, CorruptFile, OSError):
+            return None
+
+
 class CommitRun:
     """Carries one :class:`Request` through attempts (Java `FileStoreCommitImpl.tryCommit`).
 
     Every file that an attempt creates is removed after a definite failure and kept when the outcome is unknown.
     """
 
-    def __init__(self, store: TableStore, request: Request, hooks: CommitHooks) -> None:
+    def __init__(self, store: TableStore, request: Request, hooks: CommitHooks, base: KnownBase | None = None) -> None:
         # Metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
         self._files = RecordingFileIO(store.file_io)
         self._store = copy.copy(store)
@@ -58,8 +97,7 @@ class CommitRun:
         self._delta: tuple[str, int] | None = None
         self._delta_files: list[str] = []
         self._base_id = 0
-        self._known: pa.Table | None = None
-        self._known_id = 0
+        self._known = base or KnownBase()
 
     def run(self) -> int:
         """Return the id of the published snapshot.
@@ -136,28 +174,8 @@ class CommitRun:
         entries = self._request.entries
         if latest is None:
             return entries.slice(0, 0)
-        partitions = partitions_of(entries)
-        live = self._advanced(latest.id, partitions)
-        if live is None:
-            columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
-            live = manifests.live_entries(self._store, latest, partitions=partitions, columns=columns)
-        self._known, self._known_id = live, latest.id
-        return live
-
-    def _advanced(self, until: int, partitions: list[bytes]) -> pa.Table | None:
-        """What we knew plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
-        if self._known is None or not self._known_id <= until <= self._known_id + _MOST_DELTAS:
-            return None
-        wanted = pa.array(partitions, pa.binary())
-        tables = [self._known]
-        try:
-            for snapshot_id in range(self._known_id + 1, until + 1):
-                delta = manifests.delta_entries(self._store, snapshots.read(self._store, snapshot_id))
-                mine = delta.filter(pc.is_in(delta.column("partition"), wanted))
-                tables.append(mine.select(self._known.column_names))
-            return merge_entries(pa.concat_tables(tables))
-        except (SnapshotNotFound, CorruptFile, OSError):
-            return None
+        columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
+        return self._known.at(self._store, latest, partitions_of(entries), columns)
 
     def _snapshot(self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int]) -> Snapshot:
         assert self._delta is not None

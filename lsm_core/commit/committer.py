@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.commit.attempt import CommitRun, Request
+from lsm_core.commit.attempt import CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, split
-from lsm_core.commit.history import Lookup, find_applied, latest_of_user
+from lsm_core.commit.history import Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of
 from lsm_core.commit.phases import CommitHooks
@@ -50,6 +50,8 @@ class Committer:
         self._named = commit_user is not None
         self.commit_user = commit_user or str(uuid.uuid4())
         self._hooks = hooks or CommitHooks()
+        self._base = KnownBase()
+        self._signatures = Signatures()
 
     def commit(
         self,
@@ -124,10 +126,10 @@ class Committer:
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
             if parts.append.num_rows and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
-                ids.append(CommitRun(self._store, request, self._hooks).run())
+                ids.append(CommitRun(self._store, request, self._hooks, self._base).run())
             if parts.compact.num_rows and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
-                ids.append(CommitRun(self._store, request, self._hooks).run())
+                ids.append(CommitRun(self._store, request, self._hooks, self._base).run())
         return ids
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -159,11 +161,12 @@ class Committer:
     def _one(self, request: Request) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
         if self._named:
-            found = find_applied(self._store, Lookup(request.user, request.identifier, request.kind, request.entries))
+            lookup = Lookup(request.user, request.identifier, request.kind, request.entries)
+            found = find_applied(self._store, lookup, self._signatures)
             if found is not None:
                 return found
         try:
-            return CommitRun(self._store, request, self._hooks).run()
+            return CommitRun(self._store, request, self._hooks, self._base).run()
         except CommitUnknown:
             self._named = True  # from now on this user's commits are looked up first
             raise

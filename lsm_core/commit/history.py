@@ -9,14 +9,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import identities
+from lsm_core.commit.changes import identities, rows_of
 from lsm_core.errors import SnapshotNotFound
-from lsm_core.format.file_meta import ADD
+from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
-_CLOCK_SKEW_MS: Final = 3_600_000
+_MOST_SIGNATURES: Final = 1_000
+_CLOCK_SKEW_MS: Final = 600_000
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,23 @@ class LastOfUser:
     kinds: frozenset[CommitKind]
 
 
-def find_applied(store: TableStore, lookup: Lookup) -> int | None:
+class Signatures:
+    """Remembers what snapshots brought, so that a stream of commits by one user reads each of them once at most."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[tuple[object, ...]]] = {}
+
+    def of(self, store: TableStore, snapshot: Snapshot) -> frozenset[tuple[object, ...]]:
+        """The signature of a snapshot's own changes."""
+        key = snapshot.delta_manifest_list  # unlike ids, which a rollback hands out again, its name is unique
+        if key not in self._known:
+            if len(self._known) >= _MOST_SIGNATURES:
+                self._known.clear()
+            self._known[key] = _signature(manifests.delta_entries(store, snapshot), snapshot.commit_kind)
+        return self._known[key]
+
+
+def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> int | None:
     """The snapshot that holds exactly this commit, or None.
 
     User, identifier and kind alone do not decide, because batch commits share one identifier: the files it added must be
@@ -45,6 +62,7 @@ def find_applied(store: TableStore, lookup: Lookup) -> int | None:
     """
     since = _not_before(lookup.entries)
     wanted = _signature(lookup.entries, lookup.kind)
+    rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
     if not wanted:
         return None
     for snapshot in _newest_first(store):
@@ -56,10 +74,16 @@ def find_applied(store: TableStore, lookup: Lookup) -> int | None:
             if _older(snapshot.commit_identifier, lookup.identifier):
                 return None
             continue
-        delta = manifests.delta_entries(store, snapshot) if snapshot.commit_kind == lookup.kind else None
-        if delta is not None and _signature(delta, lookup.kind) == wanted:
+        if not _may_be(snapshot, lookup.kind, rows):
+            continue
+        if signatures.of(store, snapshot) == wanted:
             return snapshot.id
     return None
+
+
+def _may_be(snapshot: Snapshot, kind: CommitKind, rows: int) -> bool:
+    """What the snapshot itself tells, before its manifests are read; an overwrite deletes what it finds, so counts differ."""
+    return snapshot.commit_kind == kind and (kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows)
 
 
 def _older(identifier: int, than: int) -> bool:
@@ -91,7 +115,7 @@ def _newest_first(store: TableStore) -> Iterator[Snapshot]:
 
 
 def _not_before(entries: pa.Table) -> int | None:
-    """A commit cannot be older than its newest file (with an hour for clocks that disagree)."""
+    """A commit cannot be older than its newest file (give or take ten minutes, for clocks that disagree)."""
     times = entries.column("creation_time_ms")
     if times.null_count:
         return None
@@ -108,4 +132,4 @@ def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, .
     return frozenset((ADD, *which) for which in identities(added))
 
 
-__all__ = ["LastOfUser", "Lookup", "find_applied", "latest_of_user"]
+__all__ = ["LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user"]

@@ -18,7 +18,6 @@ from lsm_core.metadata import manifests, snapshots
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PROCESSES, COMMITS = 8, 25
 
 
 def start(root: Path, user: int, commits: int, *mode: str) -> subprocess.Popen[str]:
@@ -39,12 +38,13 @@ def wait_until_stopped(pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("kind", ["primary key", "append"])
-def test_eight_processes_lose_no_commit(tmp_path: Path, kind: str) -> None:
-    keys = ("k",) if kind == "primary key" else ()
+@pytest.mark.parametrize(
+    ("keys", "processes", "commits"), [(("k",), 8, 25), ((), 4, 10)], ids=["primary-key", "append"]
+)
+def test_racing_processes_lose_no_commit(tmp_path: Path, keys: tuple[str, ...], processes: int, commits: int) -> None:
     options = {"commit.max-retries": "40", "commit.max-retry-wait": "200 ms"}
     store = make_store(tmp_path / "t", primary_keys=keys, options=options)
-    workers = [start(tmp_path / "t", user, COMMITS) for user in range(PROCESSES)]
+    workers = [start(tmp_path / "t", user, commits) for user in range(processes)]
     try:
         for worker in workers:
             assert worker.stdout is not None
@@ -56,16 +56,16 @@ def test_eight_processes_lose_no_commit(tmp_path: Path, kind: str) -> None:
         for worker in workers:
             worker.kill()
     ids = sorted(int(text) for lines in printed for text in lines)
-    assert ids == list(range(1, PROCESSES * COMMITS + 1))
+    assert ids == list(range(1, processes * commits + 1))
     assert all([int(text) for text in lines] == sorted(int(text) for text in lines) for lines in printed)
     users = Counter(snapshots.read(store, i).commit_user for i in ids)
-    assert users == {f"w-{user}": COMMITS for user in range(PROCESSES)}
+    assert users == {f"w-{user}": commits for user in range(processes)}
     found = {row[1] for row in content(store) if row[0] != 10**9}
-    assert found == {f"{user}-{i}" for user in range(PROCESSES) for i in range(COMMITS)}
+    assert found == {f"{user}-{i}" for user in range(processes) for i in range(commits)}
     latest = snapshots.latest(store)
     assert latest is not None
-    assert latest.total_record_count == PROCESSES * COMMITS * 2
-    assert len(live_files(store)) == PROCESSES * COMMITS
+    assert latest.total_record_count == processes * commits * 2
+    assert len(live_files(store)) == processes * commits
     one_each = [len(table_to_entries(manifests.delta_entries(store, snapshots.read(store, i)))) for i in ids]
     assert one_each == [1] * len(ids)
     assert stray_files(store) == set()
