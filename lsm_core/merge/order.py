@@ -53,7 +53,7 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     """Bring the versions of each key into order, in place."""
-    if _arrive_in_order(rows, spec):
+    if _arrive_in_order(rows, spec, order):
         # the argsort was stable, so only the key carried over from the window before can be out of order
         first_group = int(np.argmin(np.append(same, False))) + 1
         order, same = order[:first_group], same[: first_group - 1]
@@ -84,13 +84,12 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
         order[at] = order[at][np.lexsort((*reversed(parts), group))]
 
 
-def _arrive_in_order(rows: Rows, spec: KeySpec) -> bool:
-    """Whether nothing but level and age orders versions, and the pieces (behind one carried row) lie in that order."""
+def _arrive_in_order(rows: Rows, spec: KeySpec, order: Ints) -> bool:
+    """Whether level and age alone order versions, and the pieces lie in that order, but for one row of the first key."""
     if spec.sequence_columns or rows.has(SEQUENCE_NUMBER):
         return False
-    pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 else rows.pieces
-    ages = [(-piece.level, piece.age) for piece in pieces]
-    return all(before <= after for before, after in pairwise(ages))
+    pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and order[0] == 0 else rows.pieces
+    return all((-a.level, a.age) <= (-b.level, b.age) for a, b in pairwise(pieces))
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -27,6 +28,7 @@ from tests.merge.histories import (
     History,
     arrow_schema,
     batches,
+    by_age_alone,
     check,
     expected,
     in_key_order,
@@ -80,6 +82,16 @@ def test_any_window_gives_the_rows_of_the_row_at_a_time_judge(
     history: History, size: int, batch_rows: int | None
 ) -> None:
     check(history, size, batch_rows)
+
+
+@given(histories(), st.sampled_from(SIZES), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_without_sequence_numbers_level_and_age_decide(history: History, size: int, oldest_first: bool) -> None:
+    history = by_age_alone(history)
+    if oldest_first:
+        inputs = sorted((one for one in history.inputs if one), key=lambda one: (-one[0].level, one[0].age))
+        history = replace(history, inputs=tuple(inputs))
+    check(history, size)
 
 
 @pytest.mark.parametrize("size", SIZES)
