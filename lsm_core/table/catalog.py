@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import DatabaseExists, DatabaseNotFound, TableExists, TableNotFound, UnsupportedFeature
-from lsm_core.metadata import schemas
+from lsm_core.errors import (
+    DatabaseExists,
+    DatabaseNotFound,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+    WriterStale,
+)
+from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import CatalogOptions
 from lsm_core.storage import file_io_for, inside_really
-from lsm_core.table.definition import Schema, new_table_schema
+from lsm_core.table.definition import Schema, check_options, new_table_schema
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
+from lsm_core.table.schema_change import SchemaChange, changed
 from lsm_core.table.system import SYSTEM_TABLES, SystemTable
 from lsm_core.table.table import Table
+
+_ALTER_ATTEMPTS = 10
 
 
 class Catalog:
@@ -119,6 +129,24 @@ class Catalog:
             raise UnsupportedFeature(f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", plain)
         # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
         return cast("Table", SystemTable(store, parsed.system))
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
+        """Change options or comment of a table, all or nothing (api.md); other changes raise UnsupportedFeature.
+
+        Raises TableNotFound, InvalidOption, UnsupportedFeature, WriterStale when others keep changing it at the same time.
+        """
+        parsed = self._plain(name)
+        for _ in range(_ALTER_ATTEMPTS):
+            store = self.table(str(parsed)).store
+            wanted = changed(store.schema, changes, str(parsed), snapshots.latest_id(store) is not None)
+            if wanted == store.schema:
+                return
+            check_options(wanted, str(parsed))
+            following = replace(wanted, id=store.schema.id + 1, time_millis=self.clock.now_ms())
+            require_writable(TableStore(self.file_io, store.root, str(parsed), following, None, self.clock))
+            if schemas.write_schema(self.file_io, store.root, following):
+                return
+        raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
         """Delete a table with everything below its directory. Raises TableNotFound."""

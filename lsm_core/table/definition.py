@@ -59,7 +59,7 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     )
     if schema.primary_keys and not schema.trimmed_primary_keys:
         raise InvalidSchema(f"table {name}: the primary key holds partition columns only")
-    _check_options(schema, name)
+    check_options(schema, name)
     return schema
 
 
@@ -103,7 +103,8 @@ def _check_keys(what: str, keys: Sequence[str], names: Sequence[str], table: str
         raise InvalidSchema(f"table {table}: a {what} column is given twice")
 
 
-def _check_options(schema: TableSchema, name: str) -> None:
+def check_options(schema: TableSchema, name: str) -> None:
+    """Raise InvalidOption for options that do not fit the table's columns and keys."""
     options = TableOptions(schema.options, name)
     for column in (*options.bucket_key, *options.sequence_field):
         if not schema.has_field(column):
