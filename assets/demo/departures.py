@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from assets.demo.events import Part, arranged, part
 from assets.demo.mixer import mix, percent
-from assets.demo.source import LAST_BATCH, batches, flights, local_dates, months_text
+from assets.demo.source import LAST_BATCH, Integers, batches, flights, local_dates, months_text
 
 SCHEMA = pa.schema(
     [
@@ -27,7 +27,7 @@ _MINUTE = 60_000
 _BLIZZARD = np.array(["2013-02-08", "2013-02-09"], dtype="datetime64[D]")
 
 
-def _timestamps(values: np.ndarray) -> pa.Array:
+def _timestamps(values: Integers) -> pa.Array:
     return pa.array(values.astype(np.int64)).cast(pa.timestamp("ms"))
 
 
@@ -60,8 +60,8 @@ def events() -> pa.Table:
     false = live & cancelled & percent(n, 10, 1, of=10)
     blizzard = cancelled & np.isin(dates, _BLIZZARD)
 
-    def commit(batch_number: np.ndarray) -> np.ndarray:
-        return 10 + 3 * np.minimum(batch_number, LAST_BATCH)
+    def commit(batch_number: Integers) -> Integers:
+        return np.asarray(10 + 3 * np.minimum(batch_number, LAST_BATCH))
 
     late = np.where(percent(n, 5, 3), batch + 1 + mix(n, 6) % 3, batch)
     first = np.where(fix, np.where(mix(n, 9) % 3 == 0, batch + 1, batch), np.where(false, batch, late))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -10,6 +11,7 @@ from assets.demo import source
 from assets.demo.events import Part, arranged, part
 from assets.demo.mixer import mix, percent
 
+Flags = npt.NDArray[np.bool_]
 SCHEMA = pa.schema(
     [
         pa.field("tailnum", pa.string(), nullable=False),
@@ -27,13 +29,14 @@ SCHEMA = pa.schema(
 _GONE_BEFORE = np.datetime64("2013-09-01", "D")
 
 
-def _gone(tail_numbers: pa.Array) -> np.ndarray:
+def _gone(tail_numbers: pa.Array) -> Flags:
     """Aircraft whose last flight was before September."""
     flown = source.flights()
     days = pa.table({"tailnum": flown["tailnum"], "day": pa.array(source.local_dates(flown))})
     last = days.group_by("tailnum").aggregate([("day", "max")])
     retired = last.filter(pc.less(last["day_max"], pa.scalar(_GONE_BEFORE.astype(object), pa.date32())))
-    return pc.is_in(tail_numbers, value_set=retired["tailnum"].combine_chunks()).to_numpy(zero_copy_only=False)
+    gone = pc.is_in(tail_numbers, value_set=retired["tailnum"].combine_chunks())
+    return np.asarray(gone.to_numpy(zero_copy_only=False))
 
 
 def events() -> pa.Table:
@@ -50,7 +53,7 @@ def events() -> pa.Table:
     first_year = pc.if_else(pa.array(refiled), pa.scalar(None, pa.int32()), table["year"])
     everything = np.ones(len(n), np.bool_)
 
-    def event(commit: int, kind: str, revision: int, chosen: np.ndarray, *, as_first_filed: bool = False) -> Part:
+    def event(commit: int, kind: str, revision: int, chosen: Flags, *, as_first_filed: bool = False) -> Part:
         replaced = {"revision": pa.array(np.full(len(n), revision, np.int32))}
         if as_first_filed:
             replaced["year"] = first_year

@@ -7,11 +7,14 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from lsm_core.errors import DredgeError
 
+Days = npt.NDArray[np.datetime64]
+Integers = npt.NDArray[np.int64]
 LIVE_FROM = np.datetime64("2013-10-01", "D")
 LAST_BATCH = 15
 
@@ -75,18 +78,19 @@ def weather() -> pa.Table:
     return _parse((data_folder() / "weather.csv").read_bytes(), types)
 
 
-def local_dates(table: pa.Table) -> np.ndarray:
+def local_dates(table: pa.Table) -> Days:
     """datetime64[D] of the local calendar columns year, month, day."""
     year, month, day = (table[name].to_numpy() for name in ("year", "month", "day"))
     months = (year.astype(np.int64) - 1970) * 12 + month - 1
-    return months.astype("datetime64[M]").astype("datetime64[D]") + (day - 1)
+    first_days = months.astype("datetime64[M]").astype("datetime64[D]")
+    return np.asarray(first_days + (day - 1))
 
 
-def batches(dates: np.ndarray) -> np.ndarray:
+def batches(dates: Days) -> Integers:
     """The live batch of each date: six days each from 2013-10-01 on; negative before."""
-    return (dates - LIVE_FROM).astype(np.int64) // 6
+    return np.asarray((dates - LIVE_FROM).astype(np.int64) // 6)
 
 
-def months_text(dates: np.ndarray) -> pa.Array:
+def months_text(dates: Days) -> pa.Array:
     """`YYYY-MM` of each date."""
     return pa.array(np.datetime_as_string(dates.astype("datetime64[M]")))

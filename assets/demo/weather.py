@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 
@@ -59,4 +61,4 @@ def writers_of(rows: pa.Table) -> list[pa.Table]:
     seen = rows["time_hour"].cast(pa.int64()).to_numpy()
     falls = np.flatnonzero((np.diff(seen) < 0) & (station[1:] == station[:-1])) + 1
     cuts = [0, *sorted({*borders.tolist(), *falls.tolist()}), rows.num_rows]
-    return [rows.slice(a, b - a) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return [rows.slice(a, b - a) for a, b in itertools.pairwise(cuts)]
