@@ -204,8 +204,10 @@ def _fold_row_groups(footer: pq.FileMetaData, leaf: int, decimal: bool) -> tuple
     high: Any = None
     known = True
     for group in range(footer.num_row_groups):
-        column = footer.row_group(group).column(leaf)
-        stats = column.statistics
+        rows = footer.row_group(group).num_rows
+        if rows == 0:
+            continue
+        stats = footer.row_group(group).column(leaf).statistics
         if stats is None or not stats.has_null_count:
             nulls = None
         elif nulls is not None:
@@ -214,7 +216,7 @@ def _fold_row_groups(footer: pq.FileMetaData, leaf: int, decimal: bool) -> tuple
             group_low, group_high = _plain(stats.min_raw, decimal), _plain(stats.max_raw, decimal)
             low = group_low if low is None else min(low, group_low)
             high = group_high if high is None else max(high, group_high)
-        elif nulls is None or stats is None or stats.null_count != footer.row_group(group).num_rows:
+        elif nulls is None or stats is None or stats.null_count != rows:
             known = False
     return nulls, (low, high) if known and low is not None else None
 

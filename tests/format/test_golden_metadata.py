@@ -13,8 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format import EMPTY_ROW, Snapshot, TableSchema, decode_rows, encode_rows, entries_to_table, table_to_entries
+from lsm_core.format import (
+    EMPTY_ROW,
+    Snapshot,
+    TableSchema,
+    decode_rows,
+    encode_rows,
+    entries_to_table,
+    table_to_entries,
+)
 from lsm_core.format.file_meta import ManifestEntry
+from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.manifest import (
     decode_index_manifest,
     decode_manifest,
@@ -175,3 +184,33 @@ def test_statistics_from_footers_are_javas(table: Path) -> None:
         assert stats == file.value_stats
         if schema.primary_keys:
             assert key_stats(footer, schema, nan_columns=nan) == file.key_stats
+
+
+def field_ids(kind: pa.DataType | pa.Schema) -> list[tuple[str, bytes | None]]:
+    """Names and ids of all fields, depth first."""
+    fields = [kind.key_field, kind.item_field] if isinstance(kind, pa.MapType) else list(_children(kind))
+    found: list[tuple[str, bytes | None]] = []
+    for field in fields:
+        found.append((field.name, (field.metadata or {}).get(b"PARQUET:field_id")))
+        found += field_ids(field.type)
+    return found
+
+
+def _children(kind: pa.DataType | pa.Schema) -> Iterator[pa.Field]:
+    if isinstance(kind, pa.Schema):
+        yield from kind
+    elif pa.types.is_nested(kind):
+        yield from (kind.field(i) for i in range(kind.num_fields))
+
+
+def test_data_files_have_javas_columns_and_field_ids(table: Path) -> None:
+    known = schemas(table)
+    for entry in entries(table):
+        schema, file = known[entry.file.schema_id], entry.file
+        folder = partition_dirs(schema, [entry.partition], TableOptions(schema.options, "db.t"))[0]
+        path = table / folder / f"bucket-{entry.bucket}" / file.file_name
+        if path.suffix != ".parquet" or not path.exists() or file.write_cols is not None:
+            continue
+        thin = schema.options.get("data-file.thin-mode") == "true"
+        ours = kv_arrow_schema(schema, thin=thin) if schema.primary_keys else append_arrow_schema(schema)
+        assert field_ids(pq.read_schema(path)) == field_ids(ours)

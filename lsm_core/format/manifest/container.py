@@ -20,8 +20,8 @@ _SYNC_BYTES = 16
 _ZSTD_LEVEL = 1
 _MAX_BLOCK = 1 << 28
 """Uncompressed bytes that one block may have (writers cut blocks at 64 KiB or so)."""
-_MAX_EXPANSION = 2_000
-_MIN_ALLOWANCE = 1 << 20
+_MAX_EXPANSION = 200
+_MIN_ALLOWANCE = 1 << 26
 _VARINT_BYTES = 10
 
 
@@ -100,7 +100,7 @@ def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
     for key, value in (("avro.schema", text), ("avro.codec", b"null")):
         out.write(_varint(len(key)) + key.encode() + _varint(len(value)) + value)
     out.write(_varint(0) + sync)
-    # What a manifest may unfold to: zstd reaches factors of hundreds on real ones, a bomb many thousands.
+    # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
     while not cursor.ended:
         count = cursor.long()
