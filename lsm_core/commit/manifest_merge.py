@@ -34,7 +34,7 @@ def full_merge(
     Deletions never survive, so kept manifests may come first in the result.
     """
     must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
-    if sum(meta.file_size for meta in must) < threshold:
+    if not must or sum(meta.file_size for meta in must) < threshold:
         return None
     chosen = {meta.file_name for meta in must}
     tables = {meta.file_name: manifests.read_manifest(store, meta) for meta in must}
