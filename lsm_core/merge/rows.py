@@ -19,19 +19,24 @@ OUTPUT_ROWS = 131_072
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some consecutive rows of one input, their normalised keys, and the level and age of the file they come from."""
+    """Some consecutive rows of one input, their normalised keys, and the level and age of the file they come from.
+
+    ``row_bytes``: bytes of a row, on average over the batch that the piece was cut from.
+    """
 
     batch: pa.RecordBatch
     keys: NormalisedKeys
     level: int
     age: int
+    row_bytes: float = 0.0
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def slice(self, start: int, stop: int) -> Piece:
         """Rows ``start`` to before ``stop``, without copying."""
-        return Piece(self.batch.slice(start, stop - start), self.keys.slice(start, stop), self.level, self.age)
+        batch, keys = self.batch.slice(start, stop - start), self.keys.slice(start, stop)
+        return Piece(batch, keys, self.level, self.age, self.row_bytes)
 
 
 @dataclass(frozen=True, eq=False)

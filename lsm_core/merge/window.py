@@ -70,17 +70,28 @@ class Buffer:
         self.exhausted = False
         self._source = source.tagged()
         self._spec = spec
-        self._largest_batch = 1
+        self._most_rows = 1
+        self._most_bytes = 1
         self._last: Key | None = None
 
     def top_up(self, at_least: int | None) -> None:
-        """Read until ``at_least`` rows are here (None: as many as this input's largest batch) or the input ends."""
-        while not self.exhausted and self.rows < (at_least or self._largest_batch):
+        """Read until ``at_least`` rows are here, or the input ends.
+
+        None: until one batch is here, by the rows or the bytes of this input's largest batch. A reader that cuts batches by
+        bytes thus keeps its bound where rows get wide.
+        """
+        while not self.exhausted and not self._full(at_least):
             item = next(self._source, None)
             if item is None:
                 self.exhausted = True
             elif item[0].num_rows:
                 self._add(*item)
+
+    def _full(self, at_least: int | None) -> bool:
+        if at_least is not None or self.rows == 0:
+            return self.rows >= max(at_least or 1, 1)
+        held = sum(len(piece) * piece.row_bytes for piece in self.pieces)
+        return self.rows >= self._most_rows or held >= self._most_bytes
 
     def _add(self, batch: pa.RecordBatch, level: int, age: int) -> None:
         keys = self._spec.keys(batch)
@@ -88,9 +99,10 @@ class Buffer:
         if (self._last is not None and first < self._last) or not keys.ascending():  # type: ignore[operator]
             raise UnsortedInput(self.index, self.name)
         self._last = keys.scalar(len(keys) - 1)
-        self._largest_batch = max(self._largest_batch, len(keys))
+        self._most_rows = max(self._most_rows, len(keys))
+        self._most_bytes = max(self._most_bytes, batch.nbytes)
         self.rows += len(keys)
-        self.pieces.append(Piece(batch, keys, level, age))
+        self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys)))
 
     @property
     def last_key(self) -> Key:

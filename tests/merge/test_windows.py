@@ -171,6 +171,28 @@ def test_millions_of_versions_of_one_key_need_no_more_memory_than_a_few_batches(
     assert peak < 10 * runs * size * 150
 
 
+def test_windows_keep_to_the_bytes_of_a_batch_where_rows_get_wide() -> None:
+    # a reader cut by bytes: a batch of a thousand narrow rows, then single rows as heavy as all of these together
+    read = 0
+
+    def stream(first: int) -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        narrow = list(range(first, first + 2000, 2))
+        for keys, text in [(narrow, "x")] + [([3000 + 2 * i + first], "x" * 40_000) for i in range(200)]:
+            read += 1
+            yield pa.record_batch(
+                {"_KEY_id": pa.array(keys, pa.int64()), "_SEQUENCE_NUMBER": keys, "text": [text] * len(keys)}
+            )
+
+    ahead = 0
+    rows = 0
+    for batch in merge_streams([RunInput(stream(0)), RunInput(stream(1), 0, 1)], Deduplicate(KeySpec(("id",)))):
+        rows += batch.num_rows
+        ahead = max(ahead, read - 2 - max(rows - 2000, 0))
+    assert rows == 2400
+    assert ahead <= 6
+
+
 def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_bounded() -> None:
     rows = 300_000
     batch = pa.record_batch(
