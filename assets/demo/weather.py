@@ -35,16 +35,14 @@ def events() -> pa.Table:
         "time_hour": observed["time_hour"].combine_chunks().cast(pa.timestamp("s")).cast(pa.timestamp("ms")),
         "wind_dir": observed["wind_dir"].combine_chunks().cast(pa.int32()),
     }
-    table = {
-        name: columns.get(name, observed[name].combine_chunks() if name in observed.column_names else None)
-        for name in SCHEMA.names
-    }
+    plain = {name: observed[name].combine_chunks() for name in SCHEMA.names if name not in columns}
+    table = {name: columns[name] if name in columns else plain[name] for name in SCHEMA.names}
     station = observed["origin"].to_numpy(zero_copy_only=False).astype(str)
     rank = np.searchsorted(np.array(STATIONS), station)
     again = np.flatnonzero((commit == REPEATED_COMMIT) & (station == REPEATED_STATION))
     rows = np.arange(len(commit))
 
-    def sent(chosen: np.ndarray, copy: int) -> Part:
+    def sent(chosen: source.Integers, copy: int) -> Part:
         # `arranged` sorts by row number: a number made of (copy, station, row) gives the scenario's order.
         position = (np.int64(copy) << 40) | (rank[chosen].astype(np.int64) << 32) | rows[chosen]
         picked = {name: column.take(pa.array(chosen)) for name, column in table.items()}
