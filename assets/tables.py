@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import dagster as dg
@@ -11,6 +10,7 @@ from orchestration import names
 from orchestration.metadata import look_metadata, table_metadata
 from orchestration.model import TableCard
 from orchestration.partitions import look_at, partitions_definition
+from orchestration.quirks import early_features, typed
 from orchestration.resources.warehouse import WarehouseResource
 
 
@@ -28,13 +28,12 @@ def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         tags={"dredge/table": names.tag_value(card.name)},
         partitions_def=partitions_definition(card),
     )
-    with warnings.catch_warnings():
-        # multi_observable_source_asset is beta; the stable decorator knows neither owners nor kinds.
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with early_features():  # beta; the stable decorator knows neither owners nor kinds
 
         @dg.multi_observable_source_asset(
             specs=[spec], name=names.op_name("look", card.name), partitions_def=spec.partitions_def
         )
+        @typed
         def look(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> Iterator[dg.ObserveResult]:
             partition = context.partition_key if context.has_partition_key else None
             if card.unreadable:

@@ -9,7 +9,6 @@ import dagster as dg
 from checks.definition import declare, declined
 from orchestration import names
 from orchestration.model import PartitionState, TableCard
-from orchestration.ops.payload import partition_of
 from orchestration.partitions import look_at
 from orchestration.policies import load_policies
 from orchestration.policies.decision import Backlog, backlog_of
@@ -22,23 +21,26 @@ DESCRIPTION = "Level-0 files in the worst bucket stay below the policy's warning
 def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
     """Return the check over ``card``'s layout asset."""
 
-    def check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
+    def check(warehouse: WarehouseResource) -> dg.AssetCheckResult:
         if card.refusal is not None:
             return declined(card)
-        look = look_at(warehouse.store(card.name)).of_partition(partition_of(context))
-        found = backlog_evaluation(layout, None, look.partitions(), load_policies().of(card.name))
+        look = look_at(warehouse.store(card.name))
+        found = backlog_evaluation(layout, look.partitions(), load_policies().of(card.name))
         return dg.AssetCheckResult(
             passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
         )
 
-    return declare(card, layout, names.BACKLOG_CHECK, DESCRIPTION, check)
+    return declare(card, layout, names.BACKLOG_CHECK, DESCRIPTION, check, whole_table=True)
 
 
 def backlog_evaluation(
-    layout: dg.AssetKey, partition: str | None, states: Sequence[PartitionState], policy: Policy
+    layout: dg.AssetKey, states: Sequence[PartitionState], policy: Policy
 ) -> dg.AssetCheckEvaluation:
-    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on."""
-    level, files, _ = backlog_of(states, policy)
+    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on.
+
+    One for the whole table: Dagster keeps a single evaluation without a run for a partition, and fails on the second.
+    """
+    level, files, where = backlog_of(states, policy)
     threshold, name = (
         (policy.level0_critical, "level0_critical")
         if level is Backlog.CRITICAL
@@ -51,11 +53,10 @@ def backlog_evaluation(
         check_name=names.BACKLOG_CHECK,
         passed=level is Backlog.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Backlog.CRITICAL else dg.AssetCheckSeverity.WARN,
-        description=f"{level.value}: {files} level-0 files {sign} {threshold}{paused}",
+        description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}",
         metadata={
             "level-0 files (worst bucket)": dg.MetadataValue.int(files),
             "threshold": dg.MetadataValue.int(threshold),
             "threshold comes from": dg.MetadataValue.text(policy.origin(name)),
         },
-        partition=partition,
     )

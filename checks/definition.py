@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import dagster as dg
 
 from orchestration.model import TableCard
 from orchestration.partitions import partitions_definition
+from orchestration.quirks import early_features, typed
 
 CheckFunction = Callable[..., dg.AssetCheckResult]
 
@@ -29,11 +29,9 @@ def declare(
     ``whole_table``: one evaluation for all partitions together.
     """
     partitions = None if whole_table else partitions_definition(card)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with early_features():
         decorate = dg.asset_check(asset=asset, name=name, description=description, partitions_def=partitions, **options)
-        return decorate(function)
+        return decorate(typed(function))
 
 
 def declined(card: TableCard) -> dg.AssetCheckResult:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from checks.definition import declare, declined, failed
-from lsm_core.errors import SnapshotNotFound
+from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.maintenance import VerifyReport, verify_snapshots
 from orchestration import names
 from orchestration.model import TableCard
@@ -37,6 +39,8 @@ def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDef
             found = compare(warehouse, spark, card.name, published)
         except SnapshotNotFound as error:
             return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
+        except CorruptFile as error:
+            return failed(f"snapshot {published} cannot be trusted: {error}")
         return judge(found)
 
     return declare(card, layout, names.MERGED_VIEW_CHECK, DESCRIPTION, check, blocking=True, pool=names.SPARK_POOL)
@@ -55,7 +59,7 @@ def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, publ
 def judge(found: VerifyReport) -> dg.AssetCheckResult:
     """Turn the comparison into a check result."""
     pair = f"snapshots {found.snapshot_a} and {found.snapshot_b}"
-    metadata = {
+    metadata: dict[str, dg.MetadataValue] = {
         "level": dg.MetadataValue.text(found.level),
         "buckets": dg.MetadataValue.int(found.buckets),
         "buckets with the same files": dg.MetadataValue.int(found.by_reference),
@@ -72,6 +76,9 @@ def judge(found: VerifyReport) -> dg.AssetCheckResult:
         for item in found.differences[:20]
     ]
     buckets = ", ".join(item.bucket for item in found.differences[:5])
+    examples: Sequence[str] = getattr(found, "examples", ())  # only the second path names rows
+    if examples:
+        metadata["rows that differ"] = dg.MetadataValue.md("\n".join(f"- `{line}`" for line in examples[:20]))
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

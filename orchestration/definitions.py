@@ -32,7 +32,7 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     resources = {
         "warehouse": warehouse,
         "spark": SparkResource.from_environment(values),
-        "ledger": LedgerResource(warehouse=warehouse),
+        "ledger": LedgerResource.of(warehouse),
     }
     checks = [check for card in cards for check in table_checks(card, warehouse.path)]
     assets = [

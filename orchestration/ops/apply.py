@@ -14,6 +14,7 @@ from orchestration.metadata import report_metadata
 from orchestration.model import TableCard
 from orchestration.ops.payload import partition_of, report_to_json, say, settings_of
 from orchestration.ops.plan import PLAN_CONFIG, plan_partition
+from orchestration.quirks import typed
 from orchestration.resources.spark import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -34,6 +35,7 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
         retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
         tags={"dagster/kind/spark": ""},
     )
+    @typed
     def apply(context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
         chosen = MaintenancePlan.from_json(plan)
         if not chosen.items:

@@ -14,6 +14,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.model import TableCard, size_text
 from orchestration.ops.payload import say
+from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 
 _SHOWN = 20
@@ -37,6 +38,7 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
         pool=names.table_pool(card.name),
         tags={"dagster/kind/dredge": ""},
     )
+    @typed
     def expire(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         reason = card.refusal or blocking_failure(context.instance, layout)
         if reason is not None:

@@ -9,6 +9,7 @@ from orchestration.metadata import look_metadata
 from orchestration.model import Look, TableCard
 from orchestration.ops.payload import partition_of, say
 from orchestration.partitions import look_at
+from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 
 
@@ -22,6 +23,7 @@ def observe_op(card: TableCard) -> dg.OpDefinition:
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
+    @typed
     def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
         partition = partition_of(context)
         if card.refusal is not None:

@@ -11,6 +11,7 @@ from orchestration.metadata import plan_metadata
 from orchestration.model import Look, TableCard
 from orchestration.ops.payload import partition_of, say, settings_of
 from orchestration.partitions import partition_values_of
+from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 
 PLAN_CONFIG = {
@@ -31,6 +32,7 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
+    @typed
     def plan(context: dg.OpExecutionContext, look: str, warehouse: WarehouseResource) -> str:
         settings, partition = settings_of(context), partition_of(context)
         seen = Look.from_json(look)

@@ -10,6 +10,7 @@ from orchestration.metadata import level_diagram, look_metadata, report_metadata
 from orchestration.model import Look, TableCard
 from orchestration.ops.payload import Verdict, partition_of, report_from_json
 from orchestration.partitions import look_at
+from orchestration.quirks import early_features, typed
 from orchestration.resources.warehouse import WarehouseResource
 
 SNAPSHOT_BEFORE = "snapshot before"
@@ -25,6 +26,7 @@ def record_op(card: TableCard) -> dg.OpDefinition:
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
+    @typed
     def record(
         context: dg.OpExecutionContext, look: str, report: str, verdict: str, warehouse: WarehouseResource
     ) -> dg.Output[None]:
@@ -41,7 +43,8 @@ def record_op(card: TableCard) -> dg.OpDefinition:
             **(report_metadata(done) if done.snapshot_id is not None else {}),
         }
         version = dg.DataVersion(str(after.snapshot)) if after.snapshot is not None else None
-        return dg.Output(None, metadata=metadata, data_version=version)
+        with early_features():  # data_version of an output is beta
+            return dg.Output(None, metadata=metadata, data_version=version)
 
     return record
 

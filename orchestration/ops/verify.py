@@ -11,6 +11,7 @@ from lsm_core.maintenance import verify_snapshots
 from orchestration import names
 from orchestration.model import TableCard, size_text
 from orchestration.ops.payload import Verdict, partition_of, report_from_json, say
+from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 
 LIMIT: Final = 256 * 1024 * 1024
@@ -26,6 +27,7 @@ def verify_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
+    @typed
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource) -> str:
         done = report_from_json(report)
         if done.snapshot_id is None:
@@ -65,14 +67,13 @@ def _compare(warehouse: WarehouseResource, table: str, snapshot: int) -> Verdict
 
 def block(context: dg.OpExecutionContext, layout: dg.AssetKey, partition: str | None, text: str) -> None:
     """Fail the blocking check from here: the run ends before the check itself could run, and the table must rest."""
-    context.instance.report_runless_asset_event(
-        dg.AssetCheckEvaluation(
-            asset_key=layout,
-            check_name=names.MERGED_VIEW_CHECK,
-            passed=False,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description=text,
-            metadata={"found by": dg.MetadataValue.text("the verify op")},
-            partition=partition,
-        )
+    evaluation = dg.AssetCheckEvaluation(
+        asset_key=layout,
+        check_name=names.MERGED_VIEW_CHECK,
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=text,
+        metadata={"found by": dg.MetadataValue.text("the verify op")},
+        partition=partition,
     )
+    context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out

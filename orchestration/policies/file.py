@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import InvalidOption
 from lsm_core.options import duration
 from orchestration.policies.model import Policy, PolicyEntry
 
@@ -80,5 +80,3 @@ def read_policies(path: Path) -> Policies:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         raise InvalidOption(f"{path.name}: {place}", first.get("input"), first["msg"]) from error
-    except DredgeError as error:
-        raise InvalidOption(POLICIES_VARIABLE, str(path), str(error)) from error

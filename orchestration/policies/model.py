@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from lsm_core.errors import DredgeError
 from lsm_core.options import duration
 
 BUILT_IN: Final = "built-in default"
@@ -36,8 +37,11 @@ class PolicyEntry(BaseModel):
     @field_validator("idle_after")
     @classmethod
     def _is_duration(cls, value: str | int | None) -> str | int | None:
-        if value is not None:
-            duration(value)
+        try:
+            if value is not None:
+                duration(value)
+        except DredgeError as error:
+            raise ValueError(str(error)) from error  # pydantic then knows the place
         return value
 
     @model_validator(mode="after")

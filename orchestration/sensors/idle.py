@@ -46,7 +46,7 @@ def judge_idle(view: TableView) -> list[Decision]:
     if view.look is None or view.store is None:
         return []
     if not view.card.partitioned and not view.card.append_only:
-        text = "not partitioned: sorted_run looks after it"
+        text = "sorted_run looks after the whole table"
         return [Decision(view.name, "", Outcome.DECLINE, Reason.NOT_PARTITIONED, text)]
     now = view.store.clock.now_ms()
     decisions = [

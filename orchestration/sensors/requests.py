@@ -11,6 +11,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import MaintenancePlan
 from orchestration import names
 from orchestration.blocked import blocking_failure
+from orchestration.model import count_text
 from orchestration.ops.plan import plan_partition
 from orchestration.policies import Decision, Outcome, Reason
 from orchestration.sensors.view import TableView
@@ -50,14 +51,19 @@ def request_run(
         return _decline(
             decision, Reason.DONE_BEFORE, f"plan {plan.hash[:12]} was given to run {before[:8]}; see its outcome"
         ), None
-    final = replace(decision, text=f"{decision.text}; {plan_text(plan)}")
+    why = plan_text(plan)
+    told = decision.text if decision.full else why if why.startswith(decision.text) else f"{decision.text}; {why}"
+    final = replace(decision, text=told)
     return final, _request(warehouse, view.name, partition, plan, final)
 
 
 def plan_text(plan: MaintenancePlan) -> str:
-    """Return what the plan does in a few words: the rules that picked, and where the files go."""
-    told = dict.fromkeys(f"{item.reason}" for item in plan.compactions)
-    return "; ".join(list(told)[:3])
+    """Return what the plan does in a few words: the rule that picked the worst bucket's files, and how many more there are."""
+    items = sorted(plan.compactions, key=lambda item: (-item.runs_before, -len(item.inputs)))
+    if not items:
+        return "nothing to merge"
+    more = count_text(len(items) - 1, "more bucket")
+    return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
 def _request(

@@ -87,4 +87,5 @@ def health_events(view: TableView, warehouse_path: str) -> Iterator[AssetEvent]:
         partition = state.text if view.card.partitioned else None
         metadata = look_metadata(view.look.of_partition(partition))
         yield dg.AssetObservation(data, partition=partition, metadata=metadata, tags=tags)
-        yield backlog_evaluation(layout, partition, [state], view.policy)
+    if view.refusal is None:
+        yield backlog_evaluation(layout, view.look.partitions(), view.policy)

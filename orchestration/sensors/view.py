@@ -70,17 +70,19 @@ class Memory:
 
 def view_table(warehouse: WarehouseResource, card: TableCard, policy: Policy, memory: Memory) -> TableView:
     """Open the table and look at its metadata. Never raises for what is wrong with the table: that is the view's text."""
+    refusal: str | None = None
+    store: TableStore | None = None
     try:
         store = warehouse.store(card.name)
         refusal = refusal_of(store)
-        if refusal is not None:
-            return TableView(card, policy, store=store, refusal=refusal)
         previous = memory.last(card.name)
         identity = _identity(store)
         look = memory.recall(card.name, identity) or look_at(store)
         memory.keep(card.name, identity, look)
-        return TableView(card, policy, store=store, look=look, previous=previous)
+        return TableView(card, policy, store=store, look=look, previous=previous, refusal=refusal)
     except DredgeError as error:
+        if refusal is not None:  # a table that is left alone anyway may be one whose keys cannot even be compared
+            return TableView(card, policy, store=store, refusal=refusal)
         return TableView(card, policy, trouble=f"{type(error).__name__}: {error}")
 
 

@@ -1,0 +1,31 @@
+"""Where Dagster and this house differ: postponed annotations, and warnings about features that it calls beta or preview."""
+
+from __future__ import annotations
+
+import typing
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import dagster as dg
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def typed(function: F) -> F:
+    """Replace the function's annotations by the objects they name; goes below Dagster's own decorator.
+
+    Dagster wants the annotation of ``context`` as an object, while postponed annotations are text.
+    """
+    function.__annotations__ = typing.get_type_hints(function)
+    return function
+
+
+@contextmanager
+def early_features() -> Iterator[None]:
+    """Silence what Dagster says about features that it calls beta or preview, around a use that was looked at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        yield

@@ -1,0 +1,159 @@
+"""Starting and stopping a whole Dagster (web server, daemon, code server) for a demo or a test, in a process group of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lsm_core.errors import PortInUse
+from orchestration.verbs.graphql import DagsterClient, PlatformFailed
+
+_HOST: Final = "127.0.0.1"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_LOG: Final = "dagster.log"
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A running ``dagster dev``: its process group, its folder (DAGSTER_HOME) and its address."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Address of the UI."""
+        return f"http://{_HOST}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """What Dagster wrote to its console."""
+        return self.folder / _LOG
+
+    @property
+    def client(self) -> DagsterClient:
+        """A GraphQL client for it."""
+        return DagsterClient(self.url)
+
+    def stop(self, timeout_s: float = 20) -> None:
+        """End the whole process group: first politely, then not."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is not None and not _group_alive(self.process.pid):
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)  # started with start_new_session: the group's id is the pid
+            deadline = time.monotonic() + timeout_s
+            while time.monotonic() < deadline and (self.process.poll() is None or _group_alive(self.process.pid)):
+                time.sleep(0.1)
+
+
+def start_platform(
+    folder: str | Path, environment: Mapping[str, str], *, port: int | None = None, timeout_s: float = 120
+) -> Platform:
+    """Start ``dagster dev`` with its daemon; its instance lies in ``folder``, ``environment`` adds to this process's own.
+
+    ``port``: a declared port, else a free one. Raises PortInUse, PlatformFailed (it died, did not answer in ``timeout_s``, or
+    the code location does not load; the reason is in the text, the console in ``folder/dagster.log``).
+    """
+    home = Path(folder).absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    chosen = _free_port() if port is None else _check_free(port)
+    instance = _ROOT / "dagster.yaml"
+    if instance.is_file() and not (home / "dagster.yaml").exists():
+        shutil.copyfile(instance, home / "dagster.yaml")
+    with (home / _LOG).open("ab") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dagster", "dev", *_workspace(), "--host", _HOST, "--port", str(chosen)],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **_quiet(), **environment, "DAGSTER_HOME": str(home)},
+            start_new_session=True,
+        )
+    platform = Platform(process, home, chosen)
+    try:
+        _wait_ready(platform, timeout_s)
+    except BaseException:
+        platform.stop()
+        raise
+    return platform
+
+
+def _workspace() -> list[str]:
+    """The workspace file of a checkout; an installed package is named instead."""
+    workspace = _ROOT / "workspace.yaml"
+    return ["-w", str(workspace)] if workspace.is_file() else ["-m", "orchestration.definitions", "-a", "defs"]
+
+
+def _quiet() -> dict[str, str]:
+    paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return {
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "GX_ANALYTICS_ENABLED": "false",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join([str(_ROOT), *(part for part in paths if part != str(_ROOT))]),
+    }
+
+
+def _wait_ready(platform: Platform, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if platform.process.poll() is not None:
+            raise PlatformFailed(
+                "start", f"it ended with code {platform.process.returncode}: {_last_line(platform.log)}"
+            )
+        if _answers(platform.port) and platform.client.loaded():
+            return
+        time.sleep(0.2)
+    raise PlatformFailed("start", f"it did not answer within {timeout_s:g} s (console: {platform.log})")
+
+
+def _answers(port: int) -> bool:
+    try:
+        DagsterClient(f"http://{_HOST}:{port}").query("{ version }", timeout_s=5)
+    except PlatformFailed:
+        return False
+    return True
+
+
+def _last_line(path: Path) -> str:
+    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "error" in line]
+    return (telling or lines or ["no output"])[-1]
+
+
+def _group_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def _check_free(port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except (OSError, OverflowError) as error:
+            raise PortInUse("Dagster's web server", _HOST, port) from error
+    return port

@@ -1,0 +1,1 @@
+"""The checks over layouts and data."""

@@ -1,0 +1,182 @@
+"""Sabotage after publishing: the blocking check fails, what hangs on the layout does not run, and the table must rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from checks import merged_view, tree
+from lsm_core.maintenance import apply_plan
+from orchestration import names
+from orchestration.blocked import blocking_failure
+from orchestration.ops import apply as apply_room
+from orchestration.ops import verify as verify_room
+from orchestration.ops.payload import Verdict
+from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
+
+KINDS = ("drop", "revive", "swap")
+MART = "mart"
+
+
+def with_mart(root: Path) -> dg.Definitions:
+    """A user's asset that hangs on the layout, and a job over both."""
+    layout = names.layout_key(str(root), "shop.orders")
+
+    @dg.asset(name=MART, deps=[layout])
+    def mart() -> None: ...
+
+    job = dg.define_asset_job("both", dg.AssetSelection.assets(layout, MART), executor_def=dg.in_process_executor)
+    return dg.Definitions(assets=[mart], jobs=[job])
+
+
+def house_with_backlog(tmp_path: Path, runner: str = "local") -> Any:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, partitioned=False), 5)
+    return open_house(root, extra=with_mart(root), DREDGE_RUNNER=runner)
+
+
+def materialised(result: dg.ExecuteInProcessResult) -> set[str]:
+    return {event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key}
+
+
+def between_record_and_check(house: House, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Sabotage just before the check looks."""
+    compare: Callable[..., Any] = merged_view.compare
+
+    def after_sabotage(*arguments: Any) -> Any:
+        sabotage(house.warehouse.table("shop.orders"), kind)
+        return compare(*arguments)
+
+    monkeypatch.setattr(merged_view, "compare", after_sabotage)
+
+
+def assert_blocked(house: House, result: dg.ExecuteInProcessResult) -> None:
+    """The run failed at the check; the mart did not run; nothing more is started, nothing expires."""
+    assert not result.success
+    assert not evaluations(result)["merged_view_unchanged"][0]
+    assert MART not in materialised(result)
+    reason = blocking_failure(house.instance, house.layout("shop.orders"))
+    assert reason is not None
+    assert reason.startswith("blocked: merged_view_unchanged failed")
+    commit(house.warehouse.table("shop.orders"), 5)
+    tick = house.tick(names.SORTED_RUN_SENSOR)
+    assert not tick.run_requests
+    assert any(
+        "decline (blocked by a failed check): blocked: merged_view_unchanged failed" in line
+        for line in house.lines(tick)
+    )
+    snapshots = [snapshot.id for snapshot in house.warehouse.table("shop.orders").snapshots()]
+    assert house.execute(names.RETENTION_JOB).success
+    assert [snapshot.id for snapshot in house.warehouse.table("shop.orders").snapshots()] == snapshots
+
+
+def test_without_sabotage_the_mart_runs(tmp_path: Path) -> None:
+    with house_with_backlog(tmp_path) as house:
+        result = house.execute("both")
+        assert result.success
+        assert materialised(result) == {"layout", MART}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sabotage_after_publishing_fails_the_check_and_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with house_with_backlog(tmp_path) as house:
+        between_record_and_check(house, monkeypatch, kind)
+        assert_blocked(house, house.execute("both"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_path_in_spark_sees_the_sabotage_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with house_with_backlog(tmp_path, "spark") as house:
+        monkeypatch.setattr(verify_room, "_compare", lambda *_: Verdict(ok=True, level="V1", text="looked away"))
+        between_record_and_check(house, monkeypatch, kind)
+        result = house.execute("both")
+        assert not result.success
+        passed, text = evaluations(result)["merged_view_unchanged"]
+        assert not passed
+        assert "snapshots 5 and 6 differ in bucket-0" in text
+        assert materialised(result) == {"layout"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verify_op_stops_the_run_before_it_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with house_with_backlog(tmp_path) as house:
+
+        def sabotaged(*arguments: Any, **rest: Any) -> Any:
+            report = apply_plan(*arguments, **rest)
+            sabotage(house.warehouse.table("shop.orders"), kind)
+            return report
+
+        monkeypatch.setattr(apply_room, "apply_plan", sabotaged)
+        result = house.execute("both")
+        assert not result.success
+        assert materialised(result) == set()
+        reason = blocking_failure(house.instance, house.layout("shop.orders"))
+        assert reason is not None
+        assert "merged_view_unchanged failed" in reason
+
+
+def test_the_block_ends_when_the_check_passes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with house_with_backlog(tmp_path) as house:
+        layout = house.layout("shop.orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            assert not house.execute("both").success
+        assert blocking_failure(house.instance, layout) is not None
+        check = dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK)
+        job = dg.define_asset_job("check_again", dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
+        house.extra = dg.Definitions.merge(house.extra or dg.Definitions(), dg.Definitions(jobs=[job]))
+        house.load()
+        assert house.execute("check_again").success
+        assert blocking_failure(house.instance, layout) is None
+
+
+def _differs() -> Any:
+    from lsm_core.maintenance import BucketDifference, VerifyReport
+
+    return VerifyReport(
+        "shop.orders", 5, 6, False, 1, 0, 1, 3, 2, (BucketDifference("bucket-0", 3, 2, "aa", "bb"),), "V3"
+    )
+
+
+def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a")
+    commit(table, 5, day="b")
+    with open_house(tmp_path / "wh") as house:
+        requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests}
+        with monkeypatch.context() as patched:
+            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            assert not house.run(requests["dt=a"]).success
+        layout = house.layout("shop.orders")
+        assert blocking_failure(house.instance, layout, "dt=a") is not None
+        assert blocking_failure(house.instance, layout, "dt=b") is None
+        assert blocking_failure(house.instance, layout) is not None
+        assert house.run(requests["dt=b"]).success
+
+
+def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with house_with_backlog(tmp_path) as house:
+        real = tree.tree_files
+
+        def doubled(store: Any, entries: Any) -> Any:
+            files = real(store, entries)
+            return [*files, *files]
+
+        monkeypatch.setattr(tree, "tree_files", doubled)
+        result = house.execute("both")
+        assert not result.success
+        passed, text = evaluations(result)["tree_invariants"]
+        assert not passed
+        assert "is listed twice" in text
+        assert MART not in materialised(result)

@@ -1,0 +1,1 @@
+"""The platform: sensors, ops, jobs and definitions."""

@@ -1,0 +1,93 @@
+"""Every decision carries its number, its threshold and one sentence that a person can check."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestration import names
+from orchestration.model import PartitionState, size_text
+from orchestration.policies import Outcome, Policy, Reason
+from orchestration.policies.decision import DAY_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
+
+
+def state(**changes: object) -> PartitionState:
+    values: dict[str, object] = {
+        "text": "dt=1", "buckets": 2, "sorted_runs": 4, "level0_files": 3, "files": 9, "small_files": 9,
+        "size": 53_248, "rows": 4_155, "deletes": 253, "newest_ms": 100 * DAY_MS,
+    }  # fmt: skip
+    return PartitionState(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_healthy_table_is_left_alone_with_its_numbers() -> None:
+    decision = decide_sorted_runs("nyc.planes", state(text=""), 5)
+    assert decision.outcome is Outcome.DECLINE
+    assert decision.reason is Reason.TOO_FEW_RUNS
+    assert decision.line().startswith("nyc.planes: decline (too few runs): 4 sorted runs < 5; 52 KiB; ")
+    assert "253 deletes" in decision.text
+    assert "4,155 rows: not worth a run" in decision.text
+
+
+def test_one_run_is_nothing_to_merge() -> None:
+    assert "nothing to merge" in decide_sorted_runs("a.b", state(sorted_runs=1), 5).text
+
+
+def test_the_fifth_run_asks_for_a_compaction() -> None:
+    decision = decide_sorted_runs("a.b", state(sorted_runs=5), 5)
+    assert (decision.outcome, decision.number, decision.threshold) == (Outcome.RUN, 5, 5)
+
+
+def test_the_tables_own_early_rules_ask_below_the_trigger() -> None:
+    assert decide_sorted_runs("a.b", state(sorted_runs=2, cost_minor=900), 5).outcome is Outcome.RUN
+
+
+@pytest.mark.parametrize(
+    ("append", "changes", "age", "outcome", "reason", "words"),
+    [
+        (
+            False,
+            {"sorted_runs": 2},
+            36,
+            Outcome.RUN,
+            Reason.IDLE,
+            "idle 36 d >= 20 d, 2 sorted runs >= 2: full compaction",
+        ),
+        (False, {"sorted_runs": 2}, 6, Outcome.DECLINE, Reason.NOT_IDLE, "idle 6 d < 20 d"),
+        (False, {"sorted_runs": 1}, 96, Outcome.DECLINE, Reason.ONE_RUN, "one run per bucket: nothing to merge"),
+        (True, {"small_files": 18}, 24, Outcome.RUN, Reason.IDLE, "18 small files >= 5"),
+        (True, {"small_files": 3}, 96, Outcome.DECLINE, Reason.TOO_FEW_FILES, "3 small files < 5"),
+    ],
+)
+def test_idle_partitions_are_merged_once(
+    append: bool, changes: dict[str, int], age: int, outcome: Outcome, reason: Reason, words: str
+) -> None:
+    now = (100 + age) * DAY_MS
+    decision = decide_idle("a.b", state(**changes), Policy(), append=append, now_ms=now)
+    assert (decision.outcome, decision.reason) == (outcome, reason)
+    assert words in decision.text
+    assert decision.full is (outcome is Outcome.RUN)
+
+
+@pytest.mark.parametrize(
+    ("files", "level"), [(9, Backlog.OK), (10, Backlog.WARN), (19, Backlog.WARN), (20, Backlog.CRITICAL)]
+)
+def test_the_backlog_grows_from_ok_to_critical(files: int, level: Backlog) -> None:
+    policy = Policy(level0_warn=10, level0_critical=20)
+    assert backlog_of([state(level0_files=files), state(level0_files=1)], policy) == (level, files, "dt=1")
+
+
+def test_sizes_read_well() -> None:
+    assert [size_text(n) for n in (0, 1023, 1536, 53_248, 3 << 30)] == ["0 B", "1023 B", "1.5 KiB", "52 KiB", "3.0 GiB"]
+
+
+def test_names_never_collide_and_always_fit() -> None:
+    odd = ["db.a-b", "db.a_b", "db.a b", "d.b__x", "d.config", "d.Ä", "d." + "x" * 200]
+    jobs = {names.job_name(table) for table in odd}
+    assert len(jobs) == len(odd)
+    assert all(job.replace("_", "a").isalnum() and job.isascii() for job in jobs)
+    assert names.data_key("/tmp/my warehouse", "db.a-b").path != names.data_key("/tmp/my warehouse", "db.a_b").path
+    assert all(len(names.tag_value(table)) <= 63 for table in odd)
+
+
+def test_the_run_key_names_table_partition_snapshot_and_plan() -> None:
+    assert names.run_key("nyc.flights", "m=1", 12, "abc") == "nyc.flights/m=1@12:abc"
+    assert names.run_key("nyc.planes", None, 4, "abc") == "nyc.planes@4:abc"

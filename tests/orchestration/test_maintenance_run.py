@@ -1,0 +1,172 @@
+"""A maintenance run: observe, plan, apply, verify, record; told with numbers, safe to repeat, harmless where nothing is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lsm_core.errors import CommitConflict
+from lsm_core.maintenance import MaintenancePlan, apply_plan, read_ledger
+from lsm_core.metadata import snapshots
+from orchestration import names
+from orchestration.ops import apply as apply_room
+from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
+
+JOB = names.job_name("shop.orders")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, partitioned=False), 5)
+    with open_house(root) as found:
+        yield found
+
+
+def test_a_run_reads_like_the_sentence_and_tells_its_numbers(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    before = table.to_arrow().sort_by("id")
+    result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
+    assert result.success
+    steps = [
+        event.step_key.rsplit(".", 1)[-1]
+        for event in result.all_events
+        if event.event_type_value == "STEP_SUCCESS" and event.step_key
+    ]
+    assert steps[:5] == ["observe", "plan", "apply", "verify", "record"]
+    assert set(evaluations(result)) == {"merged_view_unchanged", "tree_invariants", "level0_backlog"}
+    assert all(passed for passed, _ in evaluations(result).values())
+    told = house.materialisation("shop.orders")
+    assert (told["action"], told["snapshot before"], told["snapshot published"]) == ("compacted", 5, 6)
+    assert (told["sorted runs (worst bucket)"], told["files"]) == (1, 1)
+    assert told["rows in"] == 250
+    assert told["rows in"] - told["rows out"] == int(told["rows dropped"].split()[0])
+    assert "5 -> 1 sorted runs" in told["levels"]
+    assert "| 0 | 1 | 0 | 1 |" in told["buckets"]
+    assert told["why"].startswith("5 sorted runs >= 5")
+    assert told["verification"].startswith("V2")
+    assert table.to_arrow().sort_by("id") == before
+
+
+def test_a_repeated_run_finds_nothing_to_do_and_says_so(house: House) -> None:
+    request = house.tick(names.SORTED_RUN_SENSOR).run_requests[0]
+    assert house.run(request).success
+    again = house.run(request)
+    assert again.success
+    told = house.materialisation("shop.orders")
+    assert told["action"] == "nothing to do"
+    assert snapshots.latest_id(house.warehouse.store("shop.orders")) == 6
+    assert evaluations(again)["merged_view_unchanged"] == (
+        True,
+        "the last run published nothing, so nothing could change",
+    )
+
+
+def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    assert house.execute(JOB).success
+    commit(table, 2)
+    node = names.node_name(str(house.root), "shop.orders")
+    assert house.execute(JOB, run_config={"ops": {node: {"config": {"full": True}}}}).success
+    told = house.materialisation("shop.orders")
+    assert (told["action"], told["sorted runs (worst bucket)"], told["why"]) == (
+        "compacted",
+        1,
+        "asked for by a person",
+    )
+
+
+def test_a_plan_that_went_stale_is_made_again_from_the_newest_snapshot(house: House) -> None:
+    request = house.tick(names.SORTED_RUN_SENSOR).run_requests[0]
+    commit(house.warehouse.table("shop.orders"), 2)
+    assert house.run(request).success
+    told = house.materialisation("shop.orders")
+    assert told["plan"] != request.tags[names.TAG_PLAN]
+    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (7, 1)
+
+
+def test_a_lost_race_is_tried_again_with_a_new_plan(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[str] = []
+
+    def losing_once(store: Any, plan: MaintenancePlan, **rest: Any) -> Any:
+        tries.append(plan.hash)
+        if len(tries) == 1:
+            commit(house.warehouse.table("shop.orders"))
+            raise CommitConflict("another compaction", ["data-1.parquet"], "somebody", 6)
+        return apply_plan(store, plan, **rest)
+
+    monkeypatch.setattr(apply_room, "apply_plan", losing_once)
+    assert house.execute(JOB).success
+    assert len(tries) == 2
+    assert tries[0] != tries[1]
+    assert house.materialisation("shop.orders")["snapshot published"] == 7
+
+
+def test_a_run_over_a_partition_touches_no_other(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a")
+    commit(table, 5, day="b")
+    with open_house(tmp_path / "wh") as house:
+        requests = house.tick(names.SORTED_RUN_SENSOR).run_requests
+        assert {request.partition_key for request in requests} == {"dt=a", "dt=b"}
+        assert house.run(next(item for item in requests if item.partition_key == "dt=b")).success
+        assert {bucket.partition_text: bucket.sorted_runs for bucket in table.health()} == {"dt=a": 5, "dt=b": 1}
+        assert house.materialisation("shop.orders", "dt=b")["files"] == 1
+        told = house.instance.get_materialized_partitions(house.layout("shop.orders"))
+        assert told == {"dt=b"}
+
+
+def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
+    tables = [keyed_table(root, f"shop.t{number}", partitioned=False, **kept) for number in range(2)]
+    append_table(root)
+    for table in tables:
+        commit(table, 5)
+    with open_house(root) as house:
+        house.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                house.layout("shop.t1"), names.MERGED_VIEW_CHECK, passed=False, description="rows differ"
+            )
+        )
+        result = house.execute(names.RETENTION_JOB)
+        assert result.success
+        seen = {
+            event.asset_key.path[2]: event
+            for event in result.all_events
+            if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key
+        }
+        assert set(seen) == {"log", "t0"}
+        metadata = seen["t0"].asset_observation_data.asset_observation.metadata
+        assert metadata["snapshots expired"].value == 3
+        assert "held" in metadata["held by"].value or metadata["files held back"].value == 0
+        assert [snapshot.id for snapshot in tables[0].snapshots()] == [4, 5]
+        assert [snapshot.id for snapshot in tables[1].snapshots()] == [1, 2, 3, 4, 5]
+
+
+def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise dg.Failure("the disk is gone", allow_retries=False)
+
+    monkeypatch.setattr(apply_room, "apply_plan", failing)
+    result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
+    assert not result.success
+    sensor = house.repository.get_sensor_def(names.FAILURE_SENSOR)
+    event = next(event for event in result.all_events if event.event_type_value == "PIPELINE_FAILURE")
+    context = dg.build_run_status_sensor_context(
+        sensor_name=sensor.name,
+        dagster_event=event,
+        dagster_instance=house.instance,
+        dagster_run=result.dagster_run,
+        resources={"ledger": house.defs.resources["ledger"]},
+    ).for_run_failure()
+    said = sensor(context)
+    assert isinstance(said, dg.SkipReason)
+    assert "the disk is gone" in (said.skip_message or "")
+    entry = read_ledger(house.warehouse.store("shop.orders"))[-1]
+    assert (entry.outcome, entry.approved_by) == ("failed", f"dagster run {result.run_id}")
+    assert "the disk is gone" in (entry.error or "")

@@ -1,0 +1,84 @@
+"""A policy file means what it says, inherits from general to particular, and errors name file and place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lsm_core.errors import InvalidOption
+from orchestration.policies import load_policies
+from orchestration.policies.file import PolicyFile, read_policies
+from orchestration.policies.model import BUILT_IN
+
+TEXT = """
+defaults:
+  idle_after: 20 d
+tables:
+  nyc.*: {level0_warn: 20, level0_critical: 40}
+  nyc.first_seen: {level0_warn: 10, level0_critical: 20, paused: "storage move, since 2013-09-30"}
+  nyc.first_*: {idle_min_files: 7, paused: "never seen: the exact name wins"}
+"""
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    path = tmp_path / "policies.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_the_exact_name_wins_over_globs_and_globs_over_defaults(policy_file: Path) -> None:
+    policy = read_policies(policy_file).of("nyc.first_seen")
+    assert policy.idle_after_ms == 20 * 24 * 60 * 60 * 1000
+    assert (policy.level0_warn, policy.level0_critical, policy.idle_min_files) == (10, 20, 7)
+    assert policy.paused == "storage move, since 2013-09-30"
+
+
+def test_every_value_tells_where_it_comes_from(policy_file: Path) -> None:
+    policies = read_policies(policy_file)
+    policy = policies.of("nyc.planes")
+    assert policy.origin("level0_warn") == "policies.yaml, nyc.*"
+    assert policy.origin("idle_after_ms") == "policies.yaml, defaults"
+    assert policy.origin("idle_min_runs") == BUILT_IN
+    assert policies.of("other.t").level0_warn == 1_000
+
+
+def test_false_ends_an_inherited_pause(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("defaults: {paused: everything rests}\ntables: {a.b: {paused: false}}")
+    policies = read_policies(path)
+    assert policies.of("a.c").paused == "everything rests"
+    assert policies.of("a.b").paused is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("tables: {a.b: {level0_warm: 3}}", "tables.a.b.level0_warm"),
+        ("defaults: {idle_after: 20 moons}", "defaults.idle_after"),
+        ("defaults: {level0_warn: 5, level0_critical: 4}", "above level0_critical"),
+        ("defaults: {paused: true}", "needs a reason"),
+        ("defaults: {idle_min_runs: 1}", "idle_min_runs"),
+        ("defaults: [", "YAML"),
+        ("just text", "p.yaml"),
+    ],
+)
+def test_a_malformed_file_is_refused_naming_the_place(tmp_path: Path, text: str, place: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidOption) as caught:
+        read_policies(path)
+    assert place in str(caught.value)
+
+
+def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="DREDGE_POLICIES"):
+        load_policies({"DREDGE_POLICIES": str(tmp_path / "none.yaml")})
+    assert load_policies({}).of("a.b").level0_critical == 10_000
+
+
+def test_the_file_has_a_json_schema_for_editors() -> None:
+    schema = PolicyFile.model_json_schema()
+    assert set(schema["properties"]) == {"defaults", "tables"}
+    assert "idle_after" in str(schema)

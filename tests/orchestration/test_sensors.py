@@ -1,0 +1,211 @@
+"""Sensors: a run at the trigger and only there, one per plan, a reason for every table on every tick."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from lsm_core.clock import FileClock
+from orchestration import names
+from orchestration.policies.decision import DAY_MS
+from orchestration.sensors import view
+from tests.support.platform import House, append_table, commit, keyed_table, open_house
+
+RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "wh"
+    keyed_table(root, "shop.plain", partitioned=False)
+    keyed_table(root)
+    append_table(root)
+    with open_house(root) as found:
+        yield found
+
+
+def test_every_table_has_its_decision_and_reason_on_a_tick(house: House) -> None:
+    commit(house.warehouse.table("shop.plain"), 3)
+    commit(house.warehouse.table("shop.log"), 2)
+    result = house.tick(RUNS)
+    assert not result.run_requests
+    lines = house.lines(result)
+    assert len(lines) == 3
+    assert (
+        lines[0]
+        == "shop.log: decline (another sensor's): append-only: no sorted runs; idle_partition looks after its small files"
+    )
+    assert lines[1] == "shop.orders: decline (empty): no snapshot yet: nothing to maintain"
+    assert lines[2].startswith("shop.plain: decline (too few runs): 3 sorted runs < 5; ")
+    assert json.loads(result.cursor or "") == {"tick": 1, "next": None}
+
+
+def test_the_fifth_commit_starts_one_run_and_no_second_one_for_the_same_plan(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    commit(table, 4)
+    assert not house.tick(RUNS).run_requests
+    commit(table)
+    result = house.tick(RUNS)
+    assert len(result.run_requests) == 1
+    request = result.run_requests[0]
+    plan = request.tags[names.TAG_PLAN]
+    assert request.run_key == f"shop.orders/dt=a@5:{plan}"
+    assert request.partition_key == "dt=a"
+    assert request.tags[names.TAG_TABLE] == "shop.orders"
+    assert request.tags[names.TAG_ACTION] == "compact"
+    assert request.tags[names.TAG_REASON].startswith("5 sorted runs >= 5; ")
+    config = request.run_config["ops"][names.node_name(str(house.root), "shop.orders")]["config"]
+    assert config == {"plan": plan, "full": False}
+    assert house.tick(RUNS).run_requests[0].run_key == request.run_key  # Dagster drops the repeated key
+
+    finished = house.run(request)
+    assert finished.success
+    after = house.tick(RUNS)
+    assert not after.run_requests
+    assert any(
+        line.startswith("shop.orders/dt=a: decline (too few runs): 1 sorted run < 5") for line in house.lines(after)
+    )
+
+
+def test_a_plan_that_was_given_to_a_run_is_never_given_to_another(house: House) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    request = house.tick(RUNS).run_requests[0]
+    house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
+    lines = house.lines(house.tick(RUNS))
+    assert any("shop.plain: decline (planned before): plan " in line for line in lines)
+
+
+def test_a_run_at_work_keeps_the_next_one_waiting(house: House) -> None:
+    table = house.warehouse.table("shop.plain")
+    commit(table, 5)
+    request = house.tick(RUNS).run_requests[0]
+    house.instance.add_run(_run(house, request, dg.DagsterRunStatus.STARTED))
+    commit(table)
+    lines = house.lines(house.tick(RUNS))
+    assert any("decline (in flight): 6 sorted runs >= 5; run " in line for line in lines)
+
+
+def _run(house: House, request: dg.RunRequest, status: dg.DagsterRunStatus) -> dg.DagsterRun:
+    return dg.DagsterRun(job_name=str(request.job_name), tags=request.tags, status=status)
+
+
+def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    commit(table, 1, day="a")
+    commit(table, 1, day="b c")
+    first = house.tick(RUNS)
+    assert sorted(house.instance.get_dynamic_partitions("shop.orders")) == ["dt=a", "dt=b c"]
+    told = [event for event in first.asset_events if isinstance(event, dg.AssetObservation)]
+    assert {event.partition for event in told} == {"dt=a", "dt=b c"}
+    assert all(event.tags["dagster/data_version"] == "2" for event in told)
+    assert house.tick(RUNS).asset_events == []
+    commit(table, 1, day="a")
+    changed = house.tick(RUNS).asset_events
+    assert {event.partition for event in changed if isinstance(event, dg.AssetObservation)} == {"dt=a"}
+    assert [event.check_name for event in changed if isinstance(event, dg.AssetCheckEvaluation)] == ["level0_backlog"]
+
+
+def test_a_table_that_did_not_change_is_not_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(house.warehouse.table("shop.plain"), 2)
+    house.tick(RUNS)
+    monkeypatch.setattr(view, "look_at", lambda store: pytest.fail(f"{store.name} was read again"))
+    assert any("2 sorted runs < 5" in line for line in house.lines(house.tick(RUNS)))
+
+
+def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "wh"
+    for number in range(4):
+        keyed_table(root, f"shop.t{number}", partitioned=False)
+    with open_house(root, DREDGE_SENSOR_BUDGET="0.2") as house:
+        slow = view.refusal_of
+
+        def slowly(store: object) -> str | None:
+            time.sleep(0.15)
+            return slow(store)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(view, "refusal_of", slowly)
+        seen: list[str] = []
+        for _ in range(2):
+            lines = house.lines(house.tick(RUNS))
+            assert "2 tables had no turn in this tick's 0.2 s: next is" in lines[-1]
+            seen += [line.split(":")[0] for line in lines[:-1]]
+        assert seen == ["shop.t0", "shop.t1", "shop.t2", "shop.t3"]
+
+
+def test_idle_partitions_are_merged_by_the_injected_clock(tmp_path: Path) -> None:
+    root, clock = tmp_path / "wh", FileClock(str(tmp_path / "clock"))
+    keyed, log = keyed_table(root), append_table(root)
+    commit(keyed, 2)
+    commit(log, 5)
+    written = max(bucket.newest_file_ms or 0 for bucket in log.health())
+    with open_house(root, DREDGE_CLOCK=clock.to_spec()) as house:
+        clock.set(written + 19 * DAY_MS + DAY_MS // 2)
+        assert any("shop.orders/dt=a: decline (not idle): idle 19 d < 20 d" in x for x in house.lines(house.tick(IDLE)))
+        clock.set(written + 21 * DAY_MS)
+        requests = {str(request.tags[names.TAG_TABLE]): request for request in house.tick(IDLE).run_requests}
+        assert set(requests) == {"shop.orders", "shop.log"}
+        assert requests["shop.orders"].tags[names.TAG_ACTION] == "compact full"
+        assert requests["shop.log"].tags[names.TAG_REASON] == "idle 21 d >= 20 d, 5 small files >= 5: full compaction"
+        for request in requests.values():
+            assert house.run(request).success
+        assert not house.tick(IDLE).run_requests
+        assert [bucket.files for bucket in log.health()] == [1]
+
+
+def test_a_replay_in_flight_keeps_all_sensors_still(tmp_path: Path) -> None:
+    root, state = tmp_path / "wh", tmp_path / "replay"
+    commit(keyed_table(root), 5)
+    state.write_text("batches 5-9")
+    with open_house(root, DREDGE_REPLAY_STATE=str(state)) as house:
+        for sensor in (RUNS, IDLE, CATALOG):
+            assert house.tick(sensor).skip_message == "replay of batches 5-9 in progress"
+        state.unlink()
+        assert house.tick(RUNS).run_requests
+
+
+def test_a_pause_holds_until_the_backlog_is_critical(tmp_path: Path) -> None:
+    root, policies = tmp_path / "wh", tmp_path / "policies.yaml"
+    policies.write_text('tables: {shop.orders: {paused: "storage move", level0_warn: 5, level0_critical: 7}}')
+    table = keyed_table(root, partitioned=False)
+    commit(table, 6)
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        result = house.tick(RUNS)
+        assert house.lines(result) == [
+            "shop.orders: decline (paused by policy): 6 sorted runs (trigger 5); paused by policy: storage move"
+        ]
+        alert = next(event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation))
+        assert (alert.check_name, alert.passed, alert.severity) == ("level0_backlog", False, dg.AssetCheckSeverity.WARN)
+        assert alert.description == "WARN: 6 level-0 files >= 5; maintenance is paused: storage move"
+        commit(table)
+        result = house.tick(RUNS)
+        request = result.run_requests[0]
+        assert (
+            "7 level-0 files >= 7: critical; the pause (storage move) is overridden" in request.tags[names.TAG_REASON]
+        )
+        assert house.run(request).success
+        green = house.tick(RUNS).asset_events[-1]
+        assert isinstance(green, dg.AssetCheckEvaluation)
+        assert green.passed
+
+
+def test_new_gone_and_changed_tables_are_noticed(house: House) -> None:
+    assert house.tick(CATALOG).skip_message == "3 tables, as loaded"
+    keyed_table(house.root, "shop.fresh")
+    house.warehouse.catalog().drop_table("shop.log")
+    message = house.tick(CATALOG).skip_message or ""
+    assert message.splitlines()[:2] == ["shop.fresh: new", "shop.log: gone"]
+    assert "reload the code location" in message
+    lines = house.lines(house.tick(RUNS))
+    assert any(line.startswith("shop.log: decline (unreadable): TableNotFound") for line in lines)
+
+
+def test_a_broken_cursor_starts_over(house: House) -> None:
+    house.cursors[RUNS] = "not json"
+    assert json.loads(house.tick(RUNS).cursor or "")["tick"] == 1

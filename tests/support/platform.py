@@ -1,0 +1,190 @@
+"""A small warehouse and the platform over it, in this process: what the daemon does with a tick, and runs without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+from lsm_core import Catalog, Schema, Table
+from lsm_core.metadata import manifests, snapshots
+from orchestration import names
+from orchestration.definitions import build_definitions
+from orchestration.resources import SparkResource, WarehouseResource
+
+KEYED = pa.schema(
+    [
+        pa.field("dt", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("v", pa.string()),
+    ]
+)
+
+
+def keyed_table(root: Path, name: str = "shop.orders", *, partitioned: bool = True, **options: str) -> Table:
+    """A deduplicate table, partitioned by ``dt`` or not."""
+    schema = Schema(
+        fields=KEYED,
+        primary_keys=["dt", "id"],
+        partition_keys=["dt"] if partitioned else [],
+        options={"bucket": "1", "write-only": "true", **options},
+        comment=None,
+    )
+    return _create(root, name, schema)
+
+
+def append_table(root: Path, name: str = "shop.log") -> Table:
+    """An append-only table, partitioned by ``dt``."""
+    options = {"bucket": "-1", "write-only": "true"}
+    return _create(root, name, Schema(KEYED, [], ["dt"], options, None))
+
+
+def _create(root: Path, name: str, schema: Schema) -> Table:
+    catalog = Catalog(str(root))
+    catalog.create_database(name.split(".")[0], ignore_if_exists=True)
+    return catalog.create_table(name, schema)
+
+
+def commit(table: Table, number: int = 1, *, day: str = "a", rows: int = 50) -> None:
+    """``number`` commits; each updates half of the keys before it."""
+    start = snapshots.latest_id(table.store) or 0
+    for step in range(start, start + number):
+        ids = range(step * rows // 2, step * rows // 2 + rows)
+        table.write(pa.table({"dt": [day] * rows, "id": list(ids), "v": [f"{step}/{i}" for i in ids]}, schema=KEYED))
+
+
+def compacted_file(table: Table) -> str:
+    """Path of one file above level 0 in the newest snapshot."""
+    latest = snapshots.latest(table.store)
+    assert latest is not None
+    entries = [e for e in manifests.live_entries(table.store, latest).to_pylist() if e["level"] > 0]
+    return table.store.data_path(entries[0]["partition"], entries[0]["bucket"], entries[0]["file_name"])
+
+
+def sabotage(table: Table, kind: str) -> None:
+    """Change a published file behind everybody's back: ``drop`` a row, ``revive`` a deleted one, ``swap`` two values."""
+    path = compacted_file(table)
+    old = pq.read_table(path)
+    if kind == "drop":
+        new = old.slice(1)
+    elif kind == "revive":
+        new = pa.concat_tables([old, _later(old.slice(old.num_rows - 1))])
+    else:
+        values = old.column("v").combine_chunks()
+        order = pa.array([1, 0, *range(2, len(values))])
+        new = old.set_column(old.schema.get_field_index("v"), old.schema.field("v"), values.take(order))
+    pq.write_table(new, path)
+
+
+def _later(row: pa.Table) -> pa.Table:
+    """The row with a larger id, as if a key that was deleted had come back."""
+    for name in ("id", "_KEY_id"):
+        if name in row.column_names:
+            index = row.schema.get_field_index(name)
+            value = row.column(name)[0].as_py() + 1_000_000
+            row = row.set_column(index, row.schema.field(name), pa.array([value], row.schema.field(name).type))
+    return row
+
+
+@dataclass
+class House:
+    """The platform over one warehouse, with an instance on disk; ``tick`` and ``run`` do what the daemon would."""
+
+    root: Path
+    instance: dg.DagsterInstance
+    environment: dict[str, str] = field(default_factory=dict)
+    extra: dg.Definitions | None = None
+    cursors: dict[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.environment = {"DREDGE_WAREHOUSE": str(self.root), "DREDGE_RUNNER": "local", **self.environment}
+        self.load()
+
+    def load(self) -> None:
+        """Load the code location again."""
+        built = build_definitions(self.environment)
+        self.defs = dg.Definitions.merge(built, self.extra) if self.extra is not None else built
+        self.repository = self.defs.get_repository_def()
+
+    @property
+    def warehouse(self) -> WarehouseResource:
+        """The warehouse resource in force."""
+        return WarehouseResource.from_environment(self.environment)
+
+    def tick(self, sensor: str) -> SensorExecutionData:
+        """One tick: evaluate, keep the cursor, add partitions, store events."""
+        context = dg.build_sensor_context(
+            instance_ref=self.instance.get_ref(),
+            repository_def=self.repository,
+            sensor_name=sensor,
+            cursor=self.cursors.get(sensor),
+            resources={"warehouse": self.warehouse, "spark": SparkResource.from_environment(self.environment)},
+        )
+        with dg.partition_loading_context(dynamic_partitions_store=self.instance):
+            result = self.repository.get_sensor_def(sensor).evaluate_tick(context)
+        self.cursors[sensor] = result.cursor
+        for request in result.dynamic_partitions_requests or ():
+            self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys or ()))
+        for event in result.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return result
+
+    def run(self, request: dg.RunRequest, job: str | None = None) -> dg.ExecuteInProcessResult:
+        """Execute what a sensor asked for, in this process."""
+        return self.execute(
+            job or str(request.job_name), request.partition_key, run_config=request.run_config, tags=request.tags
+        )
+
+    def execute(
+        self,
+        job: str,
+        partition: str | None = None,
+        *,
+        run_config: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Execute a job in this process; failures are in the result."""
+        with dg.partition_loading_context(dynamic_partitions_store=self.instance):
+            return self.defs.resolve_job_def(job).execute_in_process(
+                instance=self.instance,
+                partition_key=partition,
+                run_config=dict(run_config or {}),
+                tags=dict(tags or {}),
+                raise_on_error=False,
+            )
+
+    def lines(self, result: SensorExecutionData) -> list[str]:
+        """What the tick says when it starts nothing."""
+        return (result.skip_message or "").splitlines()
+
+    def layout(self, table: str) -> dg.AssetKey:
+        """Key of a table's layout asset."""
+        return names.layout_key(str(self.root), table)
+
+    def materialisation(self, table: str, partition: str | None = None) -> dict[str, Any]:
+        """Metadata of the layout's newest materialisation, as plain values."""
+        wanted = dg.AssetRecordsFilter(self.layout(table), asset_partitions=[partition] if partition else None)
+        found = self.instance.fetch_materializations(wanted, limit=1).records
+        assert found, f"{table} was never materialised"
+        assert found[0].asset_materialization is not None
+        return {key: value.value for key, value in found[0].asset_materialization.metadata.items()}
+
+
+@contextmanager
+def open_house(root: Path, *, extra: dg.Definitions | None = None, **environment: str) -> Iterator[House]:
+    """A house with an instance of its own."""
+    with dg.instance_for_test() as instance:
+        yield House(root, instance, environment, extra)
+
+
+def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
+    """Check results of a run: name -> (passed, description)."""
+    found: Sequence[dg.AssetCheckEvaluation] = result.get_asset_check_evaluations()
+    return {item.check_name: (item.passed, item.description or "") for item in found}

@@ -1,0 +1,1 @@
+"""The platform as people see it, in a browser's place."""
