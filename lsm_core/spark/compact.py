@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lsm_core.commit import abort
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.actions.compact import Runner, plan_compaction
+from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.plan import MaintenancePlan
 from lsm_core.maintenance.reports import CompactionReport
 from lsm_core.maintenance.verify import ReferenceJudge

@@ -140,16 +140,26 @@ def _start(folder: Path, port: int, master: str, conf: Mapping[str, str], timeou
 
 def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> list[str]:
     try:
-        from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415  (optional dependency)
+        from pyspark.find_spark_home import _find_spark_home
     except ImportError as error:
         raise SparkFailed(_WHAT, f"the package pyspark is missing ({error}): install dredge[spark]") from error
-    settings = start_conf({
-        "spark.sql.warehouse.dir": str(folder.resolve() / "spark-warehouse"),
-        **conf,
-        "spark.connect.grpc.binding.address": _HOST,
-        "spark.connect.grpc.binding.port": str(port),
-    })
-    command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--class", _CLASS, "--name", "dredge", "--master", master]
+    settings = start_conf(
+        {
+            "spark.sql.warehouse.dir": str(folder.resolve() / "spark-warehouse"),
+            **conf,
+            "spark.connect.grpc.binding.address": _HOST,
+            "spark.connect.grpc.binding.port": str(port),
+        }
+    )
+    command = [
+        str(Path(_find_spark_home()) / "bin" / "spark-submit"),
+        "--class",
+        _CLASS,
+        "--name",
+        "dredge",
+        "--master",
+        master,
+    ]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     return [*command, "spark-internal"]

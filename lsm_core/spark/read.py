@@ -2,69 +2,82 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Scan, plan_scan
-from lsm_core.spark.jobs import spark_ddl, store_of, translated
-from lsm_core.spark.jobs.columns import fields_of
-from lsm_core.spark.source import FORMAT, SPLITS_OPTION, STORE_OPTION, register
+from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
+from lsm_core.spark.jobs import shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
+from lsm_core.spark.jobs.columns import fields_of, quoted
+from lsm_core.spark.jobs.failures import BatchFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_GLOB: Final = frozenset("*?[]{}\\")
-
 
 def read_table(
-    spark: SparkSession, table: Any, *, columns: Sequence[str] | None = None, snapshot_id: int | None = None
+    spark: SparkSession,
+    table: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: object = None,  # noqa: A002  (the public name, api.md)
+    snapshot_id: int | None = None,
 ) -> DataFrame:
     """Return the merged rows of ``table`` at one snapshot (default: the latest, fixed at this call) as a DataFrame.
 
-    Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). Only metadata is read here.
-    Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, CorruptFile (a missing file), SparkFailed.
+    Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
+    the rows for which it is true and prunes files; then all files go through Dredge. Only metadata is read here.
+    Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
     """
     store = store_of(table)
-    scan = plan_scan(store, snapshot_id=snapshot_id, columns=columns)
+    scan = plan_scan(store, snapshot_id=snapshot_id, columns=columns, filter=filter)
     ddl = spark_ddl(fields_of(store.schema, scan.columns, store.name), store.name)
     what = f"reading table {store.name}"
     with translated(what):
         if scan.snapshot is None:
             return spark.createDataFrame([], ddl)
-        raw = _raw_paths(store, scan)
+        raw = [split for split in scan.splits if split.raw and scan.filter is None]
+        rest = [split for split in scan.splits if not split.raw or scan.filter is not None]
         frames: list[DataFrame] = []
-        if raw is not None and raw:
-            frames.append(parquet(spark, raw, ddl).select(*_quoted(scan.columns)))
-        if raw is None or any(not split.raw for split in scan.splits):
-            frames.append(_through_source(spark, store, scan, "all" if raw is None else "merged"))
+        if raw:
+            paths = [store.data_path(split.partition, split.bucket, file) for split in raw for file in split.files]
+            frames.append(parquet(spark, paths, ddl).select(*map(quoted, scan.columns)))
+        if rest:
+            frames.append(_merged(spark, store, scan, rest, ddl))
         if not frames:
             return spark.createDataFrame([], ddl)
         return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
-    """Return the rows of Parquet files, columns as in ``ddl``; directory names are not read as partition columns."""
-    return spark.read.schema(ddl).parquet(*paths)
+    """Return the rows of Parquet files, columns as in ``ddl``.
+
+    Paths are taken literally (a partition value may hold what Spark would read as a pattern), and directory names are not read as
+    partition columns: the files hold them.
+    """
+    return spark.read.schema(ddl).option("__globPaths__", "false").parquet(*paths)
 
 
-def _raw_paths(store: TableStore, scan: Scan) -> list[str] | None:
-    """Return the files of raw splits; ``None`` when a name would be a pattern to Spark (then Dredge reads them all)."""
-    paths = [store.data_path(s.partition, s.bucket, file) for s in scan.splits if s.raw for file in s.files]
-    return None if any(_GLOB & set(path) for path in paths) else paths
+def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str) -> DataFrame:
+    """The rows of splits, each merged (or read) by one task; starting tasks costs less than planning a data source."""
+    rows = [pa.array(range(len(splits)), pa.int32()), pa.array([split.to_bytes() for split in splits], pa.binary())]
+    listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(splits), "task")
+    return listed.mapInArrow(shipped(_reader(store.to_json(), scan.columns, scan.filter)), ddl)
 
 
-def _through_source(spark: SparkSession, store: TableStore, scan: Scan, splits: str) -> DataFrame:
-    register(spark)
-    reader = spark.read.format(FORMAT).option(STORE_OPTION, store.to_json()).option(SPLITS_OPTION, splits)
-    if scan.snapshot is not None:
-        reader = reader.option("snapshot-id", str(scan.snapshot.id))
-    return reader.option("columns", json.dumps(scan.columns)).load()
+def _reader(store_text: str, columns: Sequence[str], predicate: Predicate | None) -> BatchFunction:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = TableStore.from_json(store_text)
+        target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+        for batch in batches:
+            for place in range(batch.num_rows):  # one per split
+                split = Split.from_bytes(batch.column("split")[place].as_py())
+                for rows in read_split(store, split, columns, predicate):
+                    yield to_spark(rows, target)
 
-
-def _quoted(columns: Sequence[str]) -> list[str]:
-    return ["`" + name.replace("`", "``") + "`" for name in columns]
+    return run
 
 
 __all__ = ["parquet", "read_table"]

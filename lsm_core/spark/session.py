@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[2]"
 REMOTE_VARIABLE = "DREDGE_SPARK_REMOTE"
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  (the variable's name, not a secret)
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 # What an answer depends on: applied to every session, classic or Connect.
 SESSION_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-    PUSHDOWN: "true",
     "spark.sql.ansi.enabled": "true",
 }
 
@@ -70,7 +68,7 @@ def spark_session(
         settings = {**SESSION_CONF, **{k: v for k, v in (conf or {}).items() if address and k.startswith("spark.sql.")}}
         for key, value in settings.items():
             session.conf.set(key, value)
-    from lsm_core.spark.source import register  # noqa: PLC0415  (the source needs pyspark, this module only when called)
+    from lsm_core.spark.source import register
 
     register(session)
     return session
@@ -83,7 +81,7 @@ def stop_session(session: SparkSession) -> None:
 
 def _pyspark_session() -> Any:
     try:
-        from pyspark.sql import SparkSession as Session  # noqa: PLC0415  (optional: the engine works without pyspark)
+        from pyspark.sql import SparkSession as Session
     except ImportError as error:
         raise SparkFailed("start", f"the package pyspark is missing ({error}): install dredge[spark]") from error
     return Session
@@ -95,7 +93,7 @@ def _connect(address: str, app_name: str) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
         _ = session.version  # the first call that reaches the server
     except Exception as error:
-        raise SparkFailed(f"connecting to {address.split(';')[0]}", first_line(error)) from error
+        raise SparkFailed(f"connecting to {address.split(';', maxsplit=1)[0]}", first_line(error)) from error
     return session
 
 
@@ -158,7 +156,6 @@ def first_line(error: BaseException) -> str:
 
 __all__ = [
     "LOCAL_MASTER",
-    "PUSHDOWN",
     "REMOTE_VARIABLE",
     "SESSION_CONF",
     "TOKEN_VARIABLE",

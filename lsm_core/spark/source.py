@@ -1,89 +1,58 @@
-"""The Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both."""
+"""The Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
+
+It takes no filters from Spark on purpose. Spark (4.1 to 4.3) keeps the reader that the first filtered query of a DataFrame made and hands
+it to later queries of that DataFrame which push none: `df.where("k = 2").count()` followed by `df.count()` would count one key. The option
+`filter` prunes files and rows instead, and means the same every time.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceWriter,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from lsm_core.errors import InvalidOption
-from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Predicate, Split, parse_filter, plan_scan, read_split
+from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.spark.jobs.columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.session import PUSHDOWN
 from lsm_core.spark.sink import TableWriter
-from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT: Final = "dredge"
-OPTIONS: Final = ("warehouse", "table", "columns", "snapshot-id")
-STORE_OPTION: Final = "dredge.store"
-SPLITS_OPTION: Final = "dredge.splits"
-_OWN: Final = (*OPTIONS, STORE_OPTION, SPLITS_OPTION, "path")
-
-# Spark holds NaN equal to itself and above all numbers, Arrow does not: such columns are filtered by Spark alone.
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_COMPARISONS: Final[tuple[tuple[type[Filter], str], ...]] = (
-    (EqualTo, "="),
-    (GreaterThan, ">"),
-    (GreaterThanOrEqual, ">="),
-    (LessThan, "<"),
-    (LessThanOrEqual, "<="),
-    (StringStartsWith, "starts with"),
-    (In, "in"),
-)
+OPTIONS: Final = ("warehouse", "table", "columns", "snapshot-id", "filter")
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `dredge` known to a session; again after changing `spark.sql.python.filterPushdown.enabled`.
-
-    Spark refuses a reader that can push filters while that setting is off, so each setting has a class of its own.
-    """
-    pushdown = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(PushdownSource if pushdown else TableSource)
+    """Make the format `dredge` known to a session."""
+    spark.dataSource.register(TableSource)
 
 
 def open_store(options: Mapping[str, str]) -> TableStore:
     """Open the table that a data source's options name: `warehouse` and `table`. Raises InvalidOption, TableNotFound."""
     for key in options:
-        if key.lower() not in _OWN:
+        if key.lower() not in OPTIONS:
             raise InvalidOption(key, options[key], f"options of the data source: {', '.join(OPTIONS)}")
-    shipped = options.get(STORE_OPTION)
-    if shipped:
-        return TableStore.from_json(shipped)
     for key in ("warehouse", "table"):
         if not options.get(key):
             raise InvalidOption(key, options.get(key), "a data source needs the options 'warehouse' and 'table'")
-    from lsm_core.table import Catalog  # noqa: PLC0415  (workers that get a shipped store never need the catalog)
+    from lsm_core.table import Catalog
 
     store: TableStore = Catalog(options["warehouse"]).table(options["table"]).store
     return store
 
 
 class TableSource(DataSource):
-    """A Paimon table: `warehouse` (path), `table` ("db.name"), `columns` ("a,b"; default all), `snapshot-id` (default latest)."""
+    """A Paimon table, by the options in `OPTIONS`.
+
+    `warehouse` (path), `table` ("db.name"), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first
+    used; it stays that one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -96,20 +65,12 @@ class TableSource(DataSource):
         return spark_ddl(fields_of(store.schema, _columns(self.options), store.name), store.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of this table, without filters."""
+        """Return the reader of this table."""
         return TableReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table; ``overwrite`` replaces the whole table."""
         return TableWriter(open_store(self.options).to_json(), overwrite)
-
-
-class PushdownSource(TableSource):
-    """The same, also using Spark's filters to leave out files and rows."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader that takes filters."""
-        return PushdownReader(dict(self.options))
 
 
 class SplitPartition(InputPartition):
@@ -123,63 +84,28 @@ class TableReader(DataSourceReader):
     """Reads one snapshot: a Spark partition per split, Arrow batches out."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-        self._filter: list[tuple[Any, ...]] = []
+        # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
+        store = open_store(options)
+        self._store_text = store.to_json()
+        self._columns = [field.name for field in fields_of(store.schema, _columns(options), store.name)]
+        self._snapshot_id = _snapshot_id(options)
+        self._filter = _filter(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the scan: one partition per split."""
-        store = open_store(self._options)
-        scan = plan_scan(
-            store, snapshot_id=_snapshot_id(self._options), columns=_columns(self._options), filter=self._filter or None
-        )
-        merged_only = self._options.get(SPLITS_OPTION) == "merged"
-        chosen = [split for split in scan.splits if not (merged_only and split.raw)]
-        self._plan = (store.to_json(), list(scan.columns))
-        return [SplitPartition(split.to_bytes()) for split in chosen] or [SplitPartition(None)]
+        store = TableStore.from_json(self._store_text)
+        scan = plan_scan(store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter)
+        return [SplitPartition(split.to_bytes()) for split in scan.splits] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one split in the Arrow types of `TableSource.schema`, filters applied."""
-        text, columns = self._plan
-        store = TableStore.from_json(text)
-        target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+        store = TableStore.from_json(self._store_text)
+        target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
         if partition.value is None:
             return
-        predicate = self._predicate(store.schema, store.name)
-        for batch in read_split(store, Split.from_bytes(partition.value), columns, predicate):
+        predicate = parse_filter(self._filter, store.schema, store.name)
+        for batch in read_split(store, Split.from_bytes(partition.value), self._columns, predicate):
             yield to_spark(batch, target)
-
-    def _predicate(self, schema: TableSchema, table: str) -> Predicate | None:
-        return parse_filter(self._filter, schema, table) if self._filter else None
-
-
-class PushdownReader(TableReader):
-    """Also takes filters: they prune files and rows here, and Spark still checks every row itself."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Keep what means the same to Arrow and to Spark, and hand all of them back."""
-        schema = open_store(self._options).schema
-        found = [_condition(one, schema) for one in filters]
-        self._filter = [one for one in found if one is not None]
-        yield from filters
-
-
-def _condition(one: Filter, schema: TableSchema) -> tuple[Any, ...] | None:
-    """Return a filter of Spark in Dredge's form; ``None`` when it stays with Spark."""
-    path = getattr(one, "attribute", None)
-    if not isinstance(path, tuple) or len(path) != 1 or not schema.has_field(path[0]):
-        return None
-    column = path[0]
-    if isinstance(one, IsNull):
-        return column, "is null"
-    if isinstance(one, IsNotNull):
-        return column, "is not null"
-    if schema.field(column).type.root in _FLOATS:
-        return None
-    for kind, op in _COMPARISONS:
-        if type(one) is kind:
-            value = one.value
-            return None if value is None else (column, op, list(value) if op == "in" else value)
-    return None
 
 
 def _columns(options: Mapping[str, str]) -> list[str] | None:
@@ -199,6 +125,22 @@ def _json_columns(text: str) -> list[str]:
     return [str(name) for name in names]
 
 
+def _filter(options: Mapping[str, str]) -> list[Any] | None:
+    """The option's JSON in the form of `lsm_core.read.parse_filter`: its innermost lists are conditions."""
+    text = options.get("filter")
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidOption("filter", text, 'JSON: [["column", ">", 3], ...]') from error
+    if not isinstance(value, list) or not all(isinstance(item, list) and item for item in value):
+        raise InvalidOption("filter", text, 'JSON: [["column", ">", 3], ...]')
+    if all(isinstance(item[0], list) for item in value):
+        return [[tuple(condition) for condition in group] for group in value]
+    return [tuple(condition) for condition in value]
+
+
 def _snapshot_id(options: Mapping[str, str]) -> int | None:
     text = options.get("snapshot-id")
     if not text:
@@ -209,4 +151,4 @@ def _snapshot_id(options: Mapping[str, str]) -> int | None:
         raise InvalidOption("snapshot-id", text, "a snapshot's number") from error
 
 
-__all__ = ["FORMAT", "OPTIONS", "SPLITS_OPTION", "STORE_OPTION", "PushdownSource", "TableSource", "open_store", "register"]
+__all__ = ["FORMAT", "OPTIONS", "TableSource", "open_store", "register"]

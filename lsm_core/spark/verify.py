@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
@@ -23,6 +24,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.spark.jobs import spark_ddl, store_of, translated
 from lsm_core.spark.jobs.columns import quoted
+from lsm_core.spark.read import parquet
 from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
@@ -31,13 +33,16 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[bytes, int]
 
 _EXAMPLES: Final = 20
+_PLACE: Final = ("partition", "bucket")
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_FILES: Final = pa.schema([
-    ("__dredge_file", pa.string()),
-    ("__dredge_bucket", pa.int32()),
-    ("__dredge_level", pa.int32()),
-    ("__dredge_age", pa.int32()),
-])
+_FILES: Final = pa.schema(
+    [
+        ("__dredge_file", pa.string()),
+        ("__dredge_bucket", pa.int32()),
+        ("__dredge_level", pa.int32()),
+        ("__dredge_age", pa.int32()),
+    ]
+)
 _FACTS: Final = ("raw", "rows", "one", "two")
 
 
@@ -69,10 +74,11 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     began = time.monotonic()
     store = store_of(table)
     require_readable(store)
-    all_a, all_b = _live(store, a), _live(store, b)
-    places = sorted({*all_a, *all_b})
-    changed = [place for place in places if _identity(all_a.get(place, [])) != _identity(all_b.get(place, []))]
-    sides = (_Side(a, {p: all_a[p] for p in changed if p in all_a}), _Side(b, {p: all_b[p] for p in changed if p in all_b}))
+    live_a, live_b = (manifests.live_entries(store, snapshots.read(store, number)) for number in (a, b))
+    total = _places(pa.concat_tables([live_a.select(list(_PLACE)), live_b.select(list(_PLACE))])).num_rows
+    touched = _touched(live_a, live_b)
+    sides = (_Side(a, _files_of(live_a, touched)), _Side(b, _files_of(live_b, touched)))
+    changed = sorted({*sides[0].files, *sides[1].files})
     differences: list[BucketDifference] = []
     examples: tuple[str, ...] = ()
     rows = [0, 0]
@@ -89,8 +95,8 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
         snapshot_a=a,
         snapshot_b=b,
         ok=not differences,
-        buckets=len(places),
-        by_reference=len(places) - len(changed),
+        buckets=total,
+        by_reference=total - len(changed),
         by_digest=len(changed),
         rows_a=rows[0],
         rows_b=rows[1],
@@ -101,16 +107,29 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     )
 
 
-def _live(store: TableStore, snapshot_id: int) -> dict[Place, list[ManifestEntry]]:
-    entries = manifests.live_entries(store, snapshots.read(store, snapshot_id))
+def _places(entries: pa.Table) -> pa.Table:
+    return entries.group_by(list(_PLACE)).aggregate([])
+
+
+def _touched(one: pa.Table, two: pa.Table) -> pa.Table:
+    """The (partition, bucket) pairs whose files or levels differ: joins over columns, whatever the number of files."""
+    names = [
+        pc.binary_join_element_wise(side.column("file_name"), side.column("level").cast(pa.string()), "/")
+        for side in (one, two)
+    ]
+    only_one = one.filter(pc.invert(pc.is_in(names[0], names[1])))
+    only_two = two.filter(pc.invert(pc.is_in(names[1], names[0])))
+    return _places(pa.concat_tables([only_one.select(list(_PLACE)), only_two.select(list(_PLACE))]))
+
+
+def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[ManifestEntry]]:
+    """The files of the touched buckets as objects."""
+    numbered = entries.select(list(_PLACE)).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
+    rows = numbered.join(touched, list(_PLACE), join_type="left semi").column("row")
     found: dict[Place, list[ManifestEntry]] = {}
-    for entry in table_to_entries(entries):
+    for entry in table_to_entries(entries.take(rows)):
         found.setdefault((entry.partition, entry.bucket), []).append(entry)
     return found
-
-
-def _identity(entries: Sequence[ManifestEntry]) -> set[tuple[str, int]]:
-    return {(entry.file.file_name, entry.file.level) for entry in entries}
 
 
 def _ranked(spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place]) -> DataFrame | None:
@@ -139,9 +158,7 @@ def _raw_rows(spark: SparkSession, store: TableStore, paths: Sequence[str]) -> D
     ddl = spark_ddl(store.schema.fields, store.name)
     if store.schema.primary_keys:
         ddl = f"{quoted(SEQUENCE_NUMBER)} BIGINT, {quoted(VALUE_KIND)} TINYINT, {ddl}"
-    # Names are taken literally: a partition value may hold what Spark would read as a pattern.
-    reader = spark.read.schema(ddl).option("__globPaths__", "false")
-    return reader.parquet(*paths).selectExpr("*", "_metadata.file_name AS __dredge_file")
+    return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
 
 
 def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
@@ -199,7 +216,7 @@ def _facts(frame: DataFrame | None, store: TableStore) -> dict[int, tuple[int, i
 
 
 def _exprs(texts: Sequence[str]) -> list[Any]:
-    from pyspark.sql import functions  # noqa: PLC0415  (chooses classic or Connect when called)
+    from pyspark.sql import functions
 
     return [functions.expr(text) for text in texts]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import Committer, CommitMessage, abort
+from lsm_core.commit import CommitMessage, Committer, abort
 from lsm_core.errors import ColumnNotFound, CommitUnknown
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
@@ -29,13 +29,15 @@ _PARTITION: Final = "__dredge_partition"
 _BUCKET: Final = "__dredge_bucket"
 _ORDER: Final = "__dredge_order"
 _SLOT: Final = "__dredge_slot"
-_ROUTING: Final = pa.schema([
-    (_KIND, pa.int8()),
-    (_PARTITION, pa.binary()),
-    (_BUCKET, pa.int32()),
-    (_ORDER, pa.int64()),
-    (_SLOT, pa.int32()),
-])
+_ROUTING: Final = pa.schema(
+    [
+        (_KIND, pa.int8()),
+        (_PARTITION, pa.binary()),
+        (_BUCKET, pa.int32()),
+        (_ORDER, pa.int64()),
+        (_SLOT, pa.int32()),
+    ]
+)
 _ROUTING_DDL: Final = f"{_KIND} TINYINT, {_PARTITION} BINARY, {_BUCKET} INT, {_ORDER} BIGINT, {_SLOT} INT"
 _TASK_SHIFT: Final = 40  # a row's order = Spark task, then its place in it (below 2^40 rows a task)
 
@@ -148,7 +150,9 @@ def _slot(partition: pa.Array, bucket: pa.Array, slots: int, buckets: int) -> pa
     """The writer task of every row: buckets of one partition never share a task."""
     encoded = partition.dictionary_encode()
     lanes = slots // buckets
-    lane = np.array([zlib.crc32(encoded.dictionary[i].as_py()) % lanes for i in range(len(encoded.dictionary))], dtype=np.int32)
+    lane = np.array(
+        [zlib.crc32(encoded.dictionary[i].as_py()) % lanes for i in range(len(encoded.dictionary))], dtype=np.int32
+    )
     numbers = lane[np.asarray(encoded.indices)] if len(lane) else np.zeros(0, np.int32)
     return pa.array(numbers * np.int32(buckets) + np.asarray(bucket), pa.int32())
 
@@ -199,7 +203,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[tuple[bytes, in
 
 
 def _task_number() -> int:
-    from pyspark import TaskContext  # noqa: PLC0415  (only workers have one)
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     return int(context.partitionId()) if context is not None else 0

@@ -14,16 +14,18 @@ import pyarrow.parquet as pq
 
 from lsm_core import Catalog, Schema, Table
 
-FIELDS = pa.schema([
-    pa.field("k", pa.int64(), nullable=False),
-    ("s", pa.string()),
-    ("d", pa.float64()),
-    ("ts", pa.timestamp("ms")),
-    ("amount", pa.decimal128(12, 2)),
-    ("day", pa.date32()),
-    ("ok", pa.bool_()),
-    ("n", pa.int32()),
-])
+FIELDS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        ("s", pa.string()),
+        ("d", pa.float64()),
+        ("ts", pa.timestamp("ms")),
+        ("amount", pa.decimal128(12, 2)),
+        ("day", pa.date32()),
+        ("ok", pa.bool_()),
+        ("n", pa.int32()),
+    ]
+)
 
 
 def make_table(
@@ -40,7 +42,11 @@ def make_table(
     catalog.create_database(name.split(".")[0], ignore_if_exists=True)
     chosen = {"bucket": "3", **(options or {})} if primary_keys else dict(options or {})
     schema = Schema(
-        fields=fields, primary_keys=list(primary_keys), partition_keys=list(partition_keys), options=chosen, comment=None
+        fields=fields,
+        primary_keys=list(primary_keys),
+        partition_keys=list(partition_keys),
+        options=chosen,
+        comment=None,
     )
     catalog.create_table(name, schema)
     return catalog.table(name)
@@ -99,9 +105,7 @@ def live_paths(table: Table, level_at_least: int = 0) -> list[Path]:
     snapshot = snapshots.latest(store)
     assert snapshot is not None
     entries = table_to_entries(manifests.live_entries(store, snapshot))
-    return [
-        Path(store.data_path(e.partition, e.bucket, e.file)) for e in entries if e.file.level >= level_at_least
-    ]
+    return [Path(store.data_path(e.partition, e.bucket, e.file)) for e in entries if e.file.level >= level_at_least]
 
 
 def rewrite(path: Path, change: Any) -> None:

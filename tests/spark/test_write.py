@@ -29,7 +29,7 @@ def test_a_write_through_spark_equals_a_local_write(spark: Any, tmp_path: Path) 
 
 
 def test_rows_of_one_key_count_in_the_order_of_the_dataframe(spark: Any, tmp_path: Path) -> None:
-    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())]))
+    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]))
     frame = spark.range(0, 30_000, 1, 4).selectExpr("id % 100 AS k", "id AS v")
     write_table(frame, table)
     found = table.to_arrow().sort_by("k")
@@ -46,7 +46,14 @@ def test_row_kinds_travel_with_the_rows(spark: Any, tmp_path: Path) -> None:
 
 
 def test_partitions_and_missing_columns(spark: Any, tmp_path: Path) -> None:
-    fields = pa.schema([pa.field("p", pa.string(), False), pa.field("k", pa.int64(), False), ("v", pa.string()), ("w", pa.int32())])
+    fields = pa.schema(
+        [
+            pa.field("p", pa.string(), nullable=False),
+            pa.field("k", pa.int64(), nullable=False),
+            ("v", pa.string()),
+            ("w", pa.int32()),
+        ]
+    )
     table = make_table(tmp_path, fields=fields, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "2"})
     write_table(spark.sql("SELECT concat('a b/%', id % 5) p, id k, string(id) v FROM range(0, 100, 1, 3)"), table)
     found = table.to_arrow()
@@ -66,7 +73,7 @@ def test_append_tables_take_every_row(spark: Any, tmp_path: Path) -> None:
 
 
 def test_overwrite_replaces_what_it_is_told_to(spark: Any, tmp_path: Path) -> None:
-    fields = pa.schema([pa.field("p", pa.int32(), False), pa.field("k", pa.int64(), False)])
+    fields = pa.schema([pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
     table = make_table(tmp_path, fields=fields, primary_keys=["p", "k"], partition_keys=["p"])
     write_table(spark.sql("SELECT int(id % 3) p, id k FROM range(0, 30)"), table)
     write_table(spark.sql("SELECT 1 p, 1000 + id k FROM range(0, 2)"), table, overwrite=True)
@@ -144,8 +151,10 @@ def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSessi
     table.write(rows(list(range(50))))
     before = table.to_arrow()
     place = str(Path(table.store.root))
-    killer = kill_when(traced.trace, lambda e: e["event"] == "begin" and e["path"].startswith(place) and "bucket-" in e["path"])
-    with pytest.raises(SparkFailed, match="writing table db.t: Python worker exited"):
+    killer = kill_when(
+        traced.trace, lambda e: e["event"] == "begin" and e["path"].startswith(place) and "bucket-" in e["path"]
+    )
+    with pytest.raises(SparkFailed, match=r"writing table db\.t: Python worker exited"):
         write_table(traced.spark.createDataFrame(rows(list(range(400)), "b")), table)
     killer.join(5)
     assert len(killer.killed) == 1  # type: ignore[attr-defined]
@@ -155,7 +164,11 @@ def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSessi
 
 
 def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced: TracedSession, tmp_path: Path) -> None:
-    table = make_table(tmp_path, fields=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())]), options={"bucket": "5"})
+    table = make_table(
+        tmp_path,
+        fields=pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]),
+        options={"bucket": "5"},
+    )
     log = EventLog(traced.events)
     write_table(traced.spark.range(0, 200_000, 1, 2).selectExpr("id k", "sha2(string(id), 256) v"), table)
     stages = log.stages()

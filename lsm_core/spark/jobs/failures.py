@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,7 +17,10 @@ from lsm_core.errors import CorruptFile, DredgeError, SparkFailed
 
 _MARK: Final = re.compile(r"DREDGE-ERROR\[([A-Za-z0-9+/=]+)\]")
 _MISSING_PATH: Final = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (?:file:)?(\S.*?)\. SQLSTATE")
-_TELLING: Final = re.compile(r"(Python worker exited[^.\n]*|Connection refused|OutOfMemoryError[^\n]*|No space left on device)")
+_UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file:/{0,2}(?=/))?(\S.*?)\.\s+SQLSTATE")
+_TELLING: Final = re.compile(
+    r"(Python worker exited[^.\n]*|Connection refused|OutOfMemoryError[^\n]*|No space left on device)"
+)
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -31,8 +35,14 @@ def encode(error: BaseException) -> bytes:
         args, kwargs = error._made_with
         value: dict[str, Any] = {"type": type(error).__name__, "args": list(args), "kwargs": kwargs}
     else:
-        value = {"type": "", "args": [f"{type(error).__name__}: {error}"], "kwargs": {}}
+        value = {"type": "", "args": [f"{type(error).__name__}: {error}{_place(error)}"], "kwargs": {}}
     return json.dumps(value, default=repr).encode()
+
+
+def _place(error: BaseException) -> str:
+    """Where an unexpected error came from: its traceback stays in the worker."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
 
 
 def decode(data: bytes, what: str) -> DredgeError:
@@ -83,6 +93,9 @@ def typed(error: BaseException, what: str) -> DredgeError:
     missing = _MISSING_PATH.search(text)
     if missing is not None:
         return CorruptFile(missing.group(1), "the file is missing")
+    unreadable = _UNREADABLE.search(text)
+    if unreadable is not None:
+        return CorruptFile(unreadable.group(1), "it cannot be read as Parquet")
     telling = _TELLING.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return SparkFailed(what, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))

@@ -71,7 +71,9 @@ def answer(task: int, data: bytes) -> pa.RecordBatch:
 
 def failure(task: int, error: Exception) -> pa.RecordBatch:
     """Return a task's error as the one row (`ANSWER_SCHEMA`) it yields."""
-    return pa.RecordBatch.from_pydict({"task": [task], "answer": [None], "failure": [encode(error)]}, schema=ANSWER_SCHEMA)
+    return pa.RecordBatch.from_pydict(
+        {"task": [task], "answer": [None], "failure": [encode(error)]}, schema=ANSWER_SCHEMA
+    )
 
 
 def _task_function(work: Callable[[bytes], bytes]) -> BatchFunction:

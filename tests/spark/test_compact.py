@@ -1,0 +1,153 @@
+"""Compaction on Spark: the same rows as before, a task per bucket, nothing on the driver, nothing half published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Table
+from lsm_core.compact import BucketTask
+from lsm_core.errors import CorruptFile, SparkFailed
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.spark import compact_table, expire_snapshots, spark_runner
+from lsm_core.spark.compact import apply_compaction
+from tests.spark.tables import data_files, live_paths, make_table, rows, same
+from tests.support.spark import EventLog, TracedSession, kill_when
+
+pytestmark = pytest.mark.spark
+
+
+def piled_up(root: Path, commits: int = 5, size: int = 300) -> Table:
+    """A table with that many overlapping commits, the last of them deletes."""
+    table = make_table(root)
+    for number in range(commits - 1):
+        start = number * size // 3
+        table.write(rows(list(range(start, start + size)), f"c{number}"))
+    gone = list(range(10, 40))
+    table.write(rows(gone, "gone"), row_kinds=pa.array(["-D"] * len(gone)))
+    return table
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_compaction_changes_no_answer_and_makes_one_commit(spark: Any, tmp_path: Path, full: bool) -> None:
+    table = piled_up(tmp_path)
+    before = table.to_arrow()
+    report = compact_table(spark, table, full=full)
+    assert same(before, table.to_arrow())
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert (latest.id, latest.commit_kind) == (6, CommitKind.COMPACT)
+    assert (report.snapshot_id, report.base_snapshot, report.commits) == (6, 5, 1)
+    assert report.verification.level == "V2"
+    assert (report.runs_before, report.runs_after) == (5, 1)
+    assert report.rows_in - report.rows_out == sum(report.rows_dropped.values())
+    assert report.rows_dropped["delete-at-bottom"] > 0
+    assert len(table.ledger()) == 1
+
+
+def test_a_healthy_table_is_left_alone_with_a_reason_for_every_bucket(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path, commits=2)
+    report = compact_table(spark, table)
+    assert report.commits == 0
+    assert [d.subject for d in report.declined] == ["bucket-0", "bucket-1", "bucket-2"]
+    assert len(table.snapshots()) == 2
+
+
+def test_only_the_chosen_bucket_is_compacted(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    report = compact_table(spark, table, full=True, buckets=[1])
+    assert report.files_in == 5
+    assert [h.sorted_runs for h in sorted(table.health(), key=lambda h: h.bucket)] == [5, 1, 5]
+
+
+def test_append_tables_have_their_small_files_joined(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path, primary_keys=())
+    for number in range(6):
+        table.write(rows([number, number]))
+    before = table.to_arrow()
+    report = compact_table(spark, table)
+    assert (report.files_in, report.files_out) == (6, 1)
+    assert same(before, table.to_arrow())
+
+
+def test_a_task_per_bucket_and_no_table_data_on_the_driver(traced: TracedSession, tmp_path: Path) -> None:
+    table = piled_up(tmp_path, size=20_000)
+    stored = sum(path.stat().st_size for path in live_paths(table))
+    log = EventLog(traced.events)
+    compact_table(traced.spark, table, full=True)
+    stages = log.stages()
+    assert stages[-1].tasks == 3
+    sent = sum(sum(stage.result_bytes) for stage in stages)
+    assert sent < 60_000 < stored
+
+
+def test_a_damaged_input_is_named_and_nothing_is_left_behind(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    victim = live_paths(table)[0]
+    victim.write_bytes(victim.read_bytes()[:-100])
+    files = data_files(tmp_path)
+    with pytest.raises(CorruptFile, match=victim.name):
+        compact_table(spark, table, full=True)
+    assert data_files(tmp_path) == files
+    assert len(table.snapshots()) == 5
+
+
+def test_a_killed_task_publishes_nothing_and_a_retry_works(traced: TracedSession, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    before, files = table.to_arrow(), set(live_paths(table))
+    place = str(Path(table.store.root))
+
+    def writes(entry: dict[str, Any]) -> bool:
+        path = entry["path"]
+        return bool(
+            entry["event"] == "begin" and path.startswith(place) and "bucket-" in path and Path(path) not in files
+        )
+
+    killer = kill_when(traced.trace, writes)
+    with pytest.raises(SparkFailed, match=r"compacting table db\.t: Python worker exited"):
+        compact_table(traced.spark, table, full=True)
+    killer.join(5)
+    assert len(killer.killed) == 1  # type: ignore[attr-defined]
+    assert len(table.snapshots()) == 5
+    assert same(before, table.to_arrow())
+    assert compact_table(traced.spark, table, full=True).snapshot_id == 6
+    assert same(before, table.to_arrow())
+
+
+def test_a_plan_made_elsewhere_is_applied_as_it_stands(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    plan = table.plan_maintenance("compact")
+    table.write(rows([7], "late"))
+    before = table.to_arrow()
+    report = apply_compaction(spark, table, type(plan).from_json(plan.to_json()), approved_by="a person")
+    assert report.plan_hash == plan.hash
+    assert same(before, table.to_arrow())
+
+
+def test_the_runner_speaks_the_protocol_of_maintenance(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    asked: list[list[BucketTask]] = []
+    inner = spark_runner(spark)
+
+    def watched(store: Any, tasks: Any) -> Any:
+        asked.append(list(tasks))
+        return inner(store, tasks)
+
+    from lsm_core.maintenance import apply_plan
+
+    apply_plan(table.store, table.plan_maintenance("compact"), watched)
+    assert [task.bucket for task in asked[0]] == [0, 1, 2]
+
+
+def test_expiry_runs_on_the_driver(traced: TracedSession, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    compact_table(traced.spark, table, full=True)
+    log = EventLog(traced.events)
+    assert expire_snapshots(traced.spark, table, retain_max=1, retain_min=1, dry_run=True).expired == (1, 2, 3, 4, 5)
+    report = expire_snapshots(traced.spark, table, retain_max=1, retain_min=1)
+    assert report.expired == (1, 2, 3, 4, 5)
+    assert [s.id for s in table.snapshots()] == [6]
+    assert log.stages() == []
