@@ -77,7 +77,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @given(histories(), st.sampled_from(SIZES), st.sampled_from([None, 1, 2, 5]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_window_gives_the_rows_of_the_row_at_a_time_judge(
     history: History, size: int, batch_rows: int | None
 ) -> None:
