@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -94,13 +94,12 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
     the latest snapshot names, and when that cannot be read nothing is deleted.
     """
-    listed = list(messages)
-    latest = snapshots.latest(store)
-    live: set[str] = set()
-    if latest is not None and listed:
-        partitions = sorted({message.partition for message in listed})
-        entries = manifests.live_entries(store, latest, partitions=partitions)
-        live = set(entries.column("file_name").to_pylist())
+    listed = [message for message in messages if message.own_files()]
+    try:
+        live = _live_names(store, listed)
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: cannot tell which files are live, so none is removed: %s", store.name, error)
+        return []
     paths = [
         path
         for message in listed
@@ -110,6 +109,16 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     ]
     remove(store.file_io, paths)
     return paths
+
+
+def _live_names(store: TableStore, messages: Sequence[CommitMessage]) -> set[str]:
+    """Names of the live files in the partitions of ``messages``."""
+    latest = snapshots.latest(store)
+    if latest is None or not messages:
+        return set()
+    partitions = sorted({message.partition for message in messages})
+    entries = manifests.live_entries(store, latest, partitions=partitions, columns=["file_name"])
+    return set(entries.column("file_name").to_pylist())
 
 
 def _paths(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort
-from lsm_core.errors import CommitConflict
+from lsm_core.errors import CommitConflict, CorruptFile, TableNotFound
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
@@ -260,3 +261,50 @@ def test_a_commit_whose_successor_expired_its_base_is_not_taken_back(tmp_path: P
     assert result.snapshot_ids == [3]
     assert snapshots.list_ids(store) == [3, 4]
     assert {(99, "mine"), (10, "r")} <= set(content(store))
+
+
+def test_a_base_that_expires_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    store = two_runs(tmp_path)
+
+    def rivals_commit_and_expire() -> None:
+        other = reopen(tmp_path).copy({"manifest.merge-min-count": "1"})
+        for i in range(2):
+            Committer(other, "w").commit([rows(other, [10 + i], "r", 10 + i)])
+        gone = manifests.metadata_references(other, snapshots.read(other, 2))
+        kept = set().union(*(manifests.metadata_references(other, snapshots.read(other, i)) for i in (3, 4)))
+        assert gone - kept
+        for name in gone - kept:
+            (tmp_path / "manifest" / name).unlink()
+        for snapshot_id in (1, 2):
+            (tmp_path / "snapshot" / f"snapshot-{snapshot_id}").unlink()
+
+    hook = At(Phase.READ_BASE, rivals_commit_and_expire)
+    assert Committer(store, "me", CommitHooks(hook)).commit([rows(store, [99], "mine", 99)]).snapshot_ids == [5]
+    assert {(99, "mine"), (10, "r"), (11, "r")} <= set(content(store))
+
+
+def test_a_manifest_that_is_really_missing_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    store = two_runs(tmp_path)
+    new = rows(store, [9], "x", 9)
+    latest = snapshots.latest(store)
+    assert latest is not None
+    victim = tmp_path / "manifest" / manifests.data_manifests(store, latest)[0].file_name
+    victim.unlink()
+    before = {p.name for p in tmp_path.rglob("*")}
+    with pytest.raises(CorruptFile, match=victim.name):
+        Committer(store).commit([new])
+    assert {p.name for p in tmp_path.rglob("*")} == before
+    # What is live cannot be told now, so abort keeps its hands off.
+    assert abort(store, [new]) == []
+
+
+def test_a_dropped_table_is_not_brought_back_by_a_late_commit(tmp_path: Path) -> None:
+    store = two_runs(tmp_path)
+    new = rows(store, [9], "x", 9)
+
+    def drop() -> None:
+        shutil.rmtree(tmp_path / "schema")
+
+    with pytest.raises(TableNotFound, match="dropped"):
+        Committer(store, "w", CommitHooks(At(Phase.WRITE_MANIFESTS, drop))).commit([new])
+    assert snapshots.latest_id(store) == 2
