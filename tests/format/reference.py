@@ -78,7 +78,7 @@ def nested_bytes(value: Any, kind: DataType) -> bytes:
     if kind.root is TypeRoot.ROW:
         return row([value[f.name] for f in kind.fields], [f.type for f in kind.fields])
     if kind.root is TypeRoot.VARIANT:
-        return struct.pack("<i", len(value["value"])) + value["value"] + value["metadata"]
+        return struct.pack("<i", len(value["value"])) + bytes(value["value"]) + bytes(value["metadata"])
     if kind.root is TypeRoot.ARRAY:
         assert kind.element is not None
         return array(value, kind.element)

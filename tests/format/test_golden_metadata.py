@@ -25,6 +25,7 @@ from lsm_core.format import (
 from lsm_core.format.file_meta import ManifestEntry
 from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.manifest import (
+    ManifestFileMeta,
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
@@ -33,7 +34,6 @@ from lsm_core.format.manifest import (
     manifest_meta,
 )
 from lsm_core.format.manifest.container import read_container
-from lsm_core.format.manifest.entries import entry_records
 from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
 from lsm_core.format.stats import columns_with_nan, key_stats, value_stats
 from lsm_core.format.tag import Tag
@@ -94,12 +94,12 @@ def test_manifests_come_back_record_for_record_with_the_java_schema(table: Path)
         theirs, ours = (fastavro.reader(io.BytesIO(data)) for data in (path.read_bytes(), again))
         assert ours.codec == theirs.codec == "zstandard"
         assert ours.writer_schema == theirs.writer_schema
-        assert sum(1 for _ in ours) == decoded.num_rows == len(entry_records(decoded))
+        assert sum(1 for _ in ours) == decoded.num_rows
 
 
 def test_manifest_lists_come_back_and_say_what_java_said(table: Path) -> None:
     newest = schemas(table)
-    metas = {}
+    metas: dict[str, ManifestFileMeta] = {}
     for path in table.glob("manifest/manifest-list-*"):
         decoded = decode_manifest_list(path.read_bytes(), str(path))
         again = encode_manifest_list(decoded)

@@ -151,7 +151,7 @@ def test_deeply_nested_json_is_refused_not_followed() -> None:
 
 
 def test_text_looks_as_jackson_prints_it() -> None:
-    value = {"a": [], "b": {}, "c": [1, {"d": "é\n"}], "e": None, "f": True, "g": -1.5}
+    value: dict[str, Any] = {"a": [], "b": {}, "c": [1, {"d": "é\n"}], "e": None, "f": True, "g": -1.5}
     assert pretty(value) == (
         '{\n  "a" : [ ],\n  "b" : { },\n  "c" : [ 1, {\n    "d" : "é\\n"\n  } ],\n  "e" : null,\n  "f" : true,\n  "g" : -1.5\n}'
     )

@@ -27,7 +27,6 @@ from lsm_core.format.manifest import (
 )
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY
 from lsm_core.format.manifest.container import read_container, write_container
-from lsm_core.format.manifest.entries import entry_records
 from lsm_core.types import parse
 
 STRING = parse("STRING")
@@ -84,6 +83,24 @@ def test_any_entries_come_back_from_objects_columns_and_avro(entries: list[Manif
     data = encode_manifest(table)
     assert table_to_entries(decode_manifest(data, "m")) == entries
     assert encode_manifest(table) == data
+
+
+def test_manifests_of_many_slices_and_blocks_are_whole_and_in_order() -> None:
+    entries = [
+        entry(f"data-{i}", file_size=10**i if i < 18 else i, delete_row_count=i % 3 or None) for i in range(9000)
+    ]
+    table = entries_to_table(entries)
+    data = encode_manifest(table)
+    assert data.count(data[-16:]) > 3
+    assert decode_manifest(data, "m").equals(table)
+    assert encode_manifest(pa.concat_tables([table.slice(0, 5000), table.slice(5000)])) == data
+
+
+def test_a_null_in_a_required_field_is_never_written() -> None:
+    table = entries_to_table([entry()])
+    column = table.column_names.index("file_name")
+    with pytest.raises(ValueError, match="required"):
+        encode_manifest(table.set_column(column, pa.field("file_name", pa.string()), pa.array([None], pa.string())))
 
 
 def scalar_merge(entries: list[ManifestEntry]) -> list[ManifestEntry]:
@@ -169,7 +186,7 @@ def test_older_shorter_records_are_read_with_nulls() -> None:
     fields = MANIFEST_ENTRY["fields"]
     old = {**MANIFEST_ENTRY, "fields": [*fields[:-1], {**fields[-1], "type": {**fields[-1]["type"]}}]}
     old["fields"][-1]["type"]["fields"] = [f for f in fields[-1]["type"]["fields"] if f["name"] not in _NEWER]
-    records = entry_records(entries_to_table([entry("f", delete_row_count=3)]))
+    records = read_container(encode_manifest(entries_to_table([entry("f", delete_row_count=3)])), "m")[1]
     found = table_to_entries(decode_manifest(write_container(old, records), "m"))[0].file
     assert (found.delete_row_count, found.embedded_index, found.write_cols) == (3, None, None)
 
@@ -180,7 +197,7 @@ _NEWER = {"_EMBEDDED_FILE_INDEX", "_FILE_SOURCE", "_VALUE_STATS_COLS", "_EXTERNA
 def test_another_readers_nested_columns_map_to_the_same_entries() -> None:
     entries = [entry("a", creation_time_ms=1_700_000_000_123, extra_files=("x",)), entry("b", write_cols=("c",))]
     table = entries_to_table(entries)
-    nested = pa.Table.from_pylist(entry_records(table))
+    nested = pa.Table.from_pylist(read_container(encode_manifest(table), "m")[1])
     file = nested.column("_FILE").combine_chunks()
     index = file.type.get_field_index("_CREATION_TIME")
     children = [file.field(i) for i in range(file.type.num_fields)]

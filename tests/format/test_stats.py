@@ -87,7 +87,7 @@ def test_bounds_hold_over_row_groups_and_modes(
 
 def test_full_statistics_of_columns_are_those_of_the_footer() -> None:
     kinds = [parse("DECIMAL(30, 2)"), parse("STRING"), parse("TIMESTAMP(6)"), parse("DATE"), parse("BYTES")]
-    rows = [
+    rows: list[list[Any]] = [
         [Decimal("-5.00"), "b", datetime(1950, 1, 1, 0, 0, 0, 1), date(2000, 1, 1), b"x"],
         [Decimal("1e20"), None, datetime(2050, 1, 1), None, None],
         [Decimal("-1e20"), "ä", None, date(1900, 1, 1), b"y"],

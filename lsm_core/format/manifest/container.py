@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import fastavro
+import numpy as np
 from backports import zstd
 
 from lsm_core.errors import CorruptFile
+from lsm_core.format.manifest.columnar_avro import Piece
 
 Record = dict[str, Any]
 
@@ -23,6 +25,7 @@ _MAX_BLOCK = 1 << 28
 _MAX_EXPANSION = 200
 _MIN_ALLOWANCE = 1 << 26
 _VARINT_BYTES = 10
+_BLOCK_BYTES = 1 << 16
 
 
 def write_container(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes:
@@ -32,6 +35,36 @@ def write_container(schema: Mapping[str, Any], records: Iterable[Record]) -> byt
     marker = blake2b(json.dumps([len(rows), schema], sort_keys=True).encode(), digest_size=_SYNC_BYTES).digest()
     fastavro.writer(out, dict(schema), rows, codec="zstandard", codec_compression_level=_ZSTD_LEVEL, sync_marker=marker)
     return out.getvalue()
+
+
+def write_rows(schema: Mapping[str, Any], pieces: Sequence[Piece]) -> bytes:
+    """An Avro file of records already encoded, piece by piece."""
+    digest = blake2b(digest_size=_SYNC_BYTES)
+    for piece in pieces:
+        digest.update(piece.data.tobytes())
+    marker = digest.digest()
+    out = io.BytesIO()
+    _write_header(out, json.dumps(schema, separators=(",", ":")).encode(), b"zstandard", marker)
+    for piece in pieces:
+        ends = np.cumsum(piece.lengths)
+        first = start = 0
+        while first < len(ends):
+            # As many records as fit a block, one at least.
+            last = max(int(np.searchsorted(ends, start + _BLOCK_BYTES, side="right")), first + 1)
+            end = int(ends[last - 1])
+            block = zstd.compress(piece.data[start:end].tobytes(), _ZSTD_LEVEL)
+            out.write(_varint(last - first) + _varint(len(block)) + block + marker)
+            first, start = last, end
+    return out.getvalue()
+
+
+def _write_header(out: io.BytesIO, schema: bytes, codec: bytes, marker: bytes) -> None:
+    out.write(_MAGIC + _varint(2))
+    out.writelines(
+        _varint(len(key)) + key + _varint(len(value)) + value
+        for key, value in ((b"avro.schema", schema), (b"avro.codec", codec))
+    )
+    out.write(_varint(0) + marker)
 
 
 def read_container(data: bytes, path: str) -> tuple[dict[str, Any], list[Record]]:
@@ -95,11 +128,7 @@ def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
     schema = json.loads(members["avro.schema"])
     text = json.dumps(_without_logical_types(schema)).encode()
     out = io.BytesIO()
-    out.write(_MAGIC)
-    out.write(_varint(2))
-    for key, value in (("avro.schema", text), ("avro.codec", b"null")):
-        out.write(_varint(len(key)) + key.encode() + _varint(len(value)) + value)
-    out.write(_varint(0) + sync)
+    _write_header(out, text, b"null", sync)
     # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
     while not cursor.ended:

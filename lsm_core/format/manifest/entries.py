@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.binary_row.layout import single_array
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, VERSION
-from lsm_core.format.manifest.container import Record, read_container, write_container
+from lsm_core.format.manifest.columnar_avro import Piece, constant, encode, join
+from lsm_core.format.manifest.container import read_container, write_rows
 
 # Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.
 _FILE_FIELDS: tuple[tuple[str, str], ...] = (
@@ -34,7 +36,9 @@ _FILE_FIELDS: tuple[tuple[str, str], ...] = (
     ("_WRITE_COLS", "write_cols"),
 )
 _STATS_FIELDS = (("_MIN_VALUES", "min"), ("_MAX_VALUES", "max"), ("_NULL_COUNTS", "nulls"))
-_STATS = (("_KEY_STATS", "key_stats"), ("_VALUE_STATS", "value_stats"))
+_STATS = {"_KEY_STATS": "key_stats", "_VALUE_STATS": "value_stats"}
+# Small enough for the processor's cache, large enough that calls do not count.
+_SLICE_ROWS = 4096
 _TOP_FIELDS = (
     ("_KIND", "kind"),
     ("_PARTITION", "partition"),
@@ -57,7 +61,7 @@ _AVRO_TYPE = pa.struct(
             pa.struct(
                 [
                     *[(avro, ENTRY_SCHEMA.field(name).type) for avro, name in _FILE_FIELDS],
-                    *[(avro, _STATS_TYPE) for avro, _ in _STATS],
+                    *[(avro, _STATS_TYPE) for avro in _STATS],
                 ]
             ),
         ),
@@ -67,33 +71,24 @@ _AVRO_TYPE = pa.struct(
 
 def encode_manifest(table: pa.Table) -> bytes:
     """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields."""
-    return write_container(MANIFEST_ENTRY, entry_records(table))
+    slices = [table.slice(first, _SLICE_ROWS) for first in range(0, table.num_rows, _SLICE_ROWS)]
+    return write_rows(MANIFEST_ENTRY, [_encoded(part) for part in slices])
 
 
-def entry_records(table: pa.Table) -> list[Record]:
-    """Avro records of an `ENTRY_SCHEMA` table."""
-    lists = {name: table.column(name).to_pylist() for name in ENTRY_SCHEMA.names}
-    count = table.num_rows
-    files: list[Record] = [{} for _ in range(count)]
-    for avro, name in _FILE_FIELDS:
-        for file, value in zip(files, lists[name], strict=True):
-            file[avro] = value
-    for avro, name in _STATS:
-        bounds = zip(lists[f"{name}_min"], lists[f"{name}_max"], lists[f"{name}_nulls"], strict=True)
-        for file, (low, high, nulls) in zip(files, bounds, strict=True):
-            file[avro] = {"_MIN_VALUES": low, "_MAX_VALUES": high, "_NULL_COUNTS": nulls}
-    tops = zip(*(lists[name] for _, name in _TOP_FIELDS), files, strict=True)
-    return [
-        {
-            "_VERSION": VERSION,
-            "_KIND": kind,
-            "_PARTITION": partition,
-            "_BUCKET": bucket,
-            "_TOTAL_BUCKETS": total,
-            "_FILE": file,
-        }
-        for kind, partition, bucket, total, file in tops
-    ]
+def _encoded(table: pa.Table) -> Piece:
+    arrays = {name: single_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
+    pieces = [constant(VERSION, table.num_rows)]
+    for _, name in _TOP_FIELDS:
+        pieces += encode(arrays[name], nullable=False)
+    names = dict(_FILE_FIELDS)
+    for field in MANIFEST_ENTRY["fields"][-1]["type"]["fields"]:
+        if field["name"] in names:
+            # An Avro union, a list in the schema, is how a nullable field is declared.
+            pieces += encode(arrays[names[field["name"]]], nullable=isinstance(field["type"], list))
+            continue
+        for _, suffix in _STATS_FIELDS:
+            pieces += encode(arrays[f"{_STATS[field['name']]}_{suffix}"], nullable=suffix == "nulls")
+    return join(pieces)
 
 
 def decode_manifest(data: bytes, path: str) -> pa.Table:
@@ -118,7 +113,7 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
     if file is None:
         raise CorruptFile(path, "manifest has no _FILE")
     columns: dict[str, Any] = {**top, **{name: _child(file, avro) for avro, name in _FILE_FIELDS}}
-    for avro, name in _STATS:
+    for avro, name in _STATS.items():
         stats = _child(file, avro)
         for member, suffix in _STATS_FIELDS:
             columns[f"{name}_{suffix}"] = None if stats is None else _child(stats, member)
