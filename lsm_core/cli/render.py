@@ -22,7 +22,7 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under ``columns``; numbers to the right. File names and reasons are never cut."""
-    table = RichTable(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table = RichTable(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
     kept = [["-" if value is None else value for value in row] for row in rows]
     for index, column in enumerate(columns):
         numeric = bool(kept) and all(isinstance(row[index], (int, float)) for row in kept)

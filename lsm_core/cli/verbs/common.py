@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import DatabaseNotFound, InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.table import Catalog, Table
 
@@ -34,9 +34,17 @@ Partitions = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
 
+def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
+    """The warehouse. Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one."""
+    catalog = Catalog(warehouse, clock=clock)
+    if not catalog.file_io.exists(catalog.root):
+        raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
+    return catalog
+
+
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
     """The table, with dynamic options. Raises TableNotFound, InvalidOption and the like."""
-    table = Catalog(warehouse, clock=clock).table(name)
+    table = open_catalog(warehouse, clock).table(name)
     options = dict(_pair(text, "--set") for text in settings or ())
     return table.copy(options) if options else table
 

@@ -14,6 +14,7 @@ from lsm_core.cli.verbs.common import (
     Partitions,
     TableArgument,
     Warehouse,
+    open_catalog,
     open_table,
     partition_specs,
     when,
@@ -23,7 +24,7 @@ from lsm_core.maintenance import health as health_of
 from lsm_core.maintenance import list_records
 from lsm_core.metadata import unsupported
 from lsm_core.metadata.support import Purpose
-from lsm_core.table import Catalog, Table
+from lsm_core.table import Table
 
 _GUARANTEE = (
     "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
@@ -36,7 +37,7 @@ def tables(
     as_json: AsJson = False,
 ) -> None:
     """List the tables of a warehouse."""
-    catalog = Catalog(warehouse)
+    catalog = open_catalog(warehouse)
     names = [
         f"{db}.{t}" for db in ([database] if database else catalog.list_databases()) for t in catalog.list_tables(db)
     ]
@@ -54,7 +55,7 @@ def status(
     clock: ClockOption = None,
 ) -> None:
     """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
-    catalog = Catalog(warehouse, clock=clock)
+    catalog = open_catalog(warehouse, clock)
     names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
     rows = [_status_of(catalog.table(name)) for name in names]
     if as_json:
@@ -62,9 +63,8 @@ def status(
         return
     columns = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash", "cannot"]
     shown = [[row[name] for name in columns] for row in rows]
-    print_table(
-        f"{catalog.root}: {_GUARANTEE}", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown]
-    )
+    say(f"{catalog.root}: {_GUARANTEE}")
+    print_table("", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
 
 
 def _status_of(table: Table) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def files(
     clock: ClockOption = None,
 ) -> None:
     """List the live data files."""
-    system = Catalog(warehouse, clock=clock).table(f"{table}$files")
+    system = open_catalog(warehouse, clock).table(f"{table}$files")
     rows = system.to_arrow(snapshot_id=snapshot).to_pylist()  # one object a file
     if as_json:
         print_json(rows)

@@ -154,7 +154,12 @@ def expire(
 def _expiry_arguments(
     table: Table, retain_max: int | None, retain_min: int | None, older_than: str | None, max_deletes: int | None
 ) -> dict[str, int | None]:
-    limit = None if older_than is None else table.store.clock.now_ms() - duration(older_than)
+    limit = None
+    if older_than is not None:
+        try:
+            limit = table.store.clock.now_ms() - duration(older_than)
+        except InvalidOption as error:
+            raise InvalidOption("--older-than", older_than, error.accepted, table.name) from error
     return {"retain_max": retain_max, "retain_min": retain_min, "older_than_ms": limit, "max_deletes": max_deletes}
 
 

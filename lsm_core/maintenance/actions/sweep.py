@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from lsm_core.errors import DredgeError, PlanRefused
+from lsm_core.errors import CorruptFile, DredgeError, PlanRefused
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.actions.used import Used, read_lineages, still_used
@@ -122,6 +122,13 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     )
 
 
+def _target(store: TableStore, file: DeleteItem) -> str:
+    """Where a recorded file lies. Raises CorruptFile for a path that would leave the table, also through a link."""
+    if file.path.startswith("/"):
+        raise CorruptFile(file.path, f"an absolute path in deletion record {file.trash_id}")
+    return inside_really(store.root, f"{store.root}/{file.path}")
+
+
 def _delete_files(
     store: TableStore, record: TrashRecord, used: Used, planned: AbstractSet[tuple[str, str]], tally: _Tally
 ) -> tuple[list[Declined], int]:
@@ -132,7 +139,7 @@ def _delete_files(
             kept.append(_held(file, used))
         elif (record.trash_id, file.path) not in planned:
             left += 1
-        elif store.file_io.delete(inside_really(store.root, f"{store.root}/{file.path}")):
+        elif store.file_io.delete(_target(store, file)):
             tally.deleted += 1
             tally.freed += file.size
         else:
@@ -183,7 +190,7 @@ def _require_files(store: TableStore, record: TrashRecord) -> None:
     """All files must still be there; the claim that proved otherwise is given back."""
     try:
         for file in record.files:
-            path = inside_really(store.root, f"{store.root}/{file.path}")
+            path = _target(store, file)
             if not store.file_io.exists(path):
                 raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted")
     except DredgeError:

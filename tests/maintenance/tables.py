@@ -1,0 +1,96 @@
+"""Small tables for tests of maintenance, and what they compare: rows, files on disk, references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core import Catalog, Schema, Table
+from lsm_core.clock import FixedClock
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import FileIO
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog(tmp_path / "wh", clock=FixedClock(NOW))
+    made.create_database("db", ignore_if_exists=True)
+    return made
+
+
+def keyed(tmp_path: Path, partitioned: bool = False, name: str = "db.t", **options: str) -> Table:
+    """Primary-key table k -> v, s; options with _ for - and __ for . in their names."""
+    fields = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("s", pa.string())]
+    if partitioned:
+        fields.append(pa.field("dt", pa.string(), nullable=False))
+    keys = ["dt"] if partitioned else []
+    given = {"bucket": "1", **{key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}}
+    return catalog(tmp_path).create_table(name, Schema(pa.schema(fields), [*keys, "k"], keys, given))
+
+
+def rows(keys: range | list[int], v: int = 0, dt: str | None = None) -> pa.Table:
+    listed = list(keys)
+    values = {"k": listed, "v": [v + k for k in listed], "s": [f"s{k}" if k % 5 else None for k in listed]}
+    return pa.table({**values, **({"dt": [dt] * len(listed)} if dt else {})})
+
+
+def content(table: Table, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
+    found = table.to_arrow(snapshot_id=snapshot_id)
+    return sorted(zip(*(found.column(name).to_pylist() for name in found.column_names), strict=True), key=repr)
+
+
+def on_disk(table: Table, *, without: tuple[str, ...] = ()) -> dict[str, bytes]:
+    """Every file below the table's root and its bytes."""
+    root = Path(table.store.root)
+    found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {name: data for name, data in found.items() if not name.startswith(without)} if without else found
+
+
+def with_io(table: Table, file_io: FileIO) -> Table:
+    """The same table through another FileIO."""
+    store = table.store
+    return Table(TableStore.open(file_io, store.root, store.name, store.clock, store.dynamic_options))
+
+
+def referenced(table: Table) -> set[str]:
+    """Bare names of everything that the table's snapshots and tags name."""
+    from lsm_core.metadata import tags
+
+    names: set[str] = set()
+    for snapshot in [*snapshots.iterate(table.store), *tags.list_tags(table.store).values()]:
+        names |= manifests.metadata_references(table.store, snapshot)
+        names |= manifests.file_names(manifests.live_entries(table.store, snapshot))
+    return names
+
+
+def strays(table: Table) -> set[str]:
+    """Data and manifest files on disk that nothing names."""
+    names = {name.rpartition("/")[2] for name in on_disk(table) if "manifest/" in name or "bucket-" in name}
+    return names - referenced(table)
+
+
+def assert_whole(table: Table) -> None:
+    """Every snapshot and tag can be read to its last row."""
+    from lsm_core.metadata import tags
+    from lsm_core.read import plan_scan, to_arrow
+
+    for snapshot in snapshots.iterate(table.store):
+        table.to_arrow(snapshot_id=snapshot.id)
+    for snapshot in tags.list_tags(table.store).values():
+        scratch = manifests.live_entries(table.store, snapshot)
+        for entry in scratch.column("file_name").to_pylist():
+            assert list(Path(table.store.root).rglob(entry)), f"tag needs {entry}"
+    to_arrow(table.store, plan_scan(table.store))
+
+
+def tag(table: Table, name: str, snapshot_id: int) -> None:
+    """A tag, as Paimon writes it: the snapshot's JSON under another name."""
+    store = table.store
+    data = store.file_io.read_bytes(store.snapshot_path(snapshot_id))
+    store.file_io.mkdirs(f"{store.root}/tag")
+    store.file_io.overwrite(f"{store.root}/tag/tag-{name}", data)
