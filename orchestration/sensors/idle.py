@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import dagster as dg
 
+from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.model import TableCard
+from orchestration.model import PartitionState, TableCard
 from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.policies.decision import decide_idle
 from orchestration.resources.settings import Settings
@@ -48,11 +49,7 @@ def judge_idle(view: TableView) -> list[Decision]:
     if not view.card.partitioned and not view.card.append_only:
         text = "sorted_run looks after the whole table"
         return [Decision(view.name, "", Outcome.DECLINE, Reason.NOT_PARTITIONED, text)]
-    now = view.store.clock.now_ms()
-    decisions = [
-        decide_idle(view.name, state, view.policy, append=view.card.append_only, now_ms=now)
-        for state in view.look.partitions()
-    ]
+    decisions = [_judge(view, state, view.store) for state in view.look.partitions()]
     if view.policy.paused is None:
         return decisions
     text = f"paused by policy: {view.policy.paused}"
@@ -60,3 +57,13 @@ def judge_idle(view: TableView) -> list[Decision]:
         replace(item, outcome=Outcome.DECLINE, reason=Reason.PAUSED, text=text) if item.outcome is Outcome.RUN else item
         for item in decisions
     ]
+
+
+def _judge(view: TableView, state: PartitionState, store: TableStore) -> Decision:
+    """A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other."""
+    trigger = store.options.compaction_trigger
+    if not view.card.append_only and (state.sorted_runs >= trigger or state.cost_minor):
+        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
+        return Decision(view.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
+    now = store.clock.now_ms()
+    return decide_idle(view.name, state, view.policy, append=view.card.append_only, now_ms=now)

@@ -145,7 +145,7 @@ def _differs() -> Any:
     from lsm_core.maintenance import BucketDifference, VerifyReport
 
     return VerifyReport(
-        "shop.orders", 5, 6, False, 1, 0, 1, 3, 2, (BucketDifference("bucket-0", 3, 2, "aa", "bb"),), "V3"
+        "shop.orders", 5, 6, ok=False, rows_a=3, rows_b=2, differences=(BucketDifference("bucket-0", 3, 2, "aa", "bb"),)
     )
 
 
