@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_core.errors import InvalidFilter, UnsupportedFeature
-from lsm_core.format.binary_row import EMPTY_ROW, decode_row, decode_rows, encode_row
+from lsm_core.format.binary_row import EMPTY_ROW, decode_row, decode_rows, encode_row, one_value
 from lsm_core.format.java_text import (
     date_text,
     decimal_text,
@@ -144,7 +145,7 @@ def partition_value(column: str, value: Any, kind: DataType) -> Any:
         if isinstance(value, str) and kind.root not in _TEXTS:
             return _parsed(value, kind, arrow)
         # Checked here, so that the error can name the column.
-        pa.array([value], arrow)
+        one_value(value, arrow)
     except (
         pa.ArrowInvalid,
         pa.ArrowTypeError,
@@ -165,11 +166,10 @@ def _parsed(text: str, kind: DataType, arrow: pa.DataType) -> Any:
         return text.encode()
     if kind.root is TypeRoot.DECIMAL:
         return Decimal(text)
-    if kind.root is TypeRoot.TIMESTAMP_LTZ:
-        naive = pa.array([text]).cast(pa.timestamp(arrow.unit))
-        return naive.cast(pa.int64()).cast(arrow)[0].as_py()
-    parsed = pa.array([text]).cast(arrow)[0]
-    return parsed.as_py() if arrow != pa.timestamp("ns") else parsed.value
+    if kind.root in _TIMESTAMPS:
+        local = pa.array([text]).cast(pa.timestamp(arrow.unit))[0]
+        return np.datetime64(local.value, arrow.unit)
+    return pa.array([text]).cast(arrow)[0].as_py()
 
 
 __all__ = [

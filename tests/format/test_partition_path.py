@@ -148,6 +148,15 @@ def test_texts_and_values_give_the_same_partition(kind: str, text: str, value: A
     assert partition_values(schema, partition_bytes(schema, {"p": None})) == {"p": None}
 
 
+@pytest.mark.parametrize("kind", ["TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)"])
+@pytest.mark.parametrize("zone", ["", " WITH LOCAL TIME ZONE"])
+def test_moments_of_every_precision_come_back(kind: str, zone: str) -> None:
+    schema = schema_of(p=kind + zone)
+    data = partition_bytes(schema, {"p": "2024-01-01 01:02:03"})
+    assert partition_bytes(schema, partition_values(schema, data)) == data
+    assert partition_dir(schema, data, TableOptions({}, "t")) == "p=2024-01-01T01%3A02%3A03"
+
+
 @pytest.mark.parametrize("values", [{}, {"p": 1, "q": 2}, {"p": "seven"}, {"p": 2**40}, {"p": b"x"}])
 def test_a_partition_that_cannot_be_understood_names_the_column(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidFilter, match="p"):

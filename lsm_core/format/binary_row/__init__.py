@@ -26,9 +26,17 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
         raise ValueError(f"{len(values)} values for {len(types)} types")
     if not types:
         return EMPTY_ROW
-    columns = [pa.array([value], to_arrow(kind)) for value, kind in zip(values, types, strict=True)]
+    columns = [one_value(value, to_arrow(kind)) for value, kind in zip(values, types, strict=True)]
     encoded: bytes = encode_rows(columns, types)[0].as_py()
     return encoded
+
+
+def one_value(value: Any, arrow: pa.DataType) -> pa.Array:
+    """An Arrow array of one Python value; raises pa.ArrowInvalid, TypeError or their kin when it does not fit."""
+    if isinstance(value, np.datetime64) and pa.types.is_timestamp(arrow) and arrow.tz is not None:
+        # Arrow takes NumPy's moments for local times only; ours are in UTC already.
+        return pa.array([value], pa.timestamp(arrow.unit)).cast(pa.int64()).cast(arrow)
+    return pa.array([value], arrow)
 
 
 def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)") -> tuple[Any, ...]:
@@ -52,4 +60,13 @@ def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.Bina
     return encode_rows(batch.columns, types)
 
 
-__all__ = ["EMPTY_ROW", "binary_row", "decode_row", "decode_rows", "encode_row", "encode_rows", "header_bytes"]
+__all__ = [
+    "EMPTY_ROW",
+    "binary_row",
+    "decode_row",
+    "decode_rows",
+    "encode_row",
+    "encode_rows",
+    "header_bytes",
+    "one_value",
+]
