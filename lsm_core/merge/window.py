@@ -23,6 +23,7 @@ from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.merge.sort_key import KeySpec
 
 Key = int | bytes
+PART_ROWS = 131_072
 
 
 class UnsortedInput(CorruptFile):
@@ -194,6 +195,27 @@ def _within_cut(
     return kept
 
 
+def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
+    """A window cut between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
+
+    All rows of a key lie in one part, so only the last part's last key can stay open. An empty window is one empty part.
+    """
+    count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
+    left = list(pieces)
+    parts: deque[list[Piece]] = deque()
+    if count > 1:
+        lead = max(pieces, key=len).keys
+        for bound in [lead.scalar(len(lead) * number // count) for number in range(1, count)]:
+            below = [(piece, piece.keys.bisect(bound, right=False)) for piece in left]
+            part = [piece.slice(0, rows) for piece, rows in below if rows]
+            left = [piece.slice(rows, len(piece)) for piece, rows in below if rows < len(piece)]
+            if part:
+                parts.append(part)
+    if left or not parts:
+        parts.append(left)
+    return parts
+
+
 @dataclass(frozen=True, eq=False)
 class OpenKey:
     """The result so far of a key whose rows may go on; ``folded``: it stands for more than one version."""
@@ -269,12 +291,16 @@ def merge_streams(
         for buffer in buffers:
             buffer.top_up(batch_rows)
         pieces, open_end = take_window(buffers, spec)
-        done = not pieces
-        output = deque(merger.merge(pieces, open_end and not done))
-        # the window's memory must be free while the consumer works on its output
+        parts = window_parts(pieces)
+        # a part's memory must be free while the consumer works on its output, so nothing here keeps it
         del pieces
-        while output:
-            yield output.popleft()
+        while parts:
+            part = parts.popleft()
+            output = deque(merger.merge(part, open_end and not parts))
+            done = not part
+            del part
+            while output:
+                yield output.popleft()
         if done:
             return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -167,7 +168,7 @@ class _Reader:
         rows = _batch_rows(merging, section.files, min(len(inputs), merging.threshold))
         return _Reader(merging, inputs, ages, rows, need_sequence, need_kind)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Schema of all inputs and of what is merged from them: keys that are among the columns are not there twice."""
         merging = self.merging
