@@ -86,11 +86,11 @@ class CommitRun:
     """
 
     def __init__(self, store: TableStore, request: Request, hooks: CommitHooks, base: KnownBase | None = None) -> None:
-        # Metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
+        # New metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
         self._files = RecordingFileIO(store.file_io)
-        self._store = copy.copy(store)
-        self._store.file_io = self._files
-        self._plain = store
+        self._store = store
+        self._drafts = copy.copy(store)
+        self._drafts.file_io = self._files
         self._request = request
         self._hooks = hooks
         self._retries = Retries.of(store.options)
@@ -134,7 +134,7 @@ class CommitRun:
 
     def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:
         try:
-            outcome = publish(self._plain, snapshot, self._retries)
+            outcome = publish(self._store, snapshot, self._retries)
         except CommitUnknown:
             raise  # it may be visible: every file it names must stay
         except DredgeError:
@@ -163,10 +163,10 @@ class CommitRun:
         self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)
         if self._delta is None:
             self._files.take()
-            self._delta = manifests.write_list(store, manifests.write_manifests(store, entries))
+            self._delta = manifests.write_list(self._drafts, manifests.write_manifests(self._drafts, entries))
             self._delta_files = self._files.take()
         old = _manifests_of(store, latest)
-        base_list = manifests.write_list(store, merge_manifests(store, old))
+        base_list = manifests.write_list(self._drafts, merge_manifests(store, old, self._drafts))
         return self._snapshot(latest, entries, base_list), self._files.take()
 
     def _live(self, latest: Snapshot | None) -> pa.Table:
@@ -222,7 +222,7 @@ class CommitRun:
         self._clean(self._files.take())
 
     def _clean(self, paths: list[str]) -> None:
-        remove(self._plain.file_io, paths)
+        remove(self._store.file_io, paths)
 
 
 def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[ManifestFileMeta]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from lsm_core.commit.history import snapshots_since
 from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import DredgeError
 from lsm_core.metadata import manifests, snapshots
@@ -92,33 +93,38 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
 
     Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
-    the latest snapshot names, and when that cannot be read nothing is deleted.
+    a commit since it was made names, and when these cannot be read nothing is deleted.
     """
     listed = [message for message in messages if message.own_files()]
     try:
-        live = _live_names(store, listed)
+        used = _names_in_use(store, listed)
     except (OSError, DredgeError) as error:
-        _LOG.warning("table %s: cannot tell which files are live, so none is removed: %s", store.name, error)
+        _LOG.warning("table %s: cannot tell which files are in use, so none is removed: %s", store.name, error)
         return []
     paths = [
         path
         for message in listed
         for file in message.own_files()
-        if file.file_name not in live
+        if file.file_name not in used
         for path in _paths(store, message, file.file_name, file.extra_files, file.external_path)
     ]
     remove(store.file_io, paths)
     return paths
 
 
-def _live_names(store: TableStore, messages: Sequence[CommitMessage]) -> set[str]:
-    """Names of the live files in the partitions of ``messages``."""
+def _names_in_use(store: TableStore, messages: Sequence[CommitMessage]) -> set[str]:
+    """Files that are live, or were added by a commit since our files were made (and perhaps compacted away again)."""
     latest = snapshots.latest(store)
     if latest is None or not messages:
         return set()
     partitions = sorted({message.partition for message in messages})
     entries = manifests.live_entries(store, latest, partitions=partitions, columns=["file_name"])
-    return set(entries.column("file_name").to_pylist())
+    names = set(entries.column("file_name").to_pylist())
+    times = [file.creation_time_ms for message in messages for file in message.own_files()]
+    oldest = None if None in times else min(time for time in times if time is not None)
+    for snapshot in snapshots_since(store, [oldest]):
+        names |= set(manifests.delta_entries(store, snapshot).column("file_name").to_pylist())
+    return names
 
 
 def _paths(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,14 +60,11 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
     User, identifier and kind alone do not decide, because batch commits share one identifier: the files it added must be
     ours too (for an overwrite or delete without new files, the files it took away).
     """
-    since = _not_before(lookup.entries)
     wanted = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
     if not wanted:
         return None
-    for snapshot in _newest_first(store):
-        if since is not None and snapshot.time_millis < since:
-            return None
+    for snapshot in snapshots_since(store, lookup.entries.column("creation_time_ms").to_pylist()):
         if snapshot.commit_user != lookup.user:
             continue
         if snapshot.commit_identifier != lookup.identifier:
@@ -114,13 +111,17 @@ def _newest_first(store: TableStore) -> Iterator[Snapshot]:
             return  # expired from here on
 
 
-def _not_before(entries: pa.Table) -> int | None:
-    """A commit cannot be older than its newest file (give or take ten minutes, for clocks that disagree)."""
-    times = entries.column("creation_time_ms")
-    if times.null_count:
-        return None
-    newest = pc.max(times).as_py()
-    return None if newest is None else int(newest) - _CLOCK_SKEW_MS
+def snapshots_since(store: TableStore, created: Sequence[int | None]) -> Iterator[Snapshot]:
+    """Snapshots, newest first, that may name files of these creation times (epoch ms; None: unknown).
+
+    A commit cannot be older than its newest file (give or take ten minutes, for clocks that disagree).
+    """
+    known = [time for time in created if time is not None]
+    since = max(known) - _CLOCK_SKEW_MS if known and len(known) == len(created) else None
+    for snapshot in _newest_first(store):
+        if since is not None and snapshot.time_millis < since:
+            return
+        yield snapshot
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
@@ -132,4 +133,4 @@ def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, .
     return frozenset((ADD, *which) for which in identities(added))
 
 
-__all__ = ["LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user"]
+__all__ = ["LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user", "snapshots_since"]

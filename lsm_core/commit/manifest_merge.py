@@ -15,19 +15,26 @@ from lsm_core.metadata.manifest_parts import prune
 from lsm_core.metadata.store import TableStore
 
 
-def merge_manifests(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+def merge_manifests(
+    store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
+) -> list[ManifestFileMeta]:
     """The base manifests of the next snapshot, from all manifests of the last (base then delta, in order).
 
-    Manifests that stay are returned as they are; merged ones are new files. Live entries do not change.
+    Manifests that stay are returned as they are; merged ones are new files, written through ``writer`` (default:
+    ``store``). Live entries do not change.
     """
-    full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold)
+    full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold, writer)
     if full is not None:
         return full
-    return minor_merge(store, metas, store.options.manifest_target_size, store.options.manifest_merge_min_count)
+    return minor_merge(store, metas, store.options.manifest_target_size, store.options.manifest_merge_min_count, writer)
 
 
 def full_merge(
-    store: TableStore, metas: Sequence[ManifestFileMeta], target: int, threshold: int
+    store: TableStore,
+    metas: Sequence[ManifestFileMeta],
+    target: int,
+    threshold: int,
+    writer: TableStore | None = None,
 ) -> list[ManifestFileMeta] | None:
     """Rewrite everything that holds deletions, is affected by them, or is small; None when not worth it.
 
@@ -52,7 +59,7 @@ def full_merge(
         return None
     ordered = pa.concat_tables([tables[meta.file_name] for meta in metas if meta.file_name in tables])
     live = _of_kind(merge_entries(ordered), ADD)
-    return kept + (manifests.write_manifests(store, live) if live.num_rows else [])
+    return kept + (manifests.write_manifests(writer or store, live) if live.num_rows else [])
 
 
 def _affected(store: TableStore, meta: ManifestFileMeta, deletions: pa.Table) -> pa.Table | None:
@@ -67,7 +74,11 @@ def _affected(store: TableStore, meta: ManifestFileMeta, deletions: pa.Table) ->
 
 
 def minor_merge(
-    store: TableStore, metas: Sequence[ManifestFileMeta], target: int, min_count: int
+    store: TableStore,
+    metas: Sequence[ManifestFileMeta],
+    target: int,
+    min_count: int,
+    writer: TableStore | None = None,
 ) -> list[ManifestFileMeta]:
     """Merge neighbours into files of the target size; the tail only when it has ``min_count`` files. Keeps the order."""
     result: list[ManifestFileMeta] = []
@@ -77,16 +88,18 @@ def minor_merge(
         group.append(meta)
         size += meta.file_size
         if size >= target:
-            result += _merge_group(store, group)
+            result += _merge_group(store, group, writer)
             group, size = [], 0
-    return result + (_merge_group(store, group) if len(group) >= min_count else group)
+    return result + (_merge_group(store, group, writer) if len(group) >= min_count else group)
 
 
-def _merge_group(store: TableStore, group: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+def _merge_group(
+    store: TableStore, group: Sequence[ManifestFileMeta], writer: TableStore | None
+) -> list[ManifestFileMeta]:
     if len(group) == 1:
         return list(group)
     merged = merge_entries(pa.concat_tables([manifests.read_manifest(store, meta) for meta in group]))
-    return manifests.write_manifests(store, merged) if merged.num_rows else []
+    return manifests.write_manifests(writer or store, merged) if merged.num_rows else []
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
