@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core.errors import ColumnNotFound, CorruptFile, SnapshotNotFound
+from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, SnapshotNotFound
 from lsm_core.spark import read_table
+from lsm_core.spark.source import TableSource
 from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
 
 pytestmark = pytest.mark.spark
@@ -55,10 +56,10 @@ def test_time_travel_and_chosen_columns(spark: Any, tmp_path: Path) -> None:
     table = piled_up(tmp_path)
     for snapshot in (1, 2, 3):
         expected = table.to_arrow(["s", "k"], snapshot_id=snapshot)
-        source = reader(spark, tmp_path).option("snapshot-id", str(snapshot)).option("columns", "s, k").load()
-        assert source.columns == ["s", "k"]
-        assert same(expected, source.toArrow())
         assert same(expected, read_table(spark, table, columns=["s", "k"], snapshot_id=snapshot).toArrow())
+    source = reader(spark, tmp_path).option("snapshot-id", "2").option("columns", "s, k").load()
+    assert source.columns == ["s", "k"]
+    assert same(table.to_arrow(["s", "k"], snapshot_id=2), source.toArrow())
 
 
 CONDITIONS = (
@@ -147,18 +148,31 @@ def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path
     assert data_files(tmp_path) == set()
 
 
-def test_bad_options_are_named(spark: Any, tmp_path: Path) -> None:
-    piled_up(tmp_path)
-    for options, part in (
-        ({"warehouse": str(tmp_path)}, "warehouse' and 'table"),
-        ({"warehouse": str(tmp_path), "table": "db.none"}, "db.none"),
-        ({"warehouse": str(tmp_path), "table": "db.t", "columns": "k,zz"}, "no column 'zz'"),
-        ({"warehouse": str(tmp_path), "table": "db.t", "colums": "k"}, "'colums'"),
-        ({"warehouse": str(tmp_path), "table": "db.t", "snapshot-id": "x"}, "'snapshot-id'"),
-        ({"warehouse": str(tmp_path), "table": "db.t", "filter": "k > 3"}, "'filter'"),
-    ):
-        with pytest.raises(Exception, match=part):
-            spark.read.format("dredge").options(**options).load().collect()
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"table": None}, "'warehouse' and 'table'"),
+        ({"table": "db.none"}, "db.none"),
+        ({"columns": "k,zz"}, "no column 'zz'"),
+        ({"colums": "k"}, "'colums'"),
+        ({"snapshot-id": "x"}, "'snapshot-id'"),
+        ({"snapshot-id": "77"}, "77"),
+        ({"filter": "k > 3"}, "'filter'"),
+        ({"filter": '[["zz", "=", 1]]'}, "'zz'"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, options: dict[str, str | None], part: str) -> None:
+    make_table(tmp_path).write(rows([1]))
+    chosen = {"warehouse": str(tmp_path), "table": "db.t", **options}
+    source = TableSource({key: value for key, value in chosen.items() if value is not None})
+    with pytest.raises(DredgeError, match=part):
+        source.reader(source.schema()).partitions()
+
+
+def test_an_error_of_the_source_reaches_the_user_of_spark(spark: Any, tmp_path: Path) -> None:
+    make_table(tmp_path)
+    with pytest.raises(Exception, match="no column 'zz'; it has k, s"):
+        reader(spark, tmp_path).option("columns", "zz").load()
 
 
 def test_read_table_raises_typed_errors_before_any_job(spark: Any, tmp_path: Path) -> None:
