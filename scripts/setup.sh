@@ -23,7 +23,8 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then exit 0; fi
 
 echo "setup: creating .venv with $("$python" --version) and the pinned packages (about 1.5 GB; some minutes the first time)"
 [ -x .venv/bin/python ] && .venv/bin/python -c 'import sys' 2>/dev/null || { rm -rf .venv; "$python" -m venv .venv; }
-.venv/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements.lock \
+# The lock names every package, so pip need not resolve (its check of extras fails on pinned files).
+.venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements.lock \
     || fail 'pip could not install the pinned packages; its message stands above'
 .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation -e . \
     || fail 'pip could not install dredge itself; its message stands above'
