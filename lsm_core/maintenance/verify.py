@@ -29,8 +29,8 @@ from lsm_core.read.raw_read import read_raw
 # Up to so many rows a unit's sampled keys are compared in all columns; beyond, elsewhere than in the leading rows of the
 # files, by version (sequence fields, sequence number, kind): decoding every value again would double the work (V1 has
 # compared the digest of every value already).
-WHOLE_ROWS: Final = 300_000
-_LEADING_ROWS: Final = 2_048
+WHOLE_ROWS: Final = 200_000
+_LEADING_ROWS: Final = 256
 _SHOWN: Final = 5
 
 

@@ -27,7 +27,7 @@ U32 = npt.NDArray[np.uint32]
 
 SMALL_UNIT_ROWS: Final = 4_096
 """Up to so many input rows every key is compared."""
-KEYS: Final = 1_500
+KEYS: Final = 1_200
 """Keys aimed at in larger units: at least 1,000 are promised, hashes are uneven."""
 _SPECIAL: Final = 400
 _MOST_ROWS: Final = 200_000

@@ -1,0 +1,121 @@
+"""Health tells the truth about a bucket from its metadata: checked against slow counting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.maintenance.observe import _overlaps
+from lsm_core.maintenance.score import Signs, score
+from lsm_core.options import TableOptions
+from lsm_core.storage import FaultyFileIO, LocalFileIO
+from lsm_core.table import Schema
+from lsm_core.types import parse
+from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows, with_io
+
+_RANGE = st.tuples(st.integers(-20, 20), st.integers(0, 10)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), _RANGE), min_size=1, max_size=30))
+def test_overlap_is_what_counting_says(files: list[tuple[int, tuple[int, int]]]) -> None:
+    import numpy as np
+
+    files.sort(key=lambda f: f[0])
+    schema = TableSchema(0, (DataField(0, "k", parse("INT NOT NULL")),), 0, (), ("k",), {})
+    types = list(schema.trimmed_key_types)
+    low = encode_rows([pa.array([r[0] for _, r in files], pa.int32())], types)
+    high = encode_rows([pa.array([r[1] for _, r in files], pa.int32())], types)
+    names = {group: index for index, group in enumerate(sorted({group for group, _ in files}))}
+    codes = np.array([names[group] for group, _ in files], np.int64)
+    found = _overlaps(schema, pa.table({"min_key": low, "max_key": high}), codes, len(names))
+    for group, index in names.items():
+        ranges = [r for g, r in files if g == group]
+        covering = [sum(a <= start <= b for a, b in ranges) for start, _ in ranges]
+        assert found[index] == (max(covering), pytest.approx(sum(covering) / len(covering), abs=0.001))
+
+
+def test_health_counts_files_runs_levels_and_deletes(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(100)))
+    table.compact(full=True)
+    table.store.clock.advance(HOUR)
+    table.write(rows(range(50, 60)), row_kinds=pa.array(["+I"] * 5 + ["-D"] * 5))
+    table.store.clock.advance(HOUR)
+    table.write(rows(range(200, 210)))
+    table.store.clock.advance(HOUR)
+    (bucket,) = table.health()
+    assert (bucket.level0_files, bucket.sorted_runs, bucket.files) == (2, 3, 3)
+    assert set(bucket.bytes_per_level) == {0, 5}
+    assert bucket.total_bytes == sum(bucket.bytes_per_level.values())
+    assert (bucket.rows, bucket.deletes) == (120, 5)
+    assert bucket.delete_ratio == pytest.approx(5 / 120, abs=1e-4)
+    assert bucket.space_amplification == pytest.approx(bucket.total_bytes / bucket.bytes_per_level[5], abs=0.001)
+    assert (bucket.overlap_max, bucket.read_amplification) == (2, 3.0)
+    assert bucket.oldest_level0_ms == NOW + HOUR
+    assert bucket.newest_file_ms == NOW + 2 * HOUR
+    assert bucket.last_compaction_ms is None  # a lone file is upgraded: nothing was rewritten
+    assert bucket.ro_lag_ms == 2 * HOUR
+    assert (bucket.cost_minor, bucket.cost_full) == (0, bucket.total_bytes)
+
+
+def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
+    table = keyed(tmp_path, bucket="2")
+    for i in range(5):
+        table.write(rows(range(40), v=i))
+    plan = table.plan_maintenance("compact")
+    costs = {item.bucket: item.bytes_in for item in plan.compactions}
+    assert {h.bucket: h.cost_minor for h in table.health()} == costs
+    assert all(h.score == 100.0 and "5 sorted runs >= 5" in h.reasons for h in table.health())
+
+
+def test_health_opens_no_data_file(tmp_path: Path) -> None:
+    table = keyed(tmp_path, bucket="2")
+    for i in range(6):
+        table.write(rows(range(40), v=i))
+    counting = FaultyFileIO(LocalFileIO())
+    with_io(table, counting).health()
+    assert not [path for _, path in counting.log if "bucket-" in path]
+
+
+def test_partitions_choose_and_carry_typed_values(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("d", pa.date32(), nullable=False)])
+    table = catalog(tmp_path).create_table("db.d", Schema(schema, ["k", "d"], ["d"], {"bucket": "1"}))
+    import datetime as dt
+
+    days = [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]
+    table.write(pa.table({"k": [1, 2], "d": days}, schema=schema))
+    assert [h.partition for h in table.health()] == [{"d": day} for day in days]
+    assert [h.partition_text for h in table.health({"d": days[1]})] == ["d=19724"]
+
+
+def test_append_tables_have_no_runs_but_small_files(tmp_path: Path) -> None:
+    table = catalog(tmp_path).create_table(
+        "db.a", Schema(pa.schema([pa.field("a", pa.int64())]), options={"bucket": "-1"})
+    )
+    for _ in range(6):
+        table.write(pa.table({"a": [1]}))
+    (bucket,) = table.health()
+    assert (bucket.sorted_runs, bucket.small_files, bucket.files) == (0, 6, 6)
+    assert bucket.reasons == ("6 small files >= 5",)
+    assert bucket.ro_lag_ms == 0 and bucket.read_amplification == 6.0
+
+
+def test_an_empty_table_has_no_buckets(tmp_path: Path) -> None:
+    assert keyed(tmp_path).health() == []
+
+
+def test_scores_rise_with_runs_and_stay_in_range() -> None:
+    options = TableOptions({}, "db.t")
+
+    def of(runs: int, space: float = 1.0, deletes: float = 0.0) -> float:
+        return score(Signs(runs, runs, space, deletes, 0, 100, has_primary_key=True), options)[0]
+
+    scores = [of(runs) for runs in range(1, 12)]
+    assert scores == sorted(scores) and scores[0] == 0.0 and scores[4] == 100.0 == scores[-1]
+    assert of(2, space=3.0) == 100.0 and 0 < of(2, deletes=0.05) <= 100.0

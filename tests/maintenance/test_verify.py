@@ -1,0 +1,189 @@
+"""The judge (V2) agrees with honest compactions and stops every kind of dishonest one; snapshots compare by content."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm_core.compact import BucketTask, run_bucket_task
+from lsm_core.errors import SnapshotNotFound, VerificationFailed
+from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.maintenance import verify as verify_module
+from lsm_core.maintenance.actions.compact import _tasks
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.table import Table
+from tests.maintenance.tables import content, keyed, rows
+
+Tamper = Callable[[pa.Table], pa.Table]
+
+
+def _task(table: Table) -> BucketTask:
+    tasks, stale = _tasks(table.store, table.plan_maintenance("compact", full=True))
+    assert len(tasks) == 1 and not stale
+    return tasks[0][1]
+
+
+def _compacted(table: Table) -> tuple[BucketTask, tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
+    task = _task(table)
+    message = run_bucket_task(table.store, task).message
+    return task, message.compact_before, message.compact_after
+
+
+def _rewritten(table: Table, task: BucketTask, outputs: tuple[DataFileMeta, ...], tamper: Tamper) -> list[DataFileMeta]:
+    """The outputs once more, with other rows."""
+    store = table.store
+    batches = [batch for file in outputs for batch in open_kv(store, task.partition, task.bucket, file)]
+    changed = tamper(pa.Table.from_batches(batches)).combine_chunks()
+    writer = KeyValueFileWriter(
+        store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
+    )
+    for batch in changed.to_batches():
+        writer.write(batch)
+    return writer.close()
+
+
+def _set(column: str, at: int, value: object) -> Tamper:
+    def change(table: pa.Table) -> pa.Table:
+        index = table.schema.get_field_index(column)
+        values = table.column(column).to_pylist()
+        values[at] = value
+        return table.set_column(index, table.schema.field(column), pa.array(values, table.schema.field(column).type))
+
+    return change
+
+
+def _swap(column: str) -> Tamper:
+    def change(table: pa.Table) -> pa.Table:
+        values = table.column(column).to_pylist()
+        first, second = 1, next(i for i, value in enumerate(values) if value != values[1])
+        return _set(column, second, values[first])(_set(column, first, values[second])(table))
+
+    return change
+
+
+def _resurrect(table: pa.Table) -> pa.Table:
+    """A row for key 7, which is deleted."""
+    row = table.slice(3, 1)
+    for name in ("_KEY_k", "k"):
+        row = _set(name, 0, 7)(row)
+    at = pc.sum(pc.less(table.column("k"), 7)).as_py()
+    return pa.concat_tables([table.slice(0, at), row, table.slice(at)])
+
+
+LIES: dict[str, Tamper] = {
+    "a row dropped": lambda t: pa.concat_tables([t.slice(0, 5), t.slice(6)]),
+    "the last row dropped": lambda t: t.slice(0, t.num_rows - 1),
+    "a deleted row brought back": _resurrect,
+    "two values swapped": _swap("v"),
+    "a null filled": _set("s", 0, "x"),
+    "a value nulled": _set("s", 1, None),
+    "an older version's sequence number": _set("_SEQUENCE_NUMBER", 4, 0),
+    "a kind changed": _set("_VALUE_KIND", 4, 2),
+}
+
+
+def _history(tmp_path: Path, **options: str) -> Table:
+    table = keyed(tmp_path, **options)
+    for i in range(4):
+        table.write(rows(range(i * 3, i * 3 + 20), v=100 * i))
+    table.write(rows([7, 9]), row_kinds=pa.array(["-D", "-D"]))
+    return table
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+@pytest.mark.parametrize("large", [False, True], ids=["whole", "sampled"])
+def test_the_judge_stops_every_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str, large: bool) -> None:
+    if large:  # the path of units too large to decode whole
+        monkeypatch.setattr(verify_module, "WHOLE_ROWS", 0)
+    table = _history(tmp_path)
+    task, inputs, outputs = _compacted(table)
+    judge = ReferenceJudge()
+    assert judge.check(table.store, task.partition, task.bucket, inputs, outputs, task.drop_delete) >= 29
+    tampered = _rewritten(table, task, outputs, LIES[lie])
+    with pytest.raises(VerificationFailed) as caught:
+        judge.check(table.store, task.partition, task.bucket, inputs, tampered, task.drop_delete)
+    assert caught.value.level == "V2" and caught.value.keys
+
+
+def test_a_unit_with_a_key_stored_twice_is_stopped(tmp_path: Path) -> None:
+    table = _history(tmp_path)
+    task, inputs, outputs = _compacted(table)
+    with pytest.raises(VerificationFailed, match="stored twice"):
+        ReferenceJudge().check(table.store, task.partition, task.bucket, inputs, [*outputs, *outputs], task.drop_delete)
+
+
+def test_larger_units_are_sampled_deletes_first_and_at_least_a_thousand_keys(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for i in range(3):
+        table.write(rows(range(i, 30_000 + i), v=i))
+    table.write(rows(range(100, 160)), row_kinds=pa.array(["-D"] * 60))
+    task, inputs, outputs = _compacted(table)
+    judge = ReferenceJudge()
+    checked = judge.check(table.store, task.partition, task.bucket, inputs, outputs, task.drop_delete)
+    assert 1_000 <= checked < 6_000
+
+    def resurrect(found: pa.Table) -> pa.Table:
+        row = found.slice(100, 1)
+        for name in ("_KEY_k", "k"):
+            row = _set(name, 0, 130)(row)
+        at = pc.sum(pc.less(found.column("k"), 130)).as_py()
+        return pa.concat_tables([found.slice(0, at), row, found.slice(at)])
+
+    tampered = _rewritten(table, task, outputs, resurrect)  # one row of 30,000, but of a deleted key
+    with pytest.raises(VerificationFailed, match="key 130 should not be there"):
+        judge.check(table.store, task.partition, task.bucket, inputs, tampered, task.drop_delete)
+
+
+_OPERATION = st.tuples(st.integers(0, 6), st.one_of(st.none(), st.integers(0, 2)), st.sampled_from(["+I", "+U", "-D"]))
+
+
+@settings(max_examples=12)
+@given(st.lists(st.lists(_OPERATION, min_size=1, max_size=6), min_size=2, max_size=5), st.booleans())
+def test_the_judge_never_accuses_an_honest_compaction(history: list[list[tuple]], sequenced: bool) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        table = keyed(Path(place), **({"sequence__field": "v"} if sequenced else {}))
+        for commit in history:
+            data = pa.table(
+                {
+                    "k": [k for k, _, _ in commit],
+                    "v": pa.array([v for _, v, _ in commit], pa.int64()),
+                    "s": ["x"] * len(commit),
+                }
+            )
+            table.write(data, row_kinds=pa.array([kind for _, _, kind in commit]))
+        before = content(table)
+        report = table.compact(full=True)
+        assert report.verification.level == "V2"
+        assert content(table) == before
+
+
+def test_snapshots_around_a_compaction_say_the_same(tmp_path: Path) -> None:
+    table = _history(tmp_path, bucket="2")
+    last = table.latest_snapshot().id
+    table.compact(buckets=[0], full=True)
+    report = table.verify(last, last + 1)
+    assert report.ok
+    assert (report.buckets, report.by_reference, report.by_digest) == (2, 1, 1)
+    assert report.rows_a == report.rows_b > 0
+
+
+def test_a_change_of_content_is_found_and_located(tmp_path: Path) -> None:
+    table = _history(tmp_path)
+    last = table.latest_snapshot().id
+    table.write(rows([1], v=5))
+    report = table.verify(last, last + 1)
+    assert not report.ok
+    (difference,) = report.differences
+    assert difference.bucket == "bucket-0"
+    assert difference.rows_a == difference.rows_b
+    assert difference.digest_a != difference.digest_b
+    with pytest.raises(SnapshotNotFound):
+        table.verify(last, 99)
