@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-_WIDE = 200
+_WIDE = 2_000
 
 
 def print_json(value: Any) -> None:

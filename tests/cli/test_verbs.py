@@ -1,0 +1,303 @@
+"""The command line: every verb for people and for programs, and one clear line with a non-zero exit when it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema
+from lsm_core.cli.app import run
+from tests.maintenance.tables import HOUR, NOW, content, keyed, on_disk, rows
+
+
+@dataclass
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Shell:
+    """Runs verbs on one warehouse at one time."""
+
+    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.place, self.capsys, self.clock = place, capsys, NOW + 2 * HOUR
+
+    def __call__(self, verb: str, *arguments: str) -> Answer:
+        self.capsys.readouterr()
+        clock = [] if verb == "tables" else ["--clock", f"fixed:{self.clock}"]
+        code = run([verb, *arguments, "-w", str(self.place), *clock])
+        captured = self.capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    table = keyed(tmp_path, partitioned=True)
+    for i in range(5):
+        table.write(rows(range(20), v=i, dt="a"))
+    table.write(rows(range(3), dt="b"))
+    return Shell(tmp_path / "wh", capsys)
+
+
+def _table(shell: Shell) -> Any:
+    return Catalog(shell.place).table("db.t")
+
+
+def test_looking(shell: Shell) -> None:
+    assert shell("tables", "--json").json == ["db.t"]
+    assert shell("tables", "db").out == "db.t\n"
+    status = shell("status", "db.t", "--json").json
+    assert (status["snapshot"], status["runs"], status["rows"], status["cannot"]) == (6, 5, 103, [])
+    assert "hard link" in shell("status").out
+    health = shell("health", "db.t", "--json").json
+    assert [(h["partition"], h["bucket"], h["sorted_runs"]) for h in health] == [
+        ({"dt": "a"}, 0, 5),
+        ({"dt": "b"}, 0, 1),
+    ]
+    only = shell("health", "db.t", "--partition", "dt=b", "--json").json
+    assert [h["sorted_runs"] for h in only] == [1]
+    assert "5 sorted runs >= 5" in shell("health", "db.t").out
+    assert [s["id"] for s in shell("snapshots", "db.t", "--json").json] == [1, 2, 3, 4, 5, 6]
+    assert "APPEND" in shell("snapshots", "db.t").out
+    files = shell("files", "db.t", "--json").json
+    assert len(files) == 6 and {f["level"] for f in files} == {0}
+    assert len(shell("files", "db.t", "--snapshot", "2", "--json").json) == 2
+    assert files[0]["file_path"] in shell("files", "db.t").out
+
+
+def test_plan_then_apply_by_hash(shell: Shell) -> None:
+    before = content(_table(shell))
+    shown = shell("plan", "db.t")
+    assert "5 sorted runs >= 5; size amplification: all to level 5" in shown.out
+    assert "one sorted run: nothing to merge" in shown.out
+    plan = shell("plan", "db.t", "--json").json
+    assert shown.out.startswith(f"plan {plan['hash']}: compact db.t, base snapshot 6")
+    report = shell("apply", "db.t", plan["hash"][:10], "--json").json
+    assert (report["snapshot_id"], report["plan_hash"], report["runs_before"], report["runs_after"]) == (
+        7,
+        plan["hash"],
+        5,
+        1,
+    )
+    assert content(_table(shell)) == before
+    again = shell("apply", "db.t", plan["hash"])
+    assert again.code == 0 and "is gone" in again.out
+
+
+def test_a_plan_may_travel_as_a_file(shell: Shell, tmp_path: Path) -> None:
+    plan = shell("plan", "db.t", "--json", "--no-save")
+    place = tmp_path / "plan.json"
+    place.write_text(plan.out)
+    assert shell("apply", "db.t", plan.json["hash"]).code == 1  # it was not kept
+    assert shell("apply", "db.t", "--file", str(place), "--json").json["snapshot_id"] == 7
+
+
+def test_compacting_at_once_and_dry(shell: Shell) -> None:
+    before = on_disk(_table(shell))
+    assert "would compact" in shell("compact", "db.t", "--dry-run").out
+    assert "would compact" in shell("compact", "db.t", "--full", "--partition", "dt=b", "--dry-run").out
+    assert on_disk(_table(shell)) == before
+    done = shell("compact", "db.t")
+    assert "runs 5 -> 1" in done.out and "verified: V2, 20 keys" in done.out
+    full = shell("compact", "db.t", "--full", "--bucket", "0", "--partition", "dt=b", "--json").json
+    assert full["files_upgraded"] == 1
+
+
+def test_expiry_trash_restore_and_sweep(shell: Shell) -> None:
+    shell("compact", "db.t")
+    before = on_disk(_table(shell))
+    dry = shell("expire", "db.t", "--retain-max", "1", "--dry-run")
+    assert "would expire" in dry.out and on_disk(_table(shell)) == before
+    report = shell("expire", "db.t", "--retain-max", "1", "--json").json
+    assert report["expired"] == [1, 2, 3, 4, 5, 6]
+    listed = shell("trash", "db.t", "--json").json
+    assert [record["trash_id"] for record in listed] == [report["trash_id"]]
+    assert "1..6" in shell("trash", "db.t").out
+    assert "grace lasts" in shell("trash", "db.t", "--sweep").out
+    assert "1 to 6 can be read again" in shell("restore", "db.t", report["trash_id"]).out
+    assert len(shell("snapshots", "db.t", "--json").json) == 7
+    shell("expire", "db.t", "--older-than", "1 min", "--retain-min", "1")
+    shell.clock += 2 * HOUR
+    assert shell("trash", "db.t", "--sweep", "--dry-run", "--json").json["files_deleted"] > 0
+    assert shell("trash", "db.t", "--sweep", "--json").json["files_deleted"] > 0
+    assert shell("trash", "db.t", "--json").json == []
+    assert "no snapshot expired" in shell("expire", "db.t").out
+
+
+def test_plans_of_other_actions(shell: Shell) -> None:
+    expiry = shell("plan", "db.t", "--action", "expire_snapshots", "--retain-max", "2", "--json").json
+    assert [item["item"] for item in expiry["items"]][:4] == ["expire"] * 4
+    assert "expired snapshots 1 to 4" in shell("apply", "db.t", expiry["hash"]).out
+    shell.clock += 2 * HOUR
+    trash = shell("plan", "db.t", "--action", "trash", "--json").json
+    assert "would free" in shell("plan", "db.t", "--action", "trash").out
+    assert "deleted" in shell("apply", "db.t", trash["hash"]).out
+
+
+BAD_INPUT = {
+    "unknown table": (["health", "db.nope"], 1, "table db.nope is not in"),
+    "unknown database": (["health", "zz.t"], 1, "database zz is not in"),
+    "no table name": (["health", "t"], 1, "'t' is no table name"),
+    "unknown option value": (["compact", "db.t", "--set", "num-levels=many"], 1, "num-levels"),
+    "malformed setting": (["compact", "db.t", "--set", "num-levels"], 1, "KEY=VALUE"),
+    "immutable option": (["compact", "db.t", "--set", "bucket=9"], 1, "bucket"),
+    "malformed duration": (["expire", "db.t", "--older-than", "5 parsecs"], 1, "--older-than"),
+    "malformed duration option": (
+        ["expire", "db.t", "--set", "snapshot.time-retained=soon"],
+        1,
+        "snapshot.time-retained",
+    ),
+    "unknown partition column": (["compact", "db.t", "--partition", "day=1"], 1, "exactly the columns dt"),
+    "unknown snapshot": (["files", "db.t", "--snapshot", "99"], 1, "no snapshot 99"),
+    "unknown trash": (["restore", "db.t", "zz"], 1, "the trash is empty"),
+    "hostile trash": (["restore", "db.t", "../../x"], 1, "not a plain name"),
+    "unknown plan": (["apply", "db.t", "abcdef"], 1, "no saved plan with hash abcdef"),
+    "no plan": (["apply", "db.t"], 1, "a plan's hash, or --file"),
+    "missing plan file": (["apply", "db.t", "--file", "/no/such/plan"], 1, "/no/such/plan"),
+    "impossible retention": (["expire", "db.t", "--retain-max", "0"], 1, "retain_max"),
+    "unknown flag": (["compact", "db.t", "--frobnicate"], 2, "--frobnicate"),
+    "unknown verb": (["frobnicate"], 2, "frobnicate"),
+    "no number": (["files", "db.t", "--snapshot", "x"], 2, "--snapshot"),
+    "unknown action": (["plan", "db.t", "--action", "dance"], 2, "dance"),
+    "missing argument": (["health"], 2, "TABLE"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD_INPUT))
+def test_bad_input_gives_one_clear_line(shell: Shell, case: str) -> None:
+    (verb, *arguments), code, text = BAD_INPUT[case]
+    before = on_disk(_table(shell))
+    answer = shell(verb, *arguments)
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.count("\n") == 1 and answer.err.startswith("dredge: ")
+    assert text in answer.err
+    assert on_disk(_table(shell)) == before
+
+
+@pytest.mark.parametrize(
+    "part", ["bucket-0/data-", "manifest/manifest-list-", "snapshot/snapshot-6", "schema/schema-0"]
+)
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+def test_damaged_files_are_named_in_one_line(shell: Shell, part: str, how: str) -> None:
+    root = shell.place / "db.db" / "t"
+    paths = sorted(path for path in root.rglob("*") if part in str(path))
+    victim = max(paths, key=lambda path: path.stat().st_size)
+    if how == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-9])
+    answer = shell("compact", "db.t", "--full")
+    if "snapshot-6" in part and how == "missing":
+        assert answer.code == 0  # the fifth is then the newest there is
+        return
+    assert answer.code == 1
+    assert answer.err.count("\n") == 1
+    assert victim.name in answer.err or ("schema" in part and how == "missing")
+
+
+def test_a_null_key_never_reaches_a_table(shell: Shell) -> None:
+    from lsm_core.errors import InvalidData
+
+    with pytest.raises(InvalidData, match="'k'"):
+        _table(shell).write(pa.table({"k": [None], "v": [1], "s": ["x"], "dt": ["a"]}))
+
+
+def test_the_warehouse_must_exist_and_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    assert run(["tables", "-w", str(tmp_path / "nope")]) == 1
+    assert "there is no warehouse at" in capsys.readouterr().err
+    monkeypatch.delenv("DREDGE_WAREHOUSE", raising=False)
+    assert run(["tables"]) == 2
+    assert "--warehouse" in capsys.readouterr().err
+    keyed(tmp_path)
+    monkeypatch.setenv("DREDGE_WAREHOUSE", str(tmp_path / "wh"))
+    assert run(["tables"]) == 0
+    assert capsys.readouterr().out == "db.t\n"
+
+
+def test_names_with_brackets_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Catalog(tmp_path / "wh [1]")
+    table.create_database("db")
+    schema = pa.schema([pa.field("a", pa.int64()), pa.field("p", pa.string())])
+    made = table.create_table("db.t", Schema(schema, [], ["p"], {"bucket": "-1"}))
+    made.write(pa.table({"a": [1], "p": ["[bold]x[/bold]"]}))
+    assert run(["health", "db.t", "-w", str(tmp_path / "wh [1]")]) == 0
+    assert "p=%5Bbold%5Dx%5B%2Fbold%5D" in capsys.readouterr().out
+    assert run(["status", "-w", str(tmp_path / "wh [1]")]) == 0
+    assert "wh [1]" in capsys.readouterr().out
+
+
+def test_help_lists_the_verbs_and_failures_do_not_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    shown = capsys.readouterr().out
+    for verb in [
+        "status",
+        "tables",
+        "health",
+        "snapshots",
+        "files",
+        "plan",
+        "apply",
+        "compact",
+        "expire",
+        "trash",
+        "restore",
+    ]:
+        assert verb in shown
+    assert run(["compact", "--help"]) == 0
+    assert "--dry-run" in capsys.readouterr().out
+
+
+def test_the_command_starts_without_spark_or_dagster(tmp_path: Path) -> None:
+    script = (
+        "import sys; import lsm_core.cli.app; print([m for m in ('pyspark', 'dagster') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+    failed = subprocess.run(
+        [sys.executable, "-m", "lsm_core.cli.app", "health", "db.t", "-w", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("dredge: database db is not in") and failed.stderr.count("\n") == 1
+
+
+def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lsm_core.cli import app as module
+
+    class Entry:
+        name = "hello"
+        loaded = 0
+
+        def load(self) -> Any:
+            Entry.loaded += 1
+
+            def hello(name: str, loud: bool = False) -> None:
+                print(name.upper() if loud else name)
+
+            return hello
+
+    monkeypatch.setattr(module, "entry_points", lambda group: [Entry()] if group == "dredge.verbs" else [])
+    assert run([]) == 0
+    assert "hello" in capsys.readouterr().out and Entry.loaded == 0
+    assert run(["hello", "world", "--loud"]) == 0
+    assert capsys.readouterr().out == "WORLD\n" and Entry.loaded == 1
+    assert run(["hello"]) == 2
+    assert "Missing argument" in capsys.readouterr().err

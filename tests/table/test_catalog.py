@@ -1,0 +1,166 @@
+"""A warehouse: what may be created, what is refused before a file is written, and how things are found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema
+from lsm_core.errors import (
+    DatabaseExists,
+    DatabaseNotFound,
+    InvalidOption,
+    InvalidSchema,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
+
+FIELDS = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string()), pa.field("dt", pa.string())])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog(tmp_path / "wh", clock="fixed:1700000000000")
+    made.create_database("db")
+    return made
+
+
+def test_databases_and_tables_come_and_go(catalog: Catalog) -> None:
+    with pytest.raises(DatabaseExists, match="database db"):
+        catalog.create_database("db")
+    catalog.create_database("db", ignore_if_exists=True)
+    catalog.create_database("b2")
+    assert catalog.list_databases() == ["b2", "db"]
+    catalog.create_table("db.t", Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    catalog.create_table("db.a", Schema(FIELDS, options={"bucket": "-1"}))
+    assert catalog.list_tables("db") == ["a", "t"]
+    with pytest.raises(TableExists, match=r"db\.t"):
+        catalog.create_table("db.t", Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    assert catalog.create_table("db.t", Schema(FIELDS), ignore_if_exists=True).primary_keys == ("k",)
+    with pytest.raises(DatabaseExists, match="still holds 2 tables"):
+        catalog.drop_database("db")
+    catalog.rename_table("db.t", "b2.moved")
+    with pytest.raises(TableExists, match=r"db\.a"):
+        catalog.rename_table("b2.moved", "db.a")
+    with pytest.raises(TableNotFound, match=r"db\.t"):
+        catalog.rename_table("db.t", "db.x")
+    catalog.drop_table("b2.moved")
+    with pytest.raises(TableNotFound, match=r"b2\.moved"):
+        catalog.drop_table("b2.moved")
+    catalog.drop_table("b2.moved", ignore_if_not_exists=True)
+    catalog.drop_database("b2")
+    assert catalog.list_databases() == ["db"]
+    with pytest.raises(DatabaseNotFound, match="b2"):
+        catalog.drop_database("b2")
+
+
+def test_what_is_missing_is_named_with_what_there_is(catalog: Catalog) -> None:
+    catalog.create_table("db.orders", Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    with pytest.raises(TableNotFound, match=r"db\.order is not in .*database db has: orders"):
+        catalog.table("db.order")
+    with pytest.raises(DatabaseNotFound, match="it has: db"):
+        catalog.table("nope.orders")
+    with pytest.raises(UnsupportedFeature, match=r"\$audit_log"):
+        catalog.table("db.orders$audit_log")
+    with pytest.raises(DatabaseNotFound):
+        catalog.list_tables("nope")
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", ".t", "db.", "db.t$", "db.../x", "../db.t", "db.a/b", "db.\x00", "db.%2e%2e", "a$b.t"]
+)
+def test_names_that_are_none_are_refused(catalog: Catalog, name: str) -> None:
+    with pytest.raises((InvalidSchema, DatabaseNotFound)):
+        catalog.table(name)
+    with pytest.raises((InvalidSchema, DatabaseNotFound, UnsupportedFeature)):
+        catalog.create_table(name, Schema(FIELDS, options={"bucket": "-1"}))
+
+
+def _schema(**changes: object) -> Schema:
+    given = {"fields": FIELDS, "primary_keys": ["k"], "options": {"bucket": "1"}}
+    return Schema(**{**given, **changes})
+
+
+BAD = {
+    "no columns": (_schema(fields=pa.schema([]), primary_keys=[]), InvalidSchema, "no columns"),
+    "reserved name": (_schema(fields=FIELDS.append(pa.field("_VALUE_KIND", pa.int8()))), InvalidSchema, "_VALUE_KIND"),
+    "reserved prefix": (_schema(fields=FIELDS.append(pa.field("_KEY_k", pa.int8()))), InvalidSchema, "_KEY_k"),
+    "rowkind": (_schema(fields=FIELDS.append(pa.field("rowkind", pa.int8()))), InvalidSchema, "rowkind"),
+    "twice": (_schema(fields=FIELDS.append(pa.field("v", pa.int8()))), InvalidSchema, "'v' is given twice"),
+    "blank": (_schema(fields=FIELDS.append(pa.field(" ", pa.int8()))), InvalidSchema, "blank"),
+    "unknown key": (_schema(primary_keys=["x"]), InvalidSchema, "primary key column 'x'"),
+    "key twice": (_schema(primary_keys=["k", "k"]), InvalidSchema, "twice"),
+    "unknown partition": (_schema(partition_keys=["x"]), InvalidSchema, "partition column 'x'"),
+    "key is partition": (_schema(primary_keys=["dt"], partition_keys=["dt"]), InvalidSchema, "partition columns only"),
+    "unknown bucket key": (_schema(options={"bucket": "1", "bucket-key": "x"}), InvalidOption, "bucket-key"),
+    "bucket key not key": (_schema(options={"bucket": "1", "bucket-key": "v"}), InvalidOption, "bucket-key"),
+    "unknown sequence": (_schema(options={"bucket": "1", "sequence.field": "x"}), InvalidOption, "sequence.field"),
+    "bucket text": (_schema(options={"bucket": "four"}), InvalidOption, "bucket"),
+    "bucket zero": (_schema(options={"bucket": "0"}), InvalidOption, "bucket"),
+    "duration": (
+        _schema(options={"bucket": "1", "snapshot.time-retained": "1 parsec"}),
+        InvalidOption,
+        "time-retained",
+    ),
+    "list type": (_schema(fields=FIELDS.append(pa.field("l", pa.list_(pa.int8())))), UnsupportedFeature, "'l'"),
+    "nanoseconds": (_schema(fields=FIELDS.append(pa.field("n", pa.timestamp("ns")))), UnsupportedFeature, "'n'"),
+    "no type": (_schema(fields=FIELDS.append(pa.field("n", pa.null()))), InvalidSchema, "'n'"),
+    "engine": (_schema(options={"bucket": "1", "merge-engine": "aggregation"}), UnsupportedFeature, "aggregation"),
+    "changelog": (_schema(options={"bucket": "1", "changelog-producer": "lookup"}), UnsupportedFeature, "lookup"),
+    "vectors": (_schema(options={"bucket": "1", "deletion-vectors.enabled": "true"}), UnsupportedFeature, "deletion"),
+    "dynamic": (_schema(options={"bucket": "-1"}), UnsupportedFeature, "dynamic"),
+    "format": (_schema(options={"bucket": "1", "file.format": "orc"}), UnsupportedFeature, "orc"),
+    "cross partition": (_schema(partition_keys=["dt"]), UnsupportedFeature, "partition"),
+    "bucketed append": (
+        _schema(primary_keys=[], options={"bucket": "2", "bucket-key": "v"}),
+        UnsupportedFeature,
+        "append",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD))
+def test_tables_that_break_a_rule_are_refused_and_leave_nothing(catalog: Catalog, tmp_path: Path, case: str) -> None:
+    schema, error, text = BAD[case]
+    with pytest.raises(error, match=text):
+        catalog.create_table("db.bad", schema)
+    assert not (tmp_path / "wh" / "db.db" / "bad").exists()
+
+
+def test_a_new_table_is_written_as_paimon_writes_it(catalog: Catalog, tmp_path: Path) -> None:
+    table = catalog.create_table(
+        "db.t", Schema(FIELDS, ["dt", "k"], ["dt"], {"bucket": "2", "snapshot.num-retained.min": "3"}, "hello")
+    )
+    written = json.loads((tmp_path / "wh" / "db.db" / "t" / "schema" / "schema-0").read_text())
+    assert written["fields"] == [
+        {"id": 0, "name": "k", "type": "BIGINT NOT NULL"},
+        {"id": 1, "name": "v", "type": "STRING"},
+        {"id": 2, "name": "dt", "type": "STRING NOT NULL"},
+    ]
+    assert (written["version"], written["highestFieldId"], written["timeMillis"]) == (3, 2, 1700000000000)
+    assert (written["primaryKeys"], written["partitionKeys"]) == (["dt", "k"], ["dt"])
+    assert written["comment"] == "hello"
+    assert table.options == {"bucket": "2", "snapshot.num-retained.min": "3"}
+    assert table.partition_keys == ("dt",)
+
+
+def test_keys_may_come_as_options_and_catalog_defaults_apply(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "wh", {"table-default.bucket": "3"})
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(FIELDS, options={"primary-key": "dt,k", "partition": "dt"}))
+    assert (table.primary_keys, table.partition_keys, table.options) == (("dt", "k"), ("dt",), {"bucket": "3"})
+    with pytest.raises(InvalidSchema, match="both given"):
+        catalog.create_table("db.u", Schema(FIELDS, ["k"], options={"primary-key": "k"}))
+
+
+def test_other_storage_and_other_metastores_are_named() -> None:
+    with pytest.raises(UnsupportedFeature, match="s3"):
+        Catalog("s3://bucket/wh")
+    with pytest.raises(InvalidOption, match="metastore"):
+        Catalog("/tmp/x", {"metastore": "hive"})
+    with pytest.raises(InvalidOption, match="secrets"):
+        Catalog("/tmp/x", {"s3.secret-key": "hunter2"})
