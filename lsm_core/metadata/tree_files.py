@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,18 +27,19 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
     keyed = pa.table({"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": place})
     order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
     ordered = entries.take(order)
-    groups = (
-        ordered.select(["partition", "bucket", "total_buckets"])
-        .group_by(["partition", "bucket"], use_threads=False)
-        .aggregate([("total_buckets", "max"), ("total_buckets", "count")])
+    # Neighbours are compared rather than grouped by hash: Arrow's groups come in no promised order.
+    partitions, buckets = (ordered.column(name).combine_chunks() for name in ("partition", "bucket"))
+    rest = ordered.num_rows - 1
+    differs = pc.or_(
+        pc.not_equal(partitions.slice(1), partitions.slice(0, rest)),
+        pc.not_equal(buckets.slice(1), buckets.slice(0, rest)),
     )
+    starts = [0, *(np.flatnonzero(differs.to_numpy(zero_copy_only=False)) + 1).tolist(), ordered.num_rows]
     found: list[BucketGroup] = []
-    start = 0
-    for group in groups.to_pylist():  # one step a bucket, not a file
-        rows = group["total_buckets_count"]
-        part = ordered.slice(start, rows)
-        found.append((group["partition"], group["bucket"], group["total_buckets_max"], part))
-        start += rows
+    for start, stop in pairwise(starts):  # one step a bucket, not a file
+        part = ordered.slice(start, stop - start)
+        total = pc.max(part.column("total_buckets")).as_py()
+        found.append((partitions[start].as_py(), buckets[start].as_py(), total, part))
     return found
 
 

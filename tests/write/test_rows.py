@@ -1,0 +1,97 @@
+"""What enters a table is in its shape, and what does not fit is named with column and row."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lsm_core.errors import ColumnNotFound, InvalidData
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.types import parse
+from lsm_core.write.rows import conform, conform_kinds, pieces
+
+FIELDS = {
+    "k": "INT NOT NULL",
+    "n": "DECIMAL(4, 2)",
+    "s": "STRING NOT NULL",
+    "at": "TIMESTAMP(3)",
+    "small": "TINYINT",
+    "made": "INT",
+}
+SCHEMA = TableSchema(
+    0,
+    tuple(DataField(i, n, parse(t), default="7" if n == "made" else None) for i, (n, t) in enumerate(FIELDS.items())),
+    5,
+    (),
+    ("k",),
+)
+
+
+def test_columns_are_cast_ordered_and_filled() -> None:
+    given = pa.table({"s": ["a"], "k": pa.array([1], pa.int64()), "at": [dt.datetime(2024, 1, 1)], "small": [5]})
+    made = conform(given, SCHEMA, "db.t")
+    assert made.schema == SCHEMA.arrow_schema
+    assert made.to_pylist() == [{"k": 1, "n": None, "s": "a", "at": dt.datetime(2024, 1, 1), "small": 5, "made": 7}]
+
+
+def test_dictionaries_and_large_strings_are_plain_columns() -> None:
+    given = pa.table({"k": [1, 2], "s": pa.array(["x", "x"]).dictionary_encode()})
+    assert conform(given, SCHEMA, "db.t").column("s").to_pylist() == ["x", "x"]
+    given = pa.table({"k": [1], "s": pa.array(["y"], pa.large_string())})
+    assert conform(given, SCHEMA, "db.t").column("s").type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "row"),
+    [
+        ("n", [Decimal("1.00"), Decimal("99.99"), Decimal("100.00")], 2),
+        ("n", [Decimal("1.00"), Decimal("1.001"), Decimal("1.00")], 1),
+        ("small", [1, 2, 300], 2),
+        ("k", [2**40, 1, 2], 0),
+        ("at", ["2024-01-01", "nonsense", "2024-01-01"], 1),
+    ],
+)
+def test_a_value_that_does_not_fit_names_column_and_row(column: str, values: list[object], row: int) -> None:
+    data = {"k": [1, 2, 3], "s": ["a", "b", "c"]} | {column: values}
+    with pytest.raises(InvalidData, match=rf"db\.t, column '{column}': row {100 + row}:"):
+        conform(pa.table(data), SCHEMA, "db.t", first_row=100)
+
+
+@pytest.mark.parametrize(("column", "what"), [("k", "primary key"), ("s", "NOT NULL")])
+def test_a_null_that_may_not_be_names_column_and_row(column: str, what: str) -> None:
+    data = {"k": [1, 2, 3], "s": ["a", "b", "c"]}
+    data[column][1] = None  # type: ignore[call-overload]
+    with pytest.raises(InvalidData, match=f"column '{column}': row 1: null in a {what} column"):
+        conform(pa.table(data), SCHEMA, "db.t")
+
+
+def test_unknown_twice_and_missing_columns_are_named() -> None:
+    with pytest.raises(ColumnNotFound, match="'zz'"):
+        conform(pa.table({"k": [1], "s": ["a"], "zz": [1]}), SCHEMA, "db.t")
+    with pytest.raises(InvalidData, match="column 's'"):
+        conform(pa.table({"k": [1]}), SCHEMA, "db.t")
+    with pytest.raises(InvalidData, match="twice"):
+        conform(pa.table([pa.array([1]), pa.array([1])], names=["k", "k"]), SCHEMA, "db.t")
+
+
+def test_row_kinds_are_checked() -> None:
+    assert conform_kinds(None, 3, "db.t") is None
+    assert conform_kinds(pa.array(["+I", "-U", "+U", "-D"]), 4, "db.t").to_pylist() == [0, 1, 2, 3]
+    assert conform_kinds(pa.chunked_array([[3], [0]]), 2, "db.t").to_pylist() == [3, 0]
+    for wrong in (pa.array(["+I"]), pa.array(["+I", "?"]), pa.array([0, 4]), pa.array(["+I", None])):
+        with pytest.raises(InvalidData):
+            conform_kinds(wrong, 2, "db.t")
+
+
+def test_large_input_is_worked_on_in_pieces() -> None:
+    wide = pa.table({"s": ["x" * 1024] * 200_000})
+    parts = list(pieces(wide))
+    assert len(parts) > 2
+    assert sum(part.num_rows for part in parts) == 200_000
+    assert (
+        sum(part.num_rows for part in pieces(pa.RecordBatchReader.from_batches(wide.schema, wide.to_batches())))
+        == 200_000
+    )

@@ -1,0 +1,213 @@
+"""Writers: level-0 files with unique sorted keys, sequence numbers that go on, bounded memory, nothing left after an abort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm_core.commit import CommitMessage, Committer
+from lsm_core.errors import InvalidData, StorageFull, UnsupportedFeature, WriterStale
+from lsm_core.files import open_kv
+from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.metadata.store import TableStore
+from lsm_core.write import TableWrite, route
+from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
+
+FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
+
+
+def rows(keys: list[int], value: int = 0) -> pa.Table:
+    return pa.table({"k": keys, "v": [value + k for k in keys], "s": [f"s{k}" for k in keys]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TableStore:
+    return make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "2"})
+
+
+def test_a_flush_leaves_sorted_unique_keys_in_level_0(store: TableStore) -> None:
+    write(store, rows([5, 1, 3, 1, 5, 2]))
+    for (partition, bucket), files in live_files(store).items():
+        assert [file.level for file in files] == [0]
+        keys = [k for batch in open_kv(store, partition, bucket, files[0]) for k in batch.column("k").to_pylist()]
+        assert keys == sorted(set(keys))
+        assert files[0].file_source == 0
+        assert files[0].row_count == len(keys)
+
+
+def test_sequence_numbers_go_on_where_the_bucket_stopped(store: TableStore) -> None:
+    one = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
+    write(one, rows([1, 2, 3]))
+    write(one, rows([2, 9]))
+    ranges = sorted((f.min_sequence_number, f.max_sequence_number) for f in live_files(one)[EMPTY_ROW, 0])
+    assert ranges == [(0, 2), (3, 4)]
+    with TableWrite(one) as writer:
+        writer.write(rows([7]))
+        first = writer.prepare_commit()
+        writer.write(rows([8]))
+        second = writer.prepare_commit()
+    assert [m.new_files[0].min_sequence_number for m in (*first, *second)] == [5, 6]
+
+
+def test_deletes_are_kept_and_counted(store: TableStore) -> None:
+    one = make_store(Path(store.root) / "one", FIELDS, ["k"], (), {"bucket": "1"})
+    write(one, rows([1, 2, 3]))
+    write(one, rows([1, 2, 4]), ["-D", "-U", "+U"])
+    newest = max(live_files(one)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)
+    assert (newest.row_count, newest.delete_row_count) == (3, 2)
+    assert sorted(read(one).column("k").to_pylist()) == [3, 4]
+
+
+def test_a_full_buffer_is_flushed_and_the_last_write_still_wins(store: TableStore) -> None:
+    small = make_store(Path(store.root) / "s", FIELDS, ["k"], (), {"bucket": "2", "write-buffer-size": "64 kb"})
+    with TableWrite(small) as writer:
+        for step in range(20):
+            writer.write(rows(list(range(500)), 1000 * step))
+            assert writer.buffered_bytes <= 64 << 10
+        messages = writer.prepare_commit()
+    assert sum(len(message.new_files) for message in messages) > 4
+    Committer(small).commit(messages)
+    found = read(small)
+    assert found.num_rows == 500
+    assert sorted(found.column("v").to_pylist()) == [19_000 + k for k in range(500)]
+
+
+def test_user_sequence_decides_inside_a_flush_and_between_flushes(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "q", FIELDS, ["k"], (), {"bucket": "1", "sequence.field": "v"})
+    write(store, pa.table({"k": [1, 1, 2], "v": [5, 3, 1], "s": ["five", "three", "one"]}))
+    write(store, pa.table({"k": [1, 2], "v": [4, None], "s": ["four", "null"]}))
+    assert sorted(read(store).column("s").to_pylist()) == ["five", "one"]
+
+
+def test_ignore_delete_drops_retracts_at_the_door(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "i", FIELDS, ["k"], (), {"bucket": "1", "ignore-delete": "true"})
+    write(store, rows([1, 2]), ["+I", "-D"])
+    write(store, rows([1]), ["-D"])
+    assert read(store).column("k").to_pylist() == [1]
+
+
+def test_a_bad_row_names_itself_and_leaves_nothing(store: TableStore) -> None:
+    with (
+        pytest.raises(InvalidData, match="column 'k': row 501"),
+        TableWrite(store.copy({"write-buffer-size": "1 kb"})) as w,
+    ):
+        w.write(rows(list(range(500))))
+        w.write(pa.table({"k": [1, None], "v": [1, 2], "s": ["a", "b"]}))
+    assert data_files_on_disk(store) == set()
+
+
+def test_abort_deletes_every_uncommitted_file(store: TableStore) -> None:
+    writer = TableWrite(store.copy({"write-buffer-size": "1 kb"}))
+    writer.write(rows(list(range(2000))))
+    assert data_files_on_disk(store)
+    writer.abort()
+    assert data_files_on_disk(store) == set()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lsm_core.files.formats.parquet import ParquetSink
+
+    def full(self: ParquetSink, _rows: pa.Table) -> None:
+        raise StorageFull(self.path)
+
+    monkeypatch.setattr(ParquetSink, "write", full)
+    with pytest.raises(StorageFull), TableWrite(store) as writer:
+        writer.write(rows([1, 2, 3]))
+        writer.prepare_commit()
+    assert data_files_on_disk(store) == set()
+
+
+def test_another_number_of_buckets_is_refused(store: TableStore) -> None:
+    write(store, rows([1, 2, 3]))
+    schema = store.schema
+    wider = TableStore(store.file_io, store.root, store.name, schema, {**schema.options, "bucket": "3"}, store.clock)
+    before = data_files_on_disk(store)
+    with pytest.raises(WriterStale, match="2 buckets"), TableWrite(wider) as writer:
+        writer.write(rows([1]))
+    assert data_files_on_disk(store) == before
+    with TableWrite(wider, overwrite=True) as writer:
+        writer.write(rows([1]))
+        assert [m.total_buckets for m in writer.prepare_commit()] == [3]
+        writer.abort()
+
+
+def test_unsupported_tables_are_refused_at_opening(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "u", FIELDS, ["k"], (), {"bucket": "1", "merge-engine": "aggregation"})
+    with pytest.raises(UnsupportedFeature, match="aggregation"):
+        TableWrite(store)
+
+
+def test_append_tables_keep_order_and_refuse_changes(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "a", {"p": "STRING", "v": "INT"}, (), ["p"], {"bucket": "-1"})
+    write(store, pa.table({"p": ["x", "y", "x", None], "v": [3, 1, 2, 9]}))
+    files = live_files(store)
+    assert len(files) == 3
+    assert {bucket for _, bucket in files} == {0}
+    assert read(store, partitions=[{"p": "x"}]).column("v").to_pylist() == [3, 2]
+    assert read(store, partitions=[{"p": None}]).column("v").to_pylist() == [9]
+    with pytest.raises(InvalidData, match="inserts only"), TableWrite(store) as writer:
+        writer.write(pa.table({"p": ["x"], "v": [1]}), pa.array(["-D"]))
+
+
+def test_many_partitions_keep_few_files_open(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "write-buffer-size": "4 kb"}
+    store = make_store(tmp_path / "m", {"p": "INT", "v": "INT"}, (), ["p"], options)
+    with TableWrite(store) as writer:
+        for _ in range(3):
+            writer.write(pa.table({"p": np.arange(4000) % 40, "v": np.arange(4000)}))
+            opened = [b for b in writer._buckets.values() if getattr(b, "is_open", False)]
+            assert len(opened) <= 10
+        Committer(store).commit(writer.prepare_commit())
+    assert sorted(read(store).column("v").to_pylist()) == sorted([*range(4000)] * 3)
+
+
+def test_routed_rows_end_where_routing_said(store: TableStore) -> None:
+    data = rows(list(range(300)))
+    partitions, buckets = route(store, data)
+    assert set(partitions.to_pylist()) == {EMPTY_ROW}
+    with TableWrite(store) as writer:
+        for bucket in (0, 1):
+            chosen = np.flatnonzero(np.asarray(buckets) == bucket)
+            writer.write_bucket(EMPTY_ROW, bucket, data.take(pa.array(chosen)))
+        routed = writer.prepare_commit()
+        writer.abort()
+    with TableWrite(store) as writer:
+        writer.write(data)
+        direct = writer.prepare_commit()
+    assert [(m.bucket, m.new_files[0].row_count, m.new_files[0].min_key) for m in routed] == [
+        (m.bucket, m.new_files[0].row_count, m.new_files[0].min_key) for m in direct
+    ]
+    assert all(CommitMessage.from_bytes(m.to_bytes()) == m for m in direct)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from(["a", "b", None, ""]), st.one_of(st.none(), st.integers(-3, 3))), max_size=40
+    )
+)
+def test_every_row_is_routed_to_its_own_partition(
+    parts: list[tuple[str | None, int | None]], tmp_path_factory: object
+) -> None:
+    from lsm_core.format.binary_row import encode_row
+    from lsm_core.types import parse
+
+    root = tmp_path_factory.mktemp("r")  # type: ignore[attr-defined]
+    store = make_store(root / "t", {"p": "STRING", "q": "INT", "v": "INT"}, (), ["p", "q"], {"bucket": "-1"})
+    data = pa.table(
+        {"p": [p for p, _ in parts], "q": [q for _, q in parts], "v": range(len(parts))},
+        schema=store.schema.arrow_schema,
+    )
+    types = [parse("STRING"), parse("INT")]
+    expected = [encode_row(part, types) for part in parts]
+    found, buckets = route(store, data)
+    assert [
+        blob[4:] if len(expected) and len(blob) != len(expected[0]) else blob for blob in found.to_pylist()
+    ] or not parts
+    assert {blob[-len(want) :] == want for blob, want in zip(found.to_pylist(), expected, strict=True)} <= {True}
+    assert set(np.asarray(buckets).tolist()) <= {0}
