@@ -1,0 +1,149 @@
+"""A compaction that would change an answer is stopped before it is published: a row lost, a deleted row back, values swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_core.compact import run_bucket_task
+from lsm_core.errors import VerificationFailed
+from lsm_core.files import KeyValueFileWriter
+from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import merge_read
+from tests.support.stores import data_files_on_disk, full_tasks, live_files, make_store, unit_task, write
+
+FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
+Sabotage = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def rows(keys: list[int], value: int) -> pa.Table:
+    return pa.table({"k": keys, "v": [value + k for k in keys], "s": [f"{value}/{k}" for k in keys]})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TableStore:
+    made = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1"})
+    write(made, rows(list(range(200)), 0))
+    write(made, rows(list(range(100, 300)), 1000))
+    write(made, rows(list(range(0, 300, 7)), 0), ["-D"] * 43)
+    return made
+
+
+def replaced(batch: pa.RecordBatch, name: str, values: Any) -> pa.RecordBatch:
+    place = batch.schema.get_field_index(name)
+    return batch.set_column(place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type))
+
+
+def drop_a_row(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.filter(pa.array(np.arange(batch.num_rows) != 20))
+
+
+def swap_two_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = batch.column("v").to_pylist()
+    values[5], values[6] = values[6], values[5]
+    return replaced(batch, "v", values)
+
+
+def one_text_changed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = batch.column("s").to_pylist()
+    values[9] += " "
+    return replaced(batch, "s", values)
+
+
+def deleted_row_back(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return replaced(batch, "_VALUE_KIND", pc.multiply(batch.column("_VALUE_KIND"), 0).cast(pa.int8()))
+
+
+def key_moved(batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys = batch.column("_KEY_k").to_pylist()
+    keys[7], keys[8] = keys[8], keys[7]
+    return replaced(batch, "_KEY_k", keys)
+
+
+MINOR = {deleted_row_back}
+
+
+def task_for(store: TableStore, sabotage: Sabotage) -> Any:
+    if sabotage not in MINOR:
+        return full_tasks(store, "V2")[0]
+    newest = sorted(live_files(store)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)[1:]
+    return unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0, "V2")
+
+
+@pytest.mark.parametrize("sabotage", [drop_a_row, swap_two_values, one_text_changed, deleted_row_back, key_moved])
+def test_v1_stops_what_changes_on_the_way_to_the_file(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage
+) -> None:
+    """The writer is handed the right rows and stores others: counters or the second reading see it."""
+    task, disk = task_for(store, sabotage), data_files_on_disk(store)
+    real = KeyValueFileWriter.write
+    monkeypatch.setattr(KeyValueFileWriter, "write", lambda self, batch: real(self, sabotage(batch)))
+    with pytest.raises(VerificationFailed) as caught:
+        run_bucket_task(store, task)
+    assert caught.value.level in ("V0", "V1")
+    assert data_files_on_disk(store) == disk
+
+
+@pytest.mark.parametrize("sabotage", [drop_a_row, swap_two_values, one_text_changed, deleted_row_back])
+def test_v2_stops_a_wrong_merge(store: TableStore, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage) -> None:
+    """The merge itself is wrong, so counters and digests agree with it: only the scalar reference can tell."""
+    task, disk = task_for(store, sabotage), data_files_on_disk(store)
+    real = merge_read.merge_streams
+
+    def wrong(*inputs: Any, counters: Any, **how: Any) -> Iterator[pa.RecordBatch]:
+        for batch in real(*inputs, counters=counters, **how):
+            changed = sabotage(batch)
+            counters.drop("older-version", batch.num_rows - changed.num_rows)
+            yield changed
+
+    monkeypatch.setattr(merge_read, "merge_streams", wrong)
+    run_bucket_task(store, task, None)  # without the judge nobody sees it
+    for name in data_files_on_disk(store) - disk:
+        next(Path(store.root).rglob(name)).unlink()
+    with pytest.raises(VerificationFailed) as caught:
+        run_bucket_task(store, task, ReferenceJudge())
+    assert caught.value.level == "V2"
+    assert data_files_on_disk(store) == disk
+
+
+def test_v0_sees_a_row_that_vanishes_without_a_reason(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = merge_read.merge_streams
+    monkeypatch.setattr(merge_read, "merge_streams", lambda *a, **k: (drop_a_row(batch) for batch in real(*a, **k)))
+    with pytest.raises(VerificationFailed, match="V0"):
+        run_bucket_task(store, full_tasks(store)[0])
+
+
+def test_a_right_compaction_passes_all_levels(store: TableStore) -> None:
+    result = run_bucket_task(store, full_tasks(store, "V2")[0], ReferenceJudge())
+    assert result.report.verification == "V2"
+    assert result.report.keys_checked == 300
+
+
+def test_a_file_that_changed_between_writing_and_publishing_is_seen(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KeyValueFileWriter.close
+
+    def close(self: KeyValueFileWriter) -> Any:
+        files = real(self)
+        path = Path(store.data_path(EMPTY_ROW, 0, files[0]))
+        content = bytearray(path.read_bytes())
+        content[len(content) // 3] ^= 0xFF
+        path.write_bytes(bytes(content))
+        return files
+
+    monkeypatch.setattr(KeyValueFileWriter, "close", close)
+    disk = data_files_on_disk(store)
+    from lsm_core.errors import CorruptFile
+
+    with pytest.raises((CorruptFile, VerificationFailed)):
+        run_bucket_task(store, full_tasks(store)[0])
+    assert data_files_on_disk(store) == disk
