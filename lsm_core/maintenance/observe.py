@@ -22,12 +22,15 @@ from lsm_core.metadata.store import TableStore
 _COLUMNS: Final = (
     "partition",
     "bucket",
+    "file_name",
     "file_size",
     "row_count",
     "delete_row_count",
     "min_key",
     "max_key",
+    "min_sequence_number",
     "max_sequence_number",
+    "schema_id",
     "level",
     "creation_time_ms",
     "file_source",
@@ -102,24 +105,23 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     if entries.num_rows == 0:
         return []
     table = entries.select(_COLUMNS).combine_chunks()
-    codes, firsts = _group(table)
+    codes = _group(table)
     order = np.argsort(codes, kind="stable")
-    grouped = _Grouped(store, table.take(pa.array(order)), codes[order], len(firsts))
-    minor = scoring.minor_costs(store, entries, codes, grouped.runs, now_ms)
-    found = [
-        grouped.bucket(index, int(first), table, now_ms, minor.get(index, 0)) for index, first in enumerate(firsts)
-    ]
+    table, codes = table.take(pa.array(order)), codes[order]
+    grouped = _Grouped(store, table, codes)
+    minor = scoring.minor_costs(store, table, grouped.starts, grouped.runs, now_ms)
+    found = [grouped.bucket(index, now_ms, minor.get(index, 0)) for index in range(grouped.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
 
 
-def _group(table: pa.Table) -> tuple[Ints, Ints]:
-    """Dense group code per entry and the first entry of each group."""
+def _group(table: pa.Table) -> Ints:
+    """Dense number of every entry's bucket."""
     partitions = table.column("partition").combine_chunks().dictionary_encode()
     indices = partitions.chunk(0).indices if isinstance(partitions, pa.ChunkedArray) else partitions.indices
     buckets = table.column("bucket").to_numpy().astype(np.int64)
     pairs = indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + (buckets + (1 << 16))
-    _, firsts, codes = np.unique(pairs, return_index=True, return_inverse=True)
-    return codes.astype(np.int64), firsts.astype(np.int64)
+    _, codes = np.unique(pairs, return_inverse=True)
+    return codes.astype(np.int64)
 
 
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
@@ -130,8 +132,10 @@ def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
 class _Grouped:
     """Entries sorted by bucket, and their per-bucket sums."""
 
-    def __init__(self, store: TableStore, table: pa.Table, codes: Ints, groups: int) -> None:
-        self.store, self.codes, self.groups = store, codes, groups
+    def __init__(self, store: TableStore, table: pa.Table, codes: Ints) -> None:
+        self.store, self.table, self.codes = store, table, codes
+        groups = self.groups = int(codes[-1]) + 1
+        self._partitions: dict[bytes, tuple[Mapping[str, Any], str]] = {}
         self.has_pk = bool(store.schema.primary_keys)
         self.starts = np.searchsorted(codes, np.arange(groups))
         self.level, self.size = _ints(table, "level"), _ints(table, "file_size")
@@ -197,9 +201,18 @@ class _Grouped:
         target = self.store.options.target_file_size(has_primary_key=False)
         return round(int(self.files[index]) / max(1, -(-int(self.bytes[index]) // target)), 3)
 
-    def bucket(self, index: int, first: int, table: pa.Table, now_ms: int, cost_minor: int) -> BucketHealth:
+    def _partition(self, partition: bytes) -> tuple[Mapping[str, Any], str]:
+        """Values and path of a partition, decoded once for all of its buckets."""
+        if partition not in self._partitions:
+            schema = self.store.schema
+            text = partition_text(schema, partition, self.store.options)
+            self._partitions[partition] = (partition_values(schema, partition), text)
+        return self._partitions[partition]
+
+    def bucket(self, index: int, now_ms: int, cost_minor: int) -> BucketHealth:
         """The finished record of one bucket."""
-        store, partition = self.store, table.column("partition")[first].as_py()
+        store, first = self.store, int(self.starts[index])
+        values, text = self._partition(self.table.column("partition")[first].as_py())
         levels = self.levels[index]
         oldest0, compacted, lag, newest = self._times(index, now_ms)
         rows, deletes = int(self.rows[index]), int(self.deletes[index])
@@ -215,8 +228,8 @@ class _Grouped:
         )
         score, reasons = scoring.score(signs, store.options)
         return BucketHealth(
-            partition=partition_values(store.schema, partition),
-            bucket=table.column("bucket")[first].as_py(),
+            partition=values,
+            bucket=self.table.column("bucket")[first].as_py(),
             level0_files=levels.get(0, (0, 0))[0],
             sorted_runs=signs.runs,
             bytes_per_level={level: size for level, (_, size) in sorted(levels.items())},
@@ -235,7 +248,7 @@ class _Grouped:
             cost_full=scoring.full_cost(signs, store.options),
             score=score,
             reasons=reasons,
-            partition_text=partition_text(store.schema, partition, store.options),
+            partition_text=text,
             files=int(self.files[index]),
             newest_file_ms=newest,
             files_per_level={level: count for level, (count, _) in sorted(levels.items())},

@@ -15,6 +15,7 @@ from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.tree import Pick
 
+Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
 
 
@@ -65,22 +66,20 @@ def full_cost(signs: Signs, options: TableOptions) -> int:
     return 0 if done else signs.bytes
 
 
-def minor_costs(
-    store: TableStore,
-    entries: pa.Table,
-    codes: npt.NDArray[np.int64],
-    runs: npt.NDArray[np.int64],
-    now_ms: int,
-) -> Mapping[int, int]:
-    """Bytes read by the compaction that the table's rules would start now, for buckets where they may start one."""
+def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int) -> Mapping[int, int]:
+    """Bytes read by the compaction that the table's rules would start now, for buckets where they may start one.
+
+    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``; the result maps n to bytes.
+    """
     if not store.schema.primary_keys:
         return {}
     options = store.options
     early = options.total_size_threshold or options.incremental_size_threshold or options.optimization_interval
     least = 2 if early or options.force_up_level0 else options.compaction_trigger
+    ends = np.append(starts[1:], entries.num_rows)
     costs: dict[int, int] = {}
     for group in np.flatnonzero(runs >= least).tolist():
-        files = tree_files(store, entries.filter(pa.array(codes == group)))
+        files = tree_files(store, entries.slice(int(starts[group]), int(ends[group] - starts[group])))
         decision = decide(store, files, now_ms)
         if isinstance(decision, Pick):
             costs[group] = sum(file.size for file in decision.unit.files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -166,6 +167,30 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     assert report.trash_id is None
     assert not strays(table)
     assert_whole(table)
+
+
+def test_a_reader_that_had_begun_finishes_after_the_snapshot_expired(tmp_path: Path) -> None:
+    from lsm_core.read import plan_scan, to_arrow
+
+    table = _history(tmp_path)
+    before = content(table, 3)
+    scan = plan_scan(table.store, snapshot_id=3)
+    table.expire_snapshots(retain_max=1)
+    assert to_arrow(table.store, scan).num_rows == len(before)
+
+
+def test_expiry_beside_commits_and_another_expiry(tmp_path: Path) -> None:
+    table = _history(tmp_path)
+    plan, twin = plan_expiry(table.store, retain_max=2), plan_expiry(table.store, retain_max=4)
+    table.write(rows([3], v=7))  # a new commit does not matter
+    before = content(table)
+    apply_plan(table.store, twin)
+    with pytest.raises(PlanStale, match=r"snapshot 6 is|expired by somebody"):
+        apply_plan(table.store, dataclasses.replace(plan, items=plan.items[:1] + plan.items[6:]))
+    apply_plan(table.store, plan_expiry(table.store, retain_max=2))
+    _sweep(table)
+    assert content(table) == before
+    assert not strays(table)
 
 
 def test_restore_brings_every_snapshot_back(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -219,9 +219,12 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
 def _text(store: TableStore, snapshot_id: int) -> str:
     """The exact JSON of a snapshot file, checked, so that a restore writes back the same bytes."""
     path = store.snapshot_path(snapshot_id)
-    data: Any = store.file_io.read_bytes(path)
+    try:
+        data = store.file_io.read_bytes(path)
+    except FileNotFoundError as error:
+        raise PlanStale(f"snapshot {snapshot_id} was expired by somebody else meanwhile") from error
     Snapshot.from_json(data, path)
-    return bytes(data).decode()
+    return data.decode()
 
 
 def _merge_held(planned: Sequence[Declined], found: Sequence[Declined]) -> tuple[Declined, ...]:
