@@ -36,7 +36,7 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> 
 
 def _copy(store: TableStore, task: BucketTask, file: DataFileMeta, writer: AppendFileWriter) -> Content:
     content = Content()
-    with closing(open_append(store, task.partition, task.bucket, file)) as batches:
+    with closing(open_append(store, task.partition, task.bucket, file)) as batches:  # type: ignore[type-var]
         for batch in batches:
             content = content.plus(content_of(batch, store.schema))
             writer.write(batch)

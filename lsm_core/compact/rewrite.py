@@ -56,5 +56,5 @@ def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], 
 
 def _merged(merging: Merging, files: Sequence[DataFileMeta]) -> Generator[pa.RecordBatch, None, None]:
     for section in sections_of(merging.store, files):
-        with closing(merging.section(section)) as batches:  # type: ignore[type-var]
+        with closing(merging.section(section)) as batches:
             yield from batches

@@ -17,6 +17,7 @@ from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
+from lsm_core.read.passes import fits, in_memory, next_pass
 from lsm_core.read.row_size import decoded_row_bytes
 
 _MOST_ROWS: Final = 65_536
@@ -24,23 +25,24 @@ _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, more only costs memory."""
 _SMALLEST_ROW_BYTES: Final = 32.0
-_PARKED_SHARE: Final = 8
-"""A pass keeps up to this share of the merge budget in memory before it spills."""
+_IN_MEMORY_SHARE: Final = 8
+"""Inputs read as a whole, and the outcome of passes before it is spilled, take up to this share of the merge budget."""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass(frozen=True)
 class _InMemory:
-    """A merged part that is too small to be worth a file."""
+    """A merged part that is too small to be worth a file; ``size`` in decoded bytes."""
 
     kept: list[pa.RecordBatch]
+    size: int
     path: str = "(merged in memory)"
 
     @property
-    def size(self) -> int:
-        """Decoded bytes."""
-        return sum(batch.nbytes for batch in self.kept)
+    def rows(self) -> int:
+        """Rows left."""
+        return sum(batch.num_rows for batch in self.kept)
 
     def batches(self) -> Batches:
         """The batches, let go one by one."""
@@ -53,15 +55,20 @@ class _InMemory:
 
 
 @dataclass(frozen=True)
-class Spilled:
+class Parked:
     """A merged part of a section on the local disk (a small one in memory), with the level and age of its newest rows."""
 
     run: SpilledRun | _InMemory
     level: int
     age: int
 
+    @property
+    def held(self) -> bool:
+        """Whether it lies in memory."""
+        return isinstance(self.run, _InMemory)
 
-Input = Files | Spilled
+
+Input = Files | Parked
 
 
 @dataclass
@@ -94,10 +101,11 @@ class Merging:
         Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
         """
         reader = _Reader.of(self, section)
-        inputs = list(reader.inputs)
+        inputs: list[Input] = list(reader.inputs)
+        limit = self.store.options.merge_budget // _IN_MEMORY_SHARE
         with SpillSpace() as space:
-            while len(inputs) > self.threshold:
-                inputs = self._one_pass(inputs, reader, space)
+            while not fits(reader.sizes(inputs), self.threshold, limit):
+                inputs = self._one_pass(inputs, reader, space, limit)
             with closing(self._merge(inputs, reader, self.drop_delete)) as merged:
                 for batch in merged:
                     yield self._with_keys(batch) if self.exact else batch
@@ -107,22 +115,29 @@ class Merging:
         layout = kv_read_schema(self.store, self.columns)
         return pa.RecordBatch.from_arrays([batch.column(self.twins.get(n, n)) for n in layout.names], schema=layout)
 
-    def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace) -> list[Input]:
-        """Merge the cheapest neighbours (in age order) into one spilled run, deletes kept."""
-        width = min(self.threshold, len(inputs) - self.threshold + 1)
-        sizes = [one.run.size if isinstance(one, Spilled) else sum(f.file_size for f in one) for one in inputs]
-        start = min(range(len(inputs) - width + 1), key=lambda at: sum(sizes[at : at + width]))
-        chosen = inputs[start : start + width]
-        with closing(self._merge(chosen, reader, drop_delete=False)) as merged:
-            run = _park(merged, reader.schema, space, self.store.options.merge_budget // _PARKED_SHARE)
-        for one in chosen:
-            if isinstance(one, Spilled):
-                one.run.delete()
-        level, age = reader.place(chosen[-1])
-        return [*inputs[:start], Spilled(run, level, age), *inputs[start + width :]]
+    def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
+        """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are."""
+        fewer: list[Input] = []
+        done = 0
+        for group in next_pass(reader.sizes(inputs), self.threshold, limit):
+            fewer += inputs[done : group.start]
+            done = group.stop
+            if len(group) == 1:
+                fewer.append(inputs[group.start])
+                continue
+            chosen = inputs[group.start : group.stop]
+            held = sum(one.run.size for one in (*fewer, *inputs[group.start :]) if isinstance(one, Parked) and one.held)
+            level, age = reader.place(chosen[-1])
+            with closing(self._merge(chosen, reader, drop_delete=False)) as merged:
+                fewer.append(Parked(_park(merged, reader.schema, space, limit - held), level, age))
+            for one in chosen:
+                if isinstance(one, Parked):
+                    one.run.delete()
+        return [*fewer, *inputs[done:]]
 
     def _merge(self, inputs: Sequence[Input], reader: _Reader, drop_delete: bool) -> Batches:
-        streams = [reader.stream(one) for one in inputs]
+        whole = in_memory(reader.sizes(inputs), self.threshold)
+        streams = [reader.stream(one, whole=place in whole) for place, one in enumerate(inputs)]
         counters = MergeCounters()
         try:
             yield from merge_streams(streams, self.function, drop_delete=drop_delete, counters=counters)
@@ -179,17 +194,30 @@ class _Reader:
 
     def place(self, one: Input) -> tuple[int, int]:
         """Level and age of the newest rows of an input."""
-        return (one.level, one.age) if isinstance(one, Spilled) else self.ages[one[-1].file_name]
+        return (one.level, one.age) if isinstance(one, Parked) else self.ages[one[-1].file_name]
 
-    def stream(self, one: Input) -> RunInput:
-        """The rows of an input with their levels and ages; files open when they are reached."""
-        if isinstance(one, Spilled):
-            return RunInput(one.run.batches(), one.level, one.age, one.run.path)
-        paths = [self.merging.store.data_path(self.merging.partition, self.merging.bucket, file) for file in one]
-        parts = [
-            RunInput(self._open(file), *self.ages[file.file_name], path) for file, path in zip(one, paths, strict=True)
-        ]
-        return parts[0] if len(parts) == 1 else RunInput.chain(parts, " or ".join(paths))
+    def sizes(self, inputs: Sequence[Input]) -> list[float]:
+        """Decoded bytes of each input, about; those in memory already cost nothing more."""
+        sizes = []
+        for one in inputs:
+            rows = one.run.rows if isinstance(one, Parked) else sum(file.row_count for file in one)
+            sizes.append(0.0 if isinstance(one, Parked) and one.held else rows * self.merging.row_bytes)
+        return sizes
+
+    def stream(self, one: Input, *, whole: bool) -> RunInput:
+        """The rows of an input with their levels and ages; files open when they are reached.
+
+        ``whole``: an input is read to its end, and closed, when its first rows are wanted.
+        """
+        if isinstance(one, Parked):
+            batches = one.run.batches()
+            return RunInput(_read_ahead(batches) if whole else batches, one.level, one.age, one.run.path)
+        parts = []
+        for file in one:
+            path = self.merging.store.data_path(self.merging.partition, self.merging.bucket, file)
+            rows = self._open(file)
+            parts.append(RunInput(_read_ahead(rows) if whole else rows, *self.ages[file.file_name], path))
+        return parts[0] if len(parts) == 1 else RunInput.chain(parts, " or ".join(part.name for part in parts))
 
     def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging
@@ -210,6 +238,14 @@ class _Reader:
                 yield batch.select(schema.names)
 
 
+def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:
+    """All batches, read before the first one goes out."""
+    with closing(batches):  # type: ignore[type-var]
+        held = list(batches)
+    while held:
+        yield held.pop(0)
+
+
 def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> SpilledRun | _InMemory:
     """Keep up to ``limit`` decoded bytes in memory, else write everything to ``space``."""
     kept: list[pa.RecordBatch] = []
@@ -218,8 +254,8 @@ def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> 
         kept.append(batch)
         size += batch.nbytes
         if size > limit:
-            return space.spill(chain(_InMemory(kept).batches(), merged), schema)
-    return _InMemory(kept)
+            return space.spill(chain(_InMemory(kept, size).batches(), merged), schema)
+    return _InMemory(kept, size)
 
 
 def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
@@ -243,7 +279,7 @@ def read_bucket_merged(
     keep_deletes: bool = False,
     keep_system: bool = False,
     sections: Sequence[Section] | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
 
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,

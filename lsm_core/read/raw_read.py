@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -14,11 +14,11 @@ from lsm_core.metadata.store import TableStore
 
 def read_raw(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], *, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Value ``columns`` of ``files`` (append files, or key-value files without deletes), one file after the other.
 
     Raises :class:`CorruptFile` naming the file that is missing, damaged or not what its manifest entry says.
     """
     for file in files:
-        with closing(open_append(store, partition, bucket, file, columns=columns)) as batches:
+        with closing(open_append(store, partition, bucket, file, columns=columns)) as batches:  # type: ignore[type-var]
             yield from batches

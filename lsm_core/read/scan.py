@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,7 @@ def plan_scan(
 
 def to_batches(
     store: TableStore, scan: Scan, splits: Sequence[Split] | None = None, *, limit: int | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows."""
     left = limit
     for split in scan.splits if splits is None else splits:
@@ -99,7 +99,7 @@ def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.T
 
 def read_split(
     store: TableStore, split: Split, columns: Sequence[str], predicate: Predicate | None = None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true."""
     needed = list(columns)
     if predicate is not None:

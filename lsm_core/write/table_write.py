@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ _LARGEST_VALUE: Final = 64 << 20
 _MOST_OPEN_FILES: Final = 10
 """Append files open at once (Java `write-max-writers-to-spill`)."""
 
-Rows = pa.RecordBatch | pa.Table | pa.RecordBatchReader
+Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
 class TableWrite:
