@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from lsm_core.errors import SparkFailed
 from lsm_core.spark.java import find_java
@@ -40,6 +42,8 @@ _START_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_CONNECT_PORT = 15002  # Spark's default
+_SECONDS_TO_CONNECT = 5.0
 _LOCK = threading.Lock()
 
 
@@ -88,13 +92,33 @@ def _pyspark_session() -> Any:
 
 
 def _connect(address: str, app_name: str) -> SparkSession:
+    shown = address.split("/;", maxsplit=1)[0]
     builder = _pyspark_session().builder.remote(address).appName(app_name)
+    _require_listener(shown)
     try:
         session: SparkSession = builder.getOrCreate()
+        _fail_sooner(session)
         _ = session.version  # the first call that reaches the server
     except Exception as error:
-        raise SparkFailed(f"connecting to {address.split(';', maxsplit=1)[0]}", first_line(error)) from error
+        raise SparkFailed(f"connecting to {shown}", first_line(error)) from error
     return session
+
+
+def _require_listener(address: str) -> None:
+    """Say at once that nobody listens: PySpark itself would try for ten minutes."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "localhost", parts.port or _CONNECT_PORT
+    try:
+        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        raise SparkFailed(f"connecting to {address}", f"no Spark Connect server answers there ({error})") from error
+
+
+def _fail_sooner(session: Any) -> None:
+    """A server that goes away ends a job after about 15 s of tries, not after ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
 
 
 def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:

@@ -12,6 +12,7 @@ import pytest
 
 from lsm_core.errors import PortInUse, SparkFailed
 from lsm_core.spark import ConnectServer, running_server, start_server, stop_server
+from lsm_core.spark.session import _require_listener
 from tests.support.spark import run_script
 
 pytestmark = pytest.mark.spark
@@ -114,6 +115,14 @@ except SparkFailed as error:
     done = run_script(code, env={**server[0].environment(), "SPARK_CONNECT_AUTHENTICATE_TOKEN": "guess"})
     assert done.stdout.startswith("REFUSED: Spark failed at connecting to sc://localhost"), done.stderr[-2000:]
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(SparkFailed, match=f"sc://localhost:{port}: no Spark Connect server answers there"):
+        _require_listener(f"sc://localhost:{port}")
 
 
 def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> None:
