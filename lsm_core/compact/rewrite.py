@@ -14,7 +14,7 @@ from lsm_core.compact.task import BucketTask
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import sections_of
+from lsm_core.read.inputs import Section, Shapes, sections_of
 from lsm_core.read.merge_read import Merging
 
 
@@ -28,7 +28,9 @@ class Rewritten:
     dropped: dict[str, int]
 
 
-def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], *, pipelined: bool) -> Rewritten:
+def rewrite(
+    store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], shapes: Shapes, *, pipelined: bool
+) -> Rewritten:
     """Merge ``files`` of the task's bucket into files of its output level.
 
     ``pipelined`` merges on another thread than it encodes. On failure nothing of the output is left.
@@ -41,7 +43,7 @@ def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], 
     )
     content = Content()
     try:
-        source = _merged(merging, files)
+        source = _merged(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 content = content.plus(content_of(batch, store.schema))
@@ -54,7 +56,7 @@ def rewrite(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], 
     return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped))
 
 
-def _merged(merging: Merging, files: Sequence[DataFileMeta]) -> Generator[pa.RecordBatch, None, None]:
-    for section in sections_of(merging.store, files):
+def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:
+    for section in sections:
         with closing(merging.section(section)) as batches:
             yield from batches

@@ -17,7 +17,7 @@ from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.inputs import Shapes
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
 
 
@@ -33,18 +33,19 @@ def run_bucket_task(
     require_compactable(store)
     started = time.perf_counter()
     done: list[Rewritten] = []
+    shapes = Shapes(store)
     try:
         if task.is_append:
             plan = None
             for names in task.bins:
                 done.append(concatenate(store, task, names))
         else:
-            plan = _plan(store, task)
+            plan = _plan(store, task, shapes)
             by_name = {file.file_name: file for file in task.files}
             for runs in plan.rewrites:
                 files = [by_name[file.name] for run in runs for file in run.files]
-                done.append(rewrite(store, task, files, pipelined=pipelined))
-        return _finish(store, task, plan, done, judge, started)
+                done.append(rewrite(store, task, files, shapes, pipelined=pipelined))
+        return _finish(store, task, plan, done, shapes, judge, started)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
         raise
@@ -57,9 +58,9 @@ def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) 
             store.file_io.delete(store.data_path(task.partition, task.bucket, file))
 
 
-def _plan(store: TableStore, task: BucketTask) -> TaskPlan:
+def _plan(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
     options = store.options
-    shapes = as_tree(store, task.files)
+    shapes = known.of(task.files)
     wanted = set(task.unit_names)
     missing = wanted - {shape.name for shape in shapes}
     if missing:
@@ -85,6 +86,7 @@ def _finish(
     task: BucketTask,
     plan: TaskPlan | None,
     done: list[Rewritten],
+    shapes: Shapes,
     judge: Judge | None,
     started: float,
 ) -> BucketResult:
@@ -97,12 +99,12 @@ def _finish(
         rows_in = sum(file.row_count for file in part.before)
         check_counters(rows_in, part.content.rows, part.dropped, part.after)
         if plan is not None:
-            check_metadata(store, task, part)
+            check_metadata(task, part, shapes)
         check_content(store, task, part.after, part.content)
     raised = upgraded(moved, task.output_level)
     level, checked = V1, 0
     if plan is not None:
-        check_tree(store, task, [*before, *moved], [*after, *raised])
+        check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
         if judge is not None and task.verification == V2 and before:
             checked = judge.check(store, task.partition, task.bucket, before, after, task.drop_delete)
             level = V2

@@ -17,7 +17,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, VALUE_KIND
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import as_tree
+from lsm_core.read.inputs import Shapes
 from lsm_core.tree import Levels
 
 _BATCH_ROWS = 65_536
@@ -35,7 +35,7 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
         raise VerificationFailed("V0", [f"{rows_out} rows out, the new files' metadata says {counted}"])
 
 
-def check_metadata(store: TableStore, task: BucketTask, done: Rewritten) -> None:
+def check_metadata(task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
     """V0: levels, sequence ranges, key ranges and delete counts of a rewrite are consistent with its inputs.
 
     Raises :class:`VerificationFailed` ("V0") naming the file.
@@ -44,7 +44,7 @@ def check_metadata(store: TableStore, task: BucketTask, done: Rewritten) -> None
         return
     lowest = min(file.min_sequence_number for file in done.before)
     highest = max(file.max_sequence_number for file in done.before)
-    before, after = as_tree(store, done.before), as_tree(store, done.after)
+    before, after = shapes.of(done.before), shapes.of(done.after)
     low, high = min(file.min_key for file in before), max(file.max_key for file in before)
     for file, shape in zip(done.after, after, strict=True):
         problem = None
@@ -65,13 +65,17 @@ def check_metadata(store: TableStore, task: BucketTask, done: Rewritten) -> None
 
 
 def check_tree(
-    store: TableStore, task: BucketTask, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]
+    store: TableStore,
+    task: BucketTask,
+    before: Sequence[DataFileMeta],
+    after: Sequence[DataFileMeta],
+    shapes: Shapes,
 ) -> None:
     """V0: the bucket with ``before`` replaced by ``after`` is a proper tree. Raises :class:`VerificationFailed` ("V0")."""
     gone = {(file.file_name, file.level) for file in before}
     left = [file for file in task.files if (file.file_name, file.level) not in gone]
     try:
-        Levels(as_tree(store, [*left, *after]), store.options.num_levels).validate()
+        Levels(shapes.of([*left, *after]), store.options.num_levels).validate()
     except CorruptFile as error:
         raise VerificationFailed("V0", [str(error)]) from error
 
@@ -122,6 +126,13 @@ def _typed(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
+def _bits(column: pa.Array) -> pa.Array:
+    """Floats as their bits: to Arrow a NaN does not equal itself, as a key it does."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return column.view(pa.int64() if column.type == pa.float64() else pa.int32())
+
+
 class _KeyOrder:
     """Keys strictly ascending, equal in `_KEY_k` and `k`, first and last as the metadata says."""
 
@@ -137,7 +148,7 @@ class _KeyOrder:
         for name, column in zip(self._keys, columns, strict=True):
             if KEY_PREFIX + name in batch.schema.names:
                 twin = batch.column(KEY_PREFIX + name)
-                if not (twin if twin.type == column.type else twin.cast(column.type)).equals(column):
+                if not _bits(twin if twin.type == column.type else twin.cast(column.type)).equals(_bits(column)):
                     self._fail(f"'{KEY_PREFIX}{name}' and '{name}' differ")
         before = [] if self._last is None else [self._last]
         joined = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]

@@ -52,17 +52,33 @@ def as_tree(store: TableStore, files: Sequence[DataFileMeta]) -> list[DataFile]:
     return tree_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]))
 
 
-def sections_of(store: TableStore, files: Sequence[DataFileMeta]) -> list[Section]:
+class Shapes:
+    """Files of one bucket as the tree room sees them, each worked out once."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._known: dict[tuple[str, int], DataFile] = {}
+
+    def of(self, files: Sequence[DataFileMeta]) -> list[DataFile]:
+        """The shapes of ``files``, in their order."""
+        new = [file for file in files if (file.file_name, file.level) not in self._known]
+        if new:
+            self._known.update(((shape.name, shape.level), shape) for shape in as_tree(self._store, new))
+        return [self._known[file.file_name, file.level] for file in files]
+
+
+def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes | None = None) -> list[Section]:
     """Key-disjoint sections of ``files``, in key order."""
     if not files:
         return []
+    shapes = shapes or Shapes(store)
     by_name = {file.file_name: file for file in files}
 
     def metas(chosen: Sequence[DataFile]) -> Files:
         return tuple(by_name[file.name] for file in chosen)
 
     sections = []
-    for runs in interval_partition(as_tree(store, files)):
+    for runs in interval_partition(shapes.of(files)):
         groups = _groups([file for run in runs for file in run.files])
         sections.append(Section(tuple(metas(run.files) for run in runs), tuple(map(metas, groups))))
     return sections
