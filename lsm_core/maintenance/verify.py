@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cmp_to_key
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.plan import bucket_name
 from lsm_core.maintenance.reference import Row, merge_rows
+from lsm_core.maintenance.reference.deduplicate import compare_keys
 from lsm_core.maintenance.reference.sampling import Place, collect, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
@@ -77,17 +79,18 @@ class ReferenceJudge:
                 side.add(rows, file.level, age)
         # Beyond the smallest last key of a file that goes on, versions may be missing from the heads.
         limits = [expected.last_key(rows) for _, _, (rows, more) in (*heads, *tails) if more and rows is not None]
-        limit = min(limits, key=_rank, default=None)
+        limit = min(limits, key=cmp_to_key(compare_keys), default=None)
         return _compare(place.store, expected.below(limit), found.below(limit), drop_delete)
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
     """Files with their age (larger = newer) as features.md 3.5 tells it: level 0 by largest sequence number."""
-    zero = sorted(
+    newest_last = sorted(
         (file for file in files if file.level == 0),
-        key=lambda f: (f.max_sequence_number, -f.min_sequence_number, -(f.creation_time_ms or 0), f.file_name),
+        key=lambda f: (-f.max_sequence_number, f.min_sequence_number, f.creation_time_ms or 0, f.file_name),
+        reverse=True,
     )
-    ages = {id(file): age for age, file in enumerate(zero, 1)}
+    ages = {id(file): age for age, file in enumerate(newest_last, 1)}
     return [(file, ages.get(id(file), 0)) for file in files]
 
 
@@ -127,7 +130,7 @@ class _Side:
         """The rows with keys below ``limit`` (None: all)."""
         if limit is None:
             return self
-        return _Side(self.place, self.columns, [row for row in self.rows if _rank(row.key) < _rank(limit)])
+        return _Side(self.place, self.columns, [row for row in self.rows if compare_keys(row.key, limit) < 0])
 
     @staticmethod
     def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -184,11 +187,6 @@ def _bits(value: float) -> tuple[str, int]:
 
 def _shown(key: tuple[Any, ...]) -> str:
     return ", ".join(repr(part) for part in key)
-
-
-def _rank(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Keys in Java's order, for keys without NaN among ordinary floats; text by its bytes."""
-    return tuple((value is not None, value.encode() if isinstance(value, str) else value) for value in key)
 
 
 @dataclass(frozen=True)

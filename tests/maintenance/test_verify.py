@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +20,8 @@ from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.maintenance import verify as verify_module
 from lsm_core.maintenance.actions.compact import _tasks
 from lsm_core.maintenance.verify import ReferenceJudge
-from lsm_core.table import Table
-from tests.maintenance.tables import content, keyed, rows
+from lsm_core.table import Schema, Table
+from tests.maintenance.tables import catalog, content, keyed, rows
 
 Tamper = Callable[[pa.Table], pa.Table]
 
@@ -163,6 +164,47 @@ def test_the_judge_never_accuses_an_honest_compaction(history: list[list[tuple]]
         report = table.compact(full=True)
         assert report.verification.level == "V2"
         assert content(table) == before
+
+
+def test_the_judge_knows_the_order_of_writers_that_shared_their_sequence_numbers(tmp_path: Path) -> None:
+    for attempt in range(6):  # file names are random, and here they decide
+        table = keyed(tmp_path / str(attempt))
+        writers = [table.new_write() for _ in range(4)]
+        for position, writer in enumerate(writers):
+            writer.write(rows(range(5), v=100 * position))
+        for writer in writers:
+            table.new_commit().commit(writer.prepare_commit())
+        before = content(table)
+        assert table.compact(full=True).verification.keys_checked == 5
+        assert content(table) == before
+
+
+def test_the_judge_takes_keys_of_every_type(tmp_path: Path) -> None:
+    import datetime as dt
+    import struct
+    from decimal import Decimal
+
+    odd = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
+    values: dict[str, list[Any]] = {
+        "float64": [0.0, -0.0, float("nan"), odd, float("inf"), -1.5],
+        "string": ["", "a", "a\0", "\U0001f600", "\uffff"],
+        "date32": [dt.date(1, 1, 1), dt.date(9999, 12, 31)],
+        "decimal": [Decimal("-1.00"), Decimal("99.99")],
+        "timestamp": [dt.datetime(1969, 12, 31, 23, 59, 59, 999000), dt.datetime(2262, 1, 1)],
+        "bool": [True, False],
+    }
+    types = {"float64": pa.float64(), "string": pa.string(), "date32": pa.date32(), "decimal": pa.decimal128(4, 2)}
+    types |= {"timestamp": pa.timestamp("us"), "bool": pa.bool_()}
+    made = catalog(tmp_path)
+    for name, keys in values.items():
+        schema = pa.schema([pa.field("k", types[name], nullable=False), pa.field("v", pa.float32())])
+        table = made.create_table(f"db.{name}", Schema(schema, ["k"], options={"bucket": "1"}))
+        for i in range(3):
+            table.write(pa.table({"k": keys, "v": [float(i), *[float("nan")] * (len(keys) - 1)]}, schema=schema))
+        rows_before = table.to_arrow().num_rows
+        report = table.compact(full=True)
+        assert report.verification.keys_checked == rows_before
+        assert table.verify(3, 4).ok
 
 
 def test_snapshots_around_a_compaction_say_the_same(tmp_path: Path) -> None:

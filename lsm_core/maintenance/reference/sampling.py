@@ -54,8 +54,16 @@ class Place:
             open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=batch_rows)
         ) as source:
             for batch in source:
-                hashes = hash_rows([batch.column(name) for name in names], list(schema.trimmed_key_types))
+                keys = [_one_nan(batch.column(name)) for name in names]
+                hashes = hash_rows(keys, list(schema.trimmed_key_types))
                 yield np.asarray(hashes).view(np.uint32), batch
+
+
+def _one_nan(column: pa.Array) -> pa.Array:
+    """All NaNs are one key, so they must have one hash."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
 
 
 @dataclass(frozen=True)
