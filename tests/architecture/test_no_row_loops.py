@@ -45,7 +45,9 @@ def _suspicious(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             yield function, node.lineno, node.func.attr
         if isinstance(node, ast.For | ast.comprehension):
             iterated = node.iter
-            zipped = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "zip"
+            zipped = (
+                isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "zip"
+            )
             if zipped and any(isinstance(argument, ast.Starred) for argument in iterated.args):
                 yield function, iterated.lineno, "for ... in zip(*columns)"
         stack.extend((child, function) for child in ast.iter_child_nodes(node))

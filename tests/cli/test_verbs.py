@@ -262,9 +262,7 @@ def test_help_lists_the_verbs_and_failures_do_not_trace(capsys: pytest.CaptureFi
 
 
 def test_the_command_starts_without_spark_or_dagster(tmp_path: Path) -> None:
-    script = (
-        "import sys; import lsm_core.cli.app; print([m for m in ('pyspark', 'dagster') if m in sys.modules])"
-    )
+    script = "import sys; import lsm_core.cli.app; print([m for m in ('pyspark', 'dagster') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
     failed = subprocess.run(

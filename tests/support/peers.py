@@ -61,7 +61,11 @@ class PyPaimonProcess:
         driver = Path(__file__).with_name("pypaimon_driver.py")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         self._process = subprocess.Popen(
-            [str(PYPAIMON), "-P", str(driver)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [str(PYPAIMON), "-P", str(driver)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def call(self, **command: Any) -> dict[str, Any]:
