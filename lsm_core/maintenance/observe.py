@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.partition_path import partition_bytes, partition_text, partition_values
 from lsm_core.format.schema import TableSchema
@@ -152,7 +153,14 @@ class _Grouped:
         self.runs: Ints = self.level0 + upper if self.has_pk else np.zeros(groups, np.int64)
         self.sequence = _ints(table, "max_sequence_number")
         self.compacted = _ints(table, "file_source", -1) == 1
-        self.overlap = _overlaps(store.schema, table, codes, groups) if self.has_pk else None
+        self.overlap = self._overlap(table) if self.has_pk else None
+
+    def _overlap(self, table: pa.Table) -> list[tuple[int, float]]:
+        """Overlap of key ranges; where keys are of a type without order here, its upper bound: all runs overlap."""
+        try:
+            return _overlaps(self.store.schema, table, self.codes, self.groups)
+        except UnsupportedFeature:
+            return [(int(runs), float(runs)) for runs in self.runs]
 
     def _sum(self, values: Ints) -> Ints:
         sums: Ints = np.add.reduceat(values, self.starts)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.actions.choose import decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
@@ -79,8 +80,11 @@ def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, 
     ends = np.append(starts[1:], entries.num_rows)
     costs: dict[int, int] = {}
     for group in np.flatnonzero(runs >= least).tolist():
-        files = tree_files(store, entries.slice(int(starts[group]), int(ends[group] - starts[group])))
-        decision = decide(store, files, now_ms)
+        try:
+            files = tree_files(store, entries.slice(int(starts[group]), int(ends[group] - starts[group])))
+            decision = decide(store, files, now_ms)
+        except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
+            continue
         if isinstance(decision, Pick):
             costs[group] = sum(file.size for file in decision.unit.files)
     return costs
