@@ -39,15 +39,15 @@ killer.join(30)
 report = compact_table(spark, table, full=True)
 checked = verify_table(spark, table, report.base_snapshot, report.snapshot_id)
 view = spark.read.format("dredge").option("warehouse", str(root)).option("table", "db.t").option("columns", "v,k").load()
+found = read_table(spark, table).toArrow().sort_by("k")
 answer = {
     "killed": len(killer.killed),
-    "rows": read_table(spark, table).count(),
-    "new": read_table(spark, table).where("v like 'b%'").count(),
+    "rows": found.num_rows,
     "columns": view.columns,
-    "filtered": view.where("k >= 490 and v is not null").count(),
+    "new": view.where("v like 'b%'").count(),
     "ok": checked.ok,
     "level": report.verification.level,
-    "same": read_table(spark, table).toArrow().sort_by("k").equals(table.to_arrow().sort_by("k").cast(read_table(spark, table).limit(0).toArrow().schema)),
+    "same": found.equals(table.to_arrow().sort_by("k").cast(found.schema)),
 }
 print("ANSWER:" + json.dumps(answer))
 stop_session(spark)
@@ -80,7 +80,6 @@ def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
         "rows": 500,
         "new": 200,
         "columns": ["v", "k"],
-        "filtered": 10,
         "ok": True,
         "level": "V2",
         "same": True,
