@@ -32,7 +32,7 @@ def ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise RuntimeError("pyspark is not installed, and the fetcher (ivy) ships with it")
-    return sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))[-1]
+    return max((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 
 
 def fetch_jar(group: str, artifact: str, version: str) -> None:

@@ -103,7 +103,9 @@ def test_four_writers_send_the_commit_with_the_repeated_station() -> None:
     assert pa.concat_tables(WEATHER.writers(rows)).equals(rows)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared does not lie beside this clone; nothing to compare the copies with")
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason="../shared does not lie beside this clone; nothing to compare the copies with"
+)
 @pytest.mark.parametrize("name", ["demo_reference.py", "expected.json"])
 def test_copies_equal_the_shared_originals(name: str) -> None:
     assert (REFERENCE / name).read_bytes() == (SHARED / name).read_bytes()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -114,7 +114,7 @@ class Nursery:
         self._process.stdin.flush()
         return str(json.loads(self._process.stdout.readline()))
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
