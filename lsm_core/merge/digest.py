@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.merge.comparable import decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, width_of
+from lsm_core.merge.comparable import decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, values_of, width_of
 from lsm_core.merge.keys import ByteKeys
 
 Words = npt.NDArray[np.uint64]
@@ -66,12 +66,21 @@ def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]])
 def _block(columns: Sequence[tuple[int, pa.Array]], count: int) -> Digest:
     first = np.zeros(count, np.uint64)
     second = np.zeros(count, np.uint64)
+    spread, scratch = np.empty(count, np.uint64), np.empty(count, np.uint64)
     for field_id, column in columns:
         factor = np.uint64(_mixed(field_id) | 1)
-        for word in _words(column):
-            first += word * factor
-            second ^= word
-            second *= _CHAIN
+        valid = valid_mask(column)
+        for raw in _raw_words(column):
+            # in place: these few arrays stay in the cache, fresh ones would not
+            np.multiply(raw, _SPREAD, out=spread)
+            np.right_shift(spread, _HALF, out=scratch)
+            np.bitwise_xor(spread, scratch, out=spread)
+            if valid is not None:
+                spread[~valid] = _NULL
+            np.multiply(spread, factor, out=scratch)
+            np.add(first, scratch, out=first)
+            np.bitwise_xor(second, spread, out=second)
+            np.multiply(second, _CHAIN, out=second)
     # sums of rows must not be linear in their values: else swapping two rows' values would go unseen
     first = _finish(first)
     second = _finish(second + first)
@@ -80,26 +89,34 @@ def _block(columns: Sequence[tuple[int, pa.Array]], count: int) -> Digest:
     return Digest(count, ((high << 64) + low) % (1 << 128))
 
 
-def _words(column: pa.Array) -> list[Words]:
-    """Spread-out words of each value: one or two a column."""
+def _raw_words(column: pa.Array) -> list[Words]:
+    """One or two words of each value; what lies under nulls is undefined."""
     kind = column.type
-    valid = valid_mask(column)
     if is_text(kind):
-        raw = [_text_hash(column)]
-    elif pa.types.is_decimal128(kind):
+        return [_text_hash(column)]
+    if pa.types.is_decimal128(kind):
         high, low = decimal_limbs(column)
-        raw = [low, high.view(np.uint64)]
-    elif pa.types.is_null(kind):
-        raw, valid = [np.zeros(len(column), np.uint64)], np.zeros(len(column), np.bool_)
-    else:
-        width_of(kind)
-        raw = [numbers(column).view(np.uint64)]
-    spread = []
-    for words in raw:
-        words = words * _SPREAD
-        words ^= words >> _HALF
-        spread.append(words if valid is None else np.where(valid, words, _NULL))
-    return spread
+        return [low, high.view(np.uint64)]
+    if pa.types.is_null(kind):
+        return [np.zeros(len(column), np.uint64)]
+    if pa.types.is_floating(kind) and not pa.types.is_float16(kind):
+        return [_float_bits(column)]
+    width_of(kind)
+    return [numbers(column).view(np.uint64)]
+
+
+def _float_bits(column: pa.Array) -> Words:
+    """The bits of each float in Java's order, all NaNs the same; a float32 counts as the float64 of its value."""
+    wide = column.type.bit_width == 64
+    values = values_of(column, np.float64 if wide else np.float32)
+    values = values if wide else values.astype(np.float64)
+    odd = np.isnan(values)
+    if odd.any():
+        values = np.where(odd, np.nan, values)
+    bits = values.view(np.int64)
+    if (bits < 0).any():
+        bits = bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
+    return np.asarray(bits.view(np.uint64))
 
 
 def _text_hash(column: pa.Array) -> Words:
