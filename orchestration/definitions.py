@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 
@@ -18,6 +18,9 @@ from orchestration.resources import LedgerResource, SparkResource, WarehouseReso
 from orchestration.resources.settings import Settings
 from orchestration.schedules import job_schedule
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
+
+DEMO_VARIABLE: Final = "DREDGE_DEMO"
+"""Set by `dredge demo`: the code location then also holds the replay."""
 
 
 def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Definitions:
@@ -38,10 +41,15 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     assets = [
         asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
-    return dg.Definitions.merge(
+    defs = dg.Definitions.merge(
         dg.Definitions(assets=assets, asset_checks=checks, resources=resources),
         _automation(cards, warehouse.path, policies, settings),
     )
+    if not values.get(DEMO_VARIABLE):
+        return defs
+    from assets.demo.replay import with_source  # the demo's own job and source, for nobody else
+
+    return with_source(defs, warehouse.path)
 
 
 def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetChecksDefinition]:

@@ -105,15 +105,14 @@ def decide_idle(table: str, state: PartitionState, policy: Policy, *, append: bo
         (state.small_files, policy.idle_min_files) if append else (state.sorted_runs, policy.idle_min_runs)
     )
     noun = count_text(number, "small file" if append else "sorted run")
-    if number < minimum:
-        reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
-        why = f"{noun} < {minimum}" if append else f"{count_text(state.buckets, 'bucket')}, one run per bucket"
-        return Decision(
-            table, state.text, Outcome.DECLINE, reason, f"idle {days} d, {why}: nothing to merge", number, minimum
-        )
     if idle < policy.idle_after_ms:
         text = f"idle {days} d < {wanted} d ({noun})"
         return Decision(table, state.text, Outcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
+    if number < minimum:
+        reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
+        why = f"{noun} < {minimum}" if append else "one run per bucket"
+        text = f"idle {days} d, {why}: nothing to merge"
+        return Decision(table, state.text, Outcome.DECLINE, reason, text, number, minimum)
     text = f"idle {days} d >= {wanted} d, {noun} >= {minimum}: full compaction"
     return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
 

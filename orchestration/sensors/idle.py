@@ -62,7 +62,7 @@ def judge_idle(view: TableView) -> list[Decision]:
 def _judge(view: TableView, state: PartitionState, store: TableStore) -> Decision:
     """A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other."""
     trigger = store.options.compaction_trigger
-    if not view.card.append_only and (state.sorted_runs >= trigger or state.cost_minor):
+    if not view.card.append_only and state.cost_minor:
         text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
         return Decision(view.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
     now = store.clock.now_ms()

@@ -45,7 +45,8 @@ def request_run(
         return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
     if not plan.items or plan.base_snapshot is None:
         why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
-        return _decline(decision, Reason.NOTHING_PICKED, f"{decision.text}, but {why}"), None
+        told = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
+        return _decline(decision, Reason.NOTHING_PICKED, told), None
     before = _find_run(instance, view.name, partition, plan=plan.hash)
     if before is not None:
         return _decline(

@@ -68,7 +68,7 @@ def start_platform(
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
-    chosen = _free_port() if port is None else _check_free(port)
+    chosen = _free_port() if port is None else check_free(port)
     instance = _ROOT / "dagster.yaml"
     if instance.is_file() and not (home / "dagster.yaml").exists():
         shutil.copyfile(instance, home / "dagster.yaml")
@@ -149,7 +149,8 @@ def _free_port() -> int:
         return number
 
 
-def _check_free(port: int) -> int:
+def check_free(port: int) -> int:
+    """Return ``port`` when nobody listens on it; raises PortInUse."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

