@@ -82,14 +82,17 @@ class EventLog:
         return [line for file in files for line in file.read_text("utf-8").splitlines() if line.endswith("}")]
 
 
-def kill_when(trace: Path, matches: Callable[[dict[str, Any]], bool], times: int = 1) -> threading.Thread:
+def kill_when(
+    trace: Path, matches: Callable[[dict[str, Any]], bool], times: int = 1, seconds: float = 60
+) -> threading.Thread:
     """SIGKILL the worker whose trace line (written from now on) matches, ``times`` different processes; `.killed` lists them."""
     start = trace.stat().st_size if trace.exists() else 0
     killed: list[int] = []
+    stop = threading.Event()
 
     def watch() -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and len(killed) < times:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and len(killed) < times and not stop.is_set():
             text = trace.read_bytes()[start:].decode("utf-8", "replace") if trace.exists() else ""
             for line in text.splitlines():
                 try:
@@ -104,6 +107,7 @@ def kill_when(trace: Path, matches: Callable[[dict[str, Any]], bool], times: int
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.killed = killed  # type: ignore[attr-defined]
+    thread.stop = stop  # type: ignore[attr-defined]
     thread.start()
     return thread
 
