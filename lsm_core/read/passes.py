@@ -10,8 +10,11 @@ MOST_IN_MEMORY: Final = 1_024
 
 
 def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
-    """Positions of the inputs that are read as a whole before merging: the smallest ones beyond ``threshold``."""
-    excess = max(0, len(sizes) - threshold)
+    """Positions of the inputs that are read as a whole before merging: the smallest ones beyond ``threshold``.
+
+    One of the places stays free for reading them, one after another.
+    """
+    excess = len(sizes) - threshold + 1 if len(sizes) > threshold else 0
     return set(sorted(range(len(sizes)), key=lambda at: sizes[at])[:excess])
 
 

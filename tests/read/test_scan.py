@@ -34,10 +34,9 @@ def rows(table: pa.Table) -> set[tuple[object, ...]]:
     return set(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True))
 
 
-EXPECTED = (
-    {("a", k, f"new{k}" if 10 <= k < 20 else f"s{k}", 1000 + k if 10 <= k < 20 else k) for k in range(50) if k != 3}
-    | {("b", k, None, k) for k in range(50, 60) if k != 55}
-)
+EXPECTED = {
+    ("a", k, f"new{k}" if 10 <= k < 20 else f"s{k}", 1000 + k if 10 <= k < 20 else k) for k in range(50) if k != 3
+} | {("b", k, None, k) for k in range(50, 60) if k != 55}
 
 
 def test_all_rows_are_the_newest_and_not_the_deleted(store: TableStore) -> None:
