@@ -86,6 +86,9 @@ def health_events(view: TableView, warehouse_path: str) -> Iterator[AssetEvent]:
     for state in sorted(states, key=lambda item: -item.newest_ms)[:_EVENTS_A_TABLE]:
         partition = state.text if view.card.partitioned else None
         metadata = look_metadata(view.look.of_partition(partition))
+        yield dg.AssetObservation(
+            layout, partition=partition, metadata=metadata
+        )  # its plots: the saw-tooth of sorted runs
         yield dg.AssetObservation(data, partition=partition, metadata=metadata, tags=tags)
     if view.refusal is None:
         yield backlog_evaluation(layout, view.look.partitions(), view.policy)
