@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -126,7 +127,7 @@ def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
     members, sync = _header(cursor)
     codec = members.get("avro.codec", b"null").decode()
     schema = json.loads(members["avro.schema"])
-    text = json.dumps(_without_logical_types(schema)).encode()
+    text = _plain_schema(members["avro.schema"])
     out = io.BytesIO()
     _write_header(out, text, b"null", sync)
     # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
@@ -156,6 +157,12 @@ def _decompress(block: bytes, codec: str, path: str) -> bytes:
     if not unpacker.eof or unpacker.unused_data:
         raise CorruptFile(path, f"Avro block is cut short or larger than {_MAX_BLOCK} bytes")
     return plain
+
+
+@lru_cache(maxsize=32)
+def _plain_schema(text: bytes) -> bytes:
+    """A schema's text without logical types; the manifests of a table share one, and small ones are mostly schema."""
+    return json.dumps(_without_logical_types(json.loads(text))).encode()
 
 
 def _without_logical_types(schema: Any) -> Any:
