@@ -67,6 +67,9 @@ POSITIVE_SIZES = frozenset(
     }
 )
 
+# Sizes that Java keeps in an int, as a buffer of at least one byte.
+BUFFER_SIZES = frozenset({"blob.copy-buffer-size"})
+
 # Keys with a free part in them; parquet.*, orc.* and avro.* pass through to the formats.
 _FREE = re.compile(
     r"fields\..+\.(aggregate-function|ignore-retract|distinct|list-agg-delimiter|nested-key|count-limit|stats-mode|"
@@ -113,6 +116,8 @@ def _parse_size(name: str, text: str) -> int:
     size = memory_size(text, name)
     if size < 1 and name in POSITIVE_SIZES:
         raise InvalidOption(name, text, "a size of at least 1 byte")
+    if name in BUFFER_SIZES and not 1 <= size < 2**31:
+        raise InvalidOption(name, text, "a size of at least 1 byte and below 2 gb")
     return size
 
 

@@ -97,14 +97,22 @@ def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str])
 
 
 def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:
+    """Values that all equality tests of a column allow; None without such tests, or when they contradict each other."""
+    allowed: list[Any] | None = None
     for test in group:
         if test.column != name or test.value is None or test.value.type != kind or pa.types.is_floating(kind):
             continue
         if test.op in ("=", "=="):
-            return [test.value.as_py()] if test.value.is_valid else []
-        if test.op == "in":
-            return list(test.value.to_pylist())
-    return None
+            if not test.value.is_valid:
+                return []
+            values = [test.value.as_py()]
+        elif test.op == "in":
+            values = test.value.to_pylist()
+        else:
+            continue
+        allowed = values if allowed is None else [value for value in allowed if value in values]
+    # Contradictions are left to the rows, as Java's BucketSelector does: nothing is saved by planning for them.
+    return allowed or None
 
 
 def _possible(schema: TableSchema, guarantees: Sequence[pc.Expression], predicate: Predicate) -> np.ndarray[Any, Any]:

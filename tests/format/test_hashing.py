@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from typing import Any
 
@@ -14,101 +13,14 @@ from hypothesis import strategies as st
 
 import lsm_core.format
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row import encode_row, encode_rows, header_bytes
-from lsm_core.format.hashing import EMPTY_HASH, bucket_of, hash_rows
+from lsm_core.format.binary_row import encode_row, encode_rows
+from lsm_core.format.hashing import bucket_of, hash_rows
 from lsm_core.format.hive_hash import hive_hash
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.types import parse, to_arrow
+from lsm_core.types import parse
 from tests.format import reference
 from tests.format.strategies import SIMPLE_TYPES, tables
 from tests.format.test_binary_row import columns_of
-from tests.support.data import vectors_dir
-
-CASES = [case for case in json.loads((vectors_dir() / "fixed_bucket_hash.json").read_text()) if "id" in case]
-
-
-def of(*operations: str) -> list[Any]:
-    # Cases without a row are table definitions to refuse: tests/table runs them.
-    chosen = [case for case in CASES if case["op"] in operations and (case["op"] != "table_bucket" or "row" in case)]
-    return [pytest.param(case, id=case["id"]) for case in chosen]
-
-
-def value(raw: Any, kind: Any) -> Any:
-    if isinstance(raw, dict) and "hex" in raw:
-        return bytes.fromhex(raw["hex"])
-    if isinstance(raw, dict) and "unscaled" in raw:
-        return Decimal(int(raw["unscaled"])).scaleb(-(kind.scale or 0))
-    arrow = to_arrow(kind)
-    if raw is not None and pa.types.is_timestamp(arrow):
-        return np.datetime64(raw, arrow.unit)
-    if raw is not None and (pa.types.is_decimal(arrow)):
-        return Decimal(raw)
-    if isinstance(raw, str) and (pa.types.is_date(arrow) or pa.types.is_time(arrow)):
-        return pa.array([raw]).cast(arrow)[0].as_py()
-    return raw
-
-
-def columns(values: list[Any], kinds: list[Any]) -> list[pa.Array]:
-    return [pa.array([value(v, k)], to_arrow(k)) for v, k in zip(values, kinds, strict=True)]
-
-
-@pytest.mark.parametrize("case", of("binary_row"))
-def test_binary_row_vectors(case: dict[str, Any]) -> None:
-    kinds = [parse(text) for text in case["types"]]
-    expect = case["expect"]
-    if not kinds:
-        assert expect["hash"] == EMPTY_HASH
-        return
-    cols = columns(case["values"], kinds)
-    if "hex" in expect:
-        assert encode_rows(cols, kinds, with_arity=False)[0].as_py().hex() == expect["hex"]
-    assert hash_rows(cols, kinds).tolist() == [expect["hash"]]
-    for buckets, bucket in expect.get("bucket_of", {}).items():
-        assert bucket_of(cols, kinds, int(buckets)).tolist() == [bucket]
-
-
-@pytest.mark.parametrize("case", of("header_width", "row_size"))
-def test_sizes(case: dict[str, Any]) -> None:
-    if case["op"] == "header_width":
-        assert header_bytes(case["columns"]) == case["expect"]
-        return
-    kinds = [parse(text) for text in case["types"]]
-    assert len(encode_rows(columns(case["values"], kinds), kinds, with_arity=False)[0].as_py()) == case["expect"]
-
-
-@pytest.mark.parametrize("case", of("table_bucket"))
-def test_table_bucket_vectors(case: dict[str, Any]) -> None:
-    fields = tuple(DataField(i, name, parse(kind)) for i, (name, kind) in enumerate(case["columns"]))
-    primary_key = tuple(case["primary_key"].split(",")) if case["primary_key"] else ()
-    partition_key = tuple(case["partition_key"].split(",")) if case.get("partition_key") else ()
-    schema = TableSchema(0, fields, len(fields), partition_key, primary_key, {"bucket-key": case["bucket_key"]})
-    kinds = list(schema.bucket_key_types)
-    cols = columns([case["row"][name] for name in schema.bucket_keys], kinds)
-    if isinstance(case["expect"], dict):
-        with pytest.raises(InvalidOption, match="bucket"):
-            bucket_of(cols, kinds, case["num_buckets"])
-    else:
-        assert bucket_of(cols, kinds, case["num_buckets"]).tolist() == [case["expect"]]
-
-
-@pytest.mark.parametrize("case", of("mod_bucket", "hive_bucket"))
-def test_other_bucket_functions_vectors(case: dict[str, Any]) -> None:
-    function = case["op"].removesuffix("_bucket")
-    kinds = [parse(text) for text in case["types"]]
-    if isinstance(case["expect"], dict):
-        with pytest.raises(InvalidOption, match=r"bucket-function\.type"):
-            bucket_of([pa.array([], to_arrow(kind)) for kind in kinds], kinds, case["num_buckets"], function)
-        return
-    cols = columns(case["key"], kinds)
-    assert bucket_of(cols, kinds, case["num_buckets"], function).tolist() == [case["expect"]]
-    if "hash" in case:
-        assert hive_hash(cols, kinds).tolist() == [case["hash"]]
-
-
-def test_every_vector_of_this_room_is_run() -> None:
-    elsewhere = {"bucket_pruning", "murmur3_32_seed0", "memory_size", "option_size", "duration", "duration_format"}
-    here = {"binary_row", "header_width", "row_size", "table_bucket", "mod_bucket", "hive_bucket"}
-    assert {case["op"] for case in CASES} <= here | elsewhere | {"row_kind_in_header"}
 
 
 @settings(max_examples=60)

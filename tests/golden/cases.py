@@ -13,7 +13,11 @@ from lsm_core.storage import LocalFileIO
 from tests.support.data import golden_dir, golden_names, unpack_golden
 
 NOW = 1_800_000_000_000
-_SWITCHES = {"deletion-vectors.enabled": "deletion vectors", "row-tracking.enabled": "row tracking"}
+_SWITCHES = {
+    "deletion-vectors.enabled": "deletion vectors",
+    "row-tracking.enabled": "row tracking",
+    "sequence.snapshot-ordering": "ordering by snapshot",
+}
 _KNOWN = frozenset(
     [
         "CHAR",
@@ -52,8 +56,12 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All golden tables of the folder in force; a missing or empty folder is an error."""
-    return [Case(name, golden_dir()) for name in golden_names()]
+    """All golden tables of the folder in force; a missing or empty folder, or half a table, is an error."""
+    folder, names = golden_dir(), golden_names()
+    halves = {path.stem for path in folder.glob("*.json")} ^ set(names)
+    if halves:
+        raise FileNotFoundError(f"{folder}: no pair of .tar.gz and .json of {', '.join(sorted(halves))}")
+    return [Case(name, folder) for name in names]
 
 
 def unreadable(story: dict[str, Any]) -> str | None:

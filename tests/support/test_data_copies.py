@@ -21,13 +21,15 @@ def test_committed_copies_equal_the_shared_originals(folder: str) -> None:
     assert not differing, f"tests/data/{folder} differs from ../shared/{folder}: copy these anew: {differing}"
 
 
-def test_a_named_folder_that_is_missing_or_empty_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DREDGE_GOLDEN", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="DREDGE_GOLDEN"):
-        data.golden_dir()
-    monkeypatch.setenv("DREDGE_VECTORS", str(tmp_path / "absent"))
-    with pytest.raises(FileNotFoundError, match="absent"):
-        data.vectors_dir()
+@pytest.mark.parametrize("folder", ["", "absent"])
+@pytest.mark.parametrize("variable", ["DREDGE_GOLDEN", "DREDGE_VECTORS"])
+def test_a_named_folder_that_is_missing_or_empty_is_an_error(
+    variable: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / folder))
+    with pytest.raises(FileNotFoundError, match=variable) as caught:
+        {"DREDGE_GOLDEN": data.golden_dir, "DREDGE_VECTORS": data.vectors_dir}[variable]()
+    assert str(tmp_path / folder) in str(caught.value)
 
 
 def test_a_named_folder_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

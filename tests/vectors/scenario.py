@@ -1,0 +1,229 @@
+"""The steps of a table scenario, each by the public API; what has no such verb yet is named and ends the case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_core import Catalog, Schema, SchemaChange, Table
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.types import DataType, parse, to_arrow
+from tests.golden.cases import unwritable
+from tests.vectors.cases import Case, not_yet
+from tests.vectors.values import column, rows_of, same_rows, value
+
+NAME: Final = "db.t"
+# Keys of a step that are not its verb.
+_DETAILS: Final = frozenset(
+    {
+        "expect",
+        "expect_error",
+        "expect_snapshot_count",
+        "full_compact",
+        "note",
+        "options",
+        "ordered",
+        "prefix",
+        "select",
+        "set_columns",
+        "snapshot",
+        "unordered_columns",
+    }
+)
+_LATER: Final = {
+    "add_column": "schema change add_column",
+    "audit_log": "system table $audit_log",
+    "binlog": "system table $binlog",
+    "changes": "streaming reads",
+    "delta_of_last_snapshot": "incremental reads",
+    "open_stream": "streaming reads",
+    "tag": "creating tags",
+    "truncate": "truncate",
+}
+# Options of Flink's connector, which are not the table's.
+_CONNECTOR: Final = frozenset({"scan.partitions"})
+
+
+def table_feature(table: Case) -> str | None:
+    """What this table needs that Dredge does not keep up yet, from its definition alone; None when it can be written."""
+    schema = {
+        "fields": [{"name": name, "type": kind} for name, kind in table["columns"]],
+        "primaryKeys": table.get("primary_key") or [],
+        "partitionKeys": table.get("partition_by") or [],
+        "options": table.get("options") or {},
+    }
+    return unwritable({"schema": schema, "steps": []})
+
+
+class Scenario:
+    """One table of a case and the verbs on it."""
+
+    def __init__(self, catalog: Catalog, case: Case) -> None:
+        self.catalog, self.definition, self.steps = catalog, case["table"], case["steps"]
+        self.kinds: dict[str, DataType] = {name: parse(kind) for name, kind in self.definition["columns"]}
+        self.verbs: dict[str, Callable[[Case], None]] = {
+            "write": self.write,
+            "overwrite": self.overwrite,
+            "delete_where": self.delete_where,
+            "update_where": self.update_where,
+            "compact": self.compact,
+            "set": self.set_options,
+            "expire": self.expire,
+            "query": self.query,
+            "buckets": self.buckets,
+            "stored_row_count": self.stored_row_count,
+            "snapshot_count": self.snapshot_count,
+        }
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.table(NAME)
+
+    def create(self) -> Table:
+        columns = [pa.field(name, to_arrow(kind), nullable=kind.nullable) for name, kind in self.kinds.items()]
+        keys, partitions = self.definition.get("primary_key") or (), self.definition.get("partition_by") or ()
+        options = {key: str(text) for key, text in (self.definition.get("options") or {}).items()}
+        return self.catalog.create_table(NAME, Schema(pa.schema(columns), keys, partitions, options))
+
+    def create_and_write(self) -> None:
+        """Creation and the first write, of no rows when the case has none."""
+        table = self.create()
+        first: list[list[Any]] = next((step["write"] for step in self.steps if "write" in step), [])
+        table.write(self.rows(first), row_kinds=self.row_kinds(first))
+
+    def run(self, step: Case) -> None:
+        (verb,) = set(step) - _DETAILS
+        if verb in _LATER:
+            not_yet(_LATER[verb])
+        action = self.verbs[verb]
+        if "expect_error" not in step:
+            action(step)
+            return
+        try:
+            with pytest.raises(DredgeError) as caught:
+                action(step)
+        except pytest.fail.Exception as error:
+            raise AssertionError(f"{step} must fail: {step['expect_error']}") from error
+        assert not isinstance(caught.value, UnsupportedFeature)
+
+    # -- changing data ---------------------------------------------------------------------------------------------
+
+    def rows(self, listed: list[list[Any]]) -> pa.Table:
+        cols = [column([row[i + 1] for row in listed], kind) for i, kind in enumerate(self.kinds.values())]
+        return pa.table(cols, names=list(self.kinds))
+
+    def row_kinds(self, listed: list[list[Any]]) -> pa.Array:
+        return pa.array([row[0] for row in listed], pa.string())
+
+    def write(self, step: Case) -> None:
+        table = self.table.copy(step.get("options") or {})
+        table.write(self.rows(step["write"]), row_kinds=self.row_kinds(step["write"]))
+        if step.get("full_compact"):
+            table.compact(full=True)
+
+    def overwrite(self, step: Case) -> None:
+        rows = step["overwrite"]
+        self.table.copy(step.get("options") or {}).write(self.rows(rows), self.row_kinds(rows), overwrite=True)
+
+    def delete_where(self, step: Case) -> None:
+        """By the vectors' own definition: a -D row per matching row, whole as read."""
+        self.rewrite(self.table.to_arrow(filter=self.filter(step["delete_where"])), "-D")
+
+    def update_where(self, step: Case) -> None:
+        found = self.table.to_arrow(filter=self.filter(step["update_where"]))
+        for name, raw in step["set_columns"].items():
+            position = found.schema.get_field_index(name)
+            found = found.set_column(position, name, column([raw] * found.num_rows, self.kinds[name]))
+        self.rewrite(found, "+U")
+
+    def rewrite(self, rows: pa.Table, kind: str) -> None:
+        if not self.table.primary_keys:
+            not_yet("DELETE and UPDATE on append tables")
+        self.table.write(rows, row_kinds=pa.array([kind] * rows.num_rows, pa.string()))
+
+    def set_options(self, step: Case) -> None:
+        self.catalog.alter_table(NAME, [SchemaChange.set_option(key, text) for key, text in step["set"].items()])
+
+    # -- looking after it ------------------------------------------------------------------------------------------
+
+    def compact(self, step: Case) -> None:
+        assert step["compact"] == "full"
+        self.table.compact(full=True)
+
+    def expire(self, step: Case) -> None:
+        self.table.expire_snapshots(older_than_ms=self.catalog.clock.now_ms() + 1, **step["expire"])
+        if "expect_snapshot_count" in step:
+            assert len(self.table.snapshots()) == step["expect_snapshot_count"]
+
+    def buckets(self, step: Case) -> None:
+        files = self.catalog.table(f"{NAME}$files").to_arrow()
+        assert sorted(set(files.column("bucket").to_pylist())) == sorted(step["buckets"])
+
+    def stored_row_count(self, step: Case) -> None:
+        files = self.catalog.table(f"{NAME}$files").to_arrow()
+        assert (pc.sum(files.column("record_count")).as_py() or 0) == step["stored_row_count"]
+
+    def snapshot_count(self, step: Case) -> None:
+        latest = self.table.latest_snapshot()
+        assert (latest.id if latest else 0) == step["snapshot_count"]
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def filter(self, where: list[list[Any]] | None) -> list[tuple[Any, ...]] | None:
+        if not where:
+            return None
+        return [(name, op.replace("_", " "), *self._operands(name, rest)) for name, op, *rest in where]
+
+    def _operands(self, name: str, rest: list[Any]) -> list[Any]:
+        kind = self.kinds[name]
+        return [[value(raw, kind) for raw in one] if isinstance(one, list) else value(one, kind) for one in rest]
+
+    def read(self, asked: Case) -> pa.Table:
+        options = {key: str(text) for key, text in (asked.get("options") or {}).items()}
+        for key in sorted(_CONNECTOR & set(options)):
+            not_yet(f"read option '{key}'")
+        select, keys = asked.get("select"), asked.get("group_by") or []
+        used = [*keys, *(name for name in map(_argument, asked.get("aggregate") or []) if name)]
+        names = select if select is not None else list(dict.fromkeys(used)) or None
+        return self.table.copy(options).to_arrow(columns=names, filter=self.filter(asked.get("where")))
+
+    def query(self, step: Case) -> None:
+        asked = step["query"]
+        try:
+            found = self.read(asked)
+        except UnsupportedFeature as error:
+            if not error.feature.startswith("read option"):
+                raise
+            not_yet(error.feature)
+            return
+        if "expect_error" in step:
+            return
+        if asked.get("aggregate"):
+            same_rows(_aggregated(found, asked), [tuple(row) for row in step["expect"]])
+            return
+        kinds = [self.kinds[name] for name in found.column_names]
+        listed = step["expect"]
+        wanted = pa.table([column([row[i] for row in listed], k) for i, k in enumerate(kinds)], found.schema)
+        same_rows(rows_of(found), rows_of(wanted), ordered=bool(step.get("ordered")))
+
+
+def _argument(aggregate: str) -> str | None:
+    inside = aggregate.partition("(")[2].removesuffix(")").strip()
+    return None if inside in ("", "*") else inside
+
+
+def _aggregated(rows: pa.Table, asked: Case) -> list[tuple[Any, ...]]:
+    """Group columns, then aggregates; one row for all rows without a grouping."""
+    keys = list(asked.get("group_by") or [])
+    wanted: list[tuple[Any, ...]] = []
+    for aggregate in asked["aggregate"]:
+        function, name = aggregate.partition("(")[0].strip().lower(), _argument(aggregate)
+        wanted.append(([], "count_all") if name is None else (name, function))
+    grouped = rows.group_by(keys).aggregate(wanted)
+    results = grouped.column_names
+    names = [*keys, *(name for name in results if name not in keys)]
+    return rows_of(grouped.select(names))
