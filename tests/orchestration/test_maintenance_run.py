@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lsm_core.errors import CommitConflict
+from lsm_core.errors import CommitConflict, CommitUnknown
 from lsm_core.maintenance import MaintenancePlan, apply_plan, read_ledger
 from lsm_core.metadata import snapshots
 from orchestration import names
@@ -104,6 +104,20 @@ def test_a_lost_race_is_tried_again_with_a_new_plan(house: House, monkeypatch: p
     assert len(tries) == 2
     assert tries[0] != tries[1]
     assert house.materialisation("shop.orders")["snapshot published"] == 7
+
+
+def test_a_commit_whose_outcome_was_unknown_is_found_and_verified(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsure(store: Any, plan: MaintenancePlan, **rest: Any) -> Any:
+        apply_plan(store, plan, **rest)
+        raise CommitUnknown(6, "the connection broke")
+
+    monkeypatch.setattr(apply_room, "apply_plan", unsure)
+    result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
+    assert result.success
+    assert house.materialisation("shop.orders")["snapshot published"] == 6
+    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
 
 
 def test_a_run_over_a_partition_touches_no_other(tmp_path: Path) -> None:
