@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -29,28 +30,27 @@ class BucketHistory:
     _opened: bool = False
     _known: dict[bytes, dict[int, int]] = field(default_factory=dict)
 
-    def next_sequence(self, partition: bytes, bucket: int) -> int:
-        """The first free sequence number of a bucket: its largest one + 1, or 0.
+    def look_up(self, partitions: Iterable[bytes]) -> None:
+        """Learn about ``partitions`` in one go: asking for each by itself would read the manifests as often.
 
-        Raises :class:`WriterStale` when the partition was written with another number of buckets.
+        Raises :class:`WriterStale` when one of them was written with another number of buckets.
         """
-        if self.ignore:
-            return 0
         if not self._opened:
             self._snapshot, self._opened = snapshots.latest(self.store), True
-        if self._snapshot is None:
-            return 0
-        if partition not in self._known:
-            self._known[partition] = self._read(partition, self._snapshot)
-        return self._known[partition].get(bucket, -1) + 1
-
-    def _read(self, partition: bytes, snapshot: Snapshot) -> dict[int, int]:
-        entries = live_entries(self.store, snapshot, partitions=[partition], columns=list(_COLUMNS))
+        new = [partition for partition in set(partitions) if partition not in self._known]
+        if self.ignore or self._snapshot is None or not new:
+            return
+        self._known.update({partition: {} for partition in new})
+        entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
         self._check_total(entries)
-        newest = entries.group_by("bucket").aggregate([("max_sequence_number", "max")])
-        buckets = newest.column("bucket").to_numpy()
-        numbers = newest.column("max_sequence_number_max").to_numpy()
-        return {int(bucket): int(number) for bucket, number in zip(buckets, numbers, strict=True)}
+        newest = entries.group_by(["partition", "bucket"]).aggregate([("max_sequence_number", "max")])
+        for found in newest.to_pylist():  # one item a bucket
+            self._known[found["partition"]][found["bucket"]] = found["max_sequence_number_max"]
+
+    def next_sequence(self, partition: bytes, bucket: int) -> int:
+        """The first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`."""
+        self.look_up([partition])
+        return self._known.get(partition, {}).get(bucket, -1) + 1
 
     def _check_total(self, entries: pa.Table) -> None:
         configured = self.store.options.bucket

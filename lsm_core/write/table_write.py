@@ -118,7 +118,10 @@ class TableWrite:
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
         table, kinds = self._without_ignored(self._conform(piece), kinds)
-        for partition, bucket, positions in self._groups(table):
+        groups = list(self._groups(table))
+        if self.store.schema.primary_keys:
+            self._history.look_up(partition for partition, _, _ in groups)
+        for partition, bucket, positions in groups:
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
             rows = table if whole else table.take(index)
