@@ -30,11 +30,15 @@ _NEVER: Final = pc.scalar(value=False)
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (null tests)."""
+    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (null tests).
+
+    ``others``: values of an `in` that the column's type cannot hold exactly, compared one by one; ``value`` is None then.
+    """
 
     column: str
     op: str
     value: pa.Scalar | pa.Array | None
+    others: tuple[pa.Scalar, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
     if op in ("in", "not in"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' needs a list, not {value!r}")
-        return Conjunct(name, op, _array(list(value), kind, name, table))
+        return _listed(name, op, [_scalar(v, kind, name, table) for v in value if v is not None], kind)
     if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
         raise InvalidFilter(
             f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}"
@@ -136,6 +140,8 @@ def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
         raise TypeError("booleans compare with booleans only")
     made = pa.scalar(value, kind)
     if isinstance(value, (int, float, decimal.Decimal)) and not math.isnan(value) and made.as_py() != value:
+        raise ValueError("not exact")
+    if isinstance(value, dt.date) and made.as_py() != value:  # Arrow cuts off the time of day and small fractions
         raise ValueError("not exact")
     return made
 
@@ -176,18 +182,25 @@ def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
                 return pa.scalar(float(value), pa.float64())
             if isinstance(value, decimal.Decimal):
                 return pa.scalar(value)
-        if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime):
-            return pa.scalar(value, pa.timestamp("us", kind.tz))
+        if pa.types.is_temporal(kind) and isinstance(value, dt.datetime):
+            return pa.scalar(value, pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None))
     except (pa.ArrowException, OverflowError, ValueError):
         return None
     return None
 
 
-def _array(values: list[Any], kind: pa.DataType, name: str, table: str) -> pa.Array:
-    """The values that can equal something in the column; nulls are dropped since `= null` never matches."""
-    scalars = [_scalar(value, kind, name, table) for value in values if value is not None]
+def _listed(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
+    """An `in` that means "equal to one of them", as `=` does; nulls are gone already since `= null` never matches."""
     fitting = [scalar for scalar in scalars if scalar.type == kind]
-    return pa.array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
+    values = pa.array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
+    if pa.types.is_floating(kind):  # Arrow's is_in goes by identity: NaN would be found, the other zero would not
+        values = values.filter(pc.invert(pc.is_nan(values)))
+        if pc.any(pc.equal(values, 0)).as_py():
+            values = pa.concat_arrays([values, pa.array([0.0, -0.0]).cast(kind)])
+    others = [scalar for scalar in scalars if scalar.type != kind]
+    if not others:
+        return Conjunct(name, op, values)
+    return Conjunct(name, op, None, (*values, *others))
 
 
 def _expression(test: Conjunct) -> pc.Expression:
@@ -196,10 +209,9 @@ def _expression(test: Conjunct) -> pc.Expression:
         return column.is_null()
     if test.op == "is not null":
         return column.is_valid()
-    if test.op == "in":
-        return column.isin(test.value)
-    if test.op == "not in":
-        return column.is_valid() & ~column.isin(test.value)
+    if test.op in ("in", "not in"):
+        inside = _fold([column == o for o in test.others], "or") if test.others else column.isin(test.value)
+        return inside if test.op == "in" else column.is_valid() & ~inside
     assert isinstance(test.value, pa.Scalar)
     if not test.value.is_valid:
         return _NEVER
@@ -227,12 +239,12 @@ def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
 
 
 def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:
-    if not parts:
-        return ALWAYS
-    total = parts[0]
-    for part in parts[1:]:
-        total = total & part if how == "and" else total | part
-    return total
+    """All parts joined, by halves: Arrow walks expressions recursively, and a chain of thousands would end the process."""
+    if len(parts) < 2:
+        return parts[0] if parts else ALWAYS
+    half = len(parts) // 2
+    left, right = _fold(parts[:half], how), _fold(parts[half:], how)
+    return left & right if how == "and" else left | right
 
 
 def _from_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:

@@ -122,3 +122,37 @@ def test_columns_of_an_expression_are_found() -> None:
     assert predicate is not None
     assert {"day", "b"} <= set(predicate.columns)
     assert "tiny" not in predicate.columns
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # a time of day lies after its date, and a fraction finer than the column after the coarser value
+        ([("day", "<", dt.datetime(2024, 1, 1, 12))], [1]),
+        ([("day", "=", dt.datetime(2024, 1, 1, 12))], []),
+        ([("day", "=", dt.datetime(2024, 1, 1))], [1]),
+        ([("day", "in", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2, 3)])], [1]),
+        ([("ms", "=", dt.datetime(2024, 1, 1, 5, 0, 0, 7001))], []),
+        ([("ms", "<", dt.datetime(2024, 1, 1, 5, 0, 0, 7001))], [3]),
+        # `in` is "equal to one of them"
+        ([("n", "in", [1.25, -7])], [1]),
+        ([("n", "not in", [1.25, -7])], [2]),
+        ([("d", "in", [float("nan"), 1.5])], [1]),
+        ([("d", "not in", [float("nan"), 1.5])], [2, 4]),
+        ([("d", "in", [0.0])], [4]),
+        ([("k", "in", [1.5, 2, 1 << 70])], [2]),
+    ],
+)
+def test_values_that_the_column_cannot_hold_exactly(given: object, expected: list[int]) -> None:
+    fields = (*SCHEMA.fields, DataField(9, "ms", parse("TIMESTAMP(3)")))
+    schema = TableSchema(0, fields, 9)
+    extra = [{"k": 4, "d": -0.0}]
+    given_rows = [row | {"ms": row["at"] and dt.datetime(2024, 1, 1, 5, 0, 0, 7000)} for row in ROWS.to_pylist()]
+    rows = pa.RecordBatch.from_pylist([*given_rows, *extra], schema.arrow_schema)
+    predicate = parse_filter(given, schema, "db.t")
+    assert predicate is not None
+    assert predicate.apply(rows)["k"].to_pylist() == expected
+
+
+def test_a_long_list_of_groups_does_not_end_the_process() -> None:
+    assert keys([[("k", "=", number)] for number in range(2, 30_000)]) == [2, 3]
