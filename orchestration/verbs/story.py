@@ -166,7 +166,7 @@ class Story:
         freed = files - self._files()
         self._hold("T4: the trash's files are deleted after their grace", freed > 0, "no file was deleted")
         self.say(
-            f"T4   retention: {sum(before.values())} snapshots before, {freed} data files deleted after their grace"
+            f"T4   retention: {sum(before.values())} snapshots before, {freed} data and manifest files deleted after their grace"
         )
         self._hold_answers(TICKS[-1].name, "after retention")
 

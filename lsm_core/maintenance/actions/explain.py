@@ -58,12 +58,23 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
         return "one sorted run: nothing to merge"
     rows, deletes = sum(file.row_count for file in files), _deletes(files)
     parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
-    if decline.reason is not DeclineReason.TOO_FEW_RUNS:
+    if decline.reason is DeclineReason.WITHIN_LIMITS:
+        parts.append(_within_limits(decline))
+    elif decline.reason is not DeclineReason.TOO_FEW_RUNS:
         parts.append(decline.text())
     parts.append(size_text(levels.total_size))
     dropping = f"drop up to {deletes:,} delete{'s' if deletes != 1 else ''} and " if deletes else ""
     parts.append(f"a full compaction would {dropping}save one merge of {rows:,} rows")
     return "; ".join(parts)
+
+
+def _within_limits(decline: Decline) -> str:
+    """Enough runs, yet none of the rules picks any: the two ratios that decided it."""
+    facts = decline.facts
+    percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
+    if percent is None or limit is None:
+        return decline.text()
+    return f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) and the newest are of unlike sizes: none picked"
 
 
 def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
