@@ -89,7 +89,7 @@ def main() -> int:
                 pictures(page, address, pages)
                 browser.close()
         finally:
-            os.killpg(demo.pid, signal.SIGINT)
+            demo.terminate()  # the demo ends what it started
             try:
                 demo.wait(timeout=60)
             except subprocess.TimeoutExpired:
