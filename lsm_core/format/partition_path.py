@@ -124,6 +124,8 @@ def partition_bytes(schema: TableSchema, values: Mapping[str, Any]) -> bytes:
 
     Raises :class:`InvalidFilter` naming the column when one is missing, unknown, or cannot be read as its type.
     """
+    if not isinstance(values, Mapping):
+        raise InvalidFilter(f"partition {values!r}: a mapping of column names to values was expected")
     unknown = sorted(set(values) - set(schema.partition_keys))
     missing = [name for name in schema.partition_keys if name not in values]
     if unknown or missing:

@@ -6,7 +6,7 @@ from lsm_core.options.catalog_options import CatalogOptions
 from lsm_core.options.key import Key
 from lsm_core.options.registry import ALIASES, ENUMS, REGISTRY, canonical
 from lsm_core.options.table_options import TableOptions
-from lsm_core.options.units import duration, memory_size
+from lsm_core.options.units import duration, memory_size, whole_number
 
 __all__ = [
     "ALIASES",
@@ -18,4 +18,5 @@ __all__ = [
     "canonical",
     "duration",
     "memory_size",
+    "whole_number",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from typing import Any
 
 from lsm_core.errors import InvalidOption
 
@@ -38,6 +40,17 @@ def memory_size(value: str | int, key: str = "memory size") -> int:
 def duration(value: str | int, key: str = "duration") -> int:
     """Return milliseconds, rounded down. Source class: ``TimeUtils.parseDuration``. Raises InvalidOption."""
     return _parse(value, key, _NANOS, _MS, DURATION_FORM)
+
+
+def whole_number(value: Any, key: str, table: str = "", least: int | None = None) -> int:
+    """Return an argument as an int (NumPy's too), of at least ``least``. Raises InvalidOption naming ``key`` and the value."""
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise InvalidOption(key, value, "a whole number", table) from error
+    if least is not None and number < least:
+        raise InvalidOption(key, value, f"at least {least}", table)
+    return number
 
 
 def _parse(value: str | int, key: str, units: dict[str, int], divisor: int, form: str) -> int:

@@ -8,6 +8,7 @@ from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
 
 # Options that name another version, or a set of changes: ignoring one would answer another question than the one asked.
 _OTHER_READS: Final = (
@@ -32,8 +33,7 @@ def resolve(store: TableStore, snapshot_id: int | None = None) -> Snapshot | Non
     Raises :class:`SnapshotNotFound` (``expired`` set when it once existed) for a named snapshot that is not there, and as
     :func:`_of_options`. Source class: ``CoreOptions.startupMode`` for batch reads.
     """
-    if snapshot_id is None:
-        snapshot_id = _of_options(store)
+    snapshot_id = _of_options(store) if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", store.name)
     return snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
 
 

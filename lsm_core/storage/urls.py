@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
-from lsm_core.errors import UnsupportedFeature
+from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
 from lsm_core.storage.local import LocalFileIO
 
@@ -16,9 +16,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 def file_io_for(url: str | os.PathLike[str]) -> tuple[FileIO, str]:
     """Return the FileIO and the absolute root path for a local path or a ``file:`` address.
 
-    Raises UnsupportedFeature naming the scheme for any other store.
+    Raises UnsupportedFeature naming the scheme for any other store, InvalidOption for a blank address.
     """
     text = os.fspath(url)
+    if not text.strip():
+        raise InvalidOption("warehouse", text, "a path or a file address")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return LocalFileIO(), os.path.abspath(os.path.expanduser(text))

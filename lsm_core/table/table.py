@@ -25,6 +25,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, plan_scan, to_arrow, to_batches
 from lsm_core.table.writing import BatchCommit, BatchWrite, write_once
+from lsm_core.write import Rows
 
 
 class Table:
@@ -71,11 +72,11 @@ class Table:
 
     def write(
         self,
-        data: pa.Table | pa.RecordBatch,
+        data: Rows,
         row_kinds: pa.Array | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
     ) -> int | None:
-        """Write ``data`` and commit; returns the snapshot id, None when there was nothing to commit.
+        """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
 
         ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True replaces the table (a partitioned one: the
         partitions in ``data``), a mapping that partition. Raises InvalidData, UnsupportedFeature, CommitConflict.

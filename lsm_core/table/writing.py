@@ -10,9 +10,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort
-from lsm_core.errors import CommitUnknown
+from lsm_core.errors import CommitUnknown, InvalidOption
 from lsm_core.metadata.store import TableStore
-from lsm_core.write import TableWrite
+from lsm_core.write import Rows, TableWrite
 
 
 class BatchWrite:
@@ -21,7 +21,7 @@ class BatchWrite:
     def __init__(self, store: TableStore, overwrite: bool = False) -> None:
         self._write = TableWrite(store, overwrite=overwrite)
 
-    def write(self, data: pa.Table | pa.RecordBatch, row_kinds: pa.Array | None = None) -> None:
+    def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
         """Add rows. Raises InvalidData naming the column of a null key, UnsupportedFeature."""
         self._write.write(data, row_kinds)
 
@@ -81,11 +81,13 @@ def _cleaned(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[N
 
 def write_once(
     store: TableStore,
-    data: pa.Table | pa.RecordBatch,
+    data: Rows,
     row_kinds: pa.Array | None,
     overwrite: bool | Mapping[str, Any] | None,
 ) -> int | None:
     """One batch write and its commit; nothing is left behind when either fails for certain."""
+    if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
+        raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
     replacing = overwrite is not None and overwrite is not False
     with BatchWrite(store, overwrite=replacing) as writer:
         writer.write(data, row_kinds)

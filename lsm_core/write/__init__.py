@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.write.bucket import route
+from lsm_core.write.rows import Rows
 from lsm_core.write.table_write import TableWrite
 
-__all__ = ["TableWrite", "route"]
+__all__ = ["Rows", "TableWrite", "route"]

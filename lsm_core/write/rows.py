@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,21 @@ from lsm_core.types import kinds_from_text, to_arrow, to_sql
 
 CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
+
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str, Any]
+"""What callers may hand in, and whatever else Arrow takes for a table: a pandas or polars frame, say."""
+
+
+def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
+    """``data`` as Arrow holds it; readers stay streams. Raises :class:`InvalidData` for what is no table."""
+    if isinstance(data, (pa.Table, pa.RecordBatchReader)):
+        return data
+    try:
+        return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else pa.table(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        reason = f"rows must be an Arrow table or convert to one, not {type(data).__name__}: {error}"
+        raise InvalidData(table, "", reason) from error
 
 
 def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -46,10 +61,17 @@ def conform(data: pa.Table, schema: TableSchema, table: str, first_row: int = 0)
     return pa.table(columns, schema=schema.arrow_schema)
 
 
-def conform_kinds(row_kinds: pa.Array | pa.ChunkedArray | None, rows: int, table: str) -> pa.Array | None:
+def conform_kinds(
+    row_kinds: pa.Array | pa.ChunkedArray | Sequence[Any] | None, rows: int, table: str
+) -> pa.Array | None:
     """Row kinds as int8, from text ("+I" ...) or int8; None stays None (all inserts). Raises :class:`InvalidData`."""
     if row_kinds is None:
         return None
+    if not isinstance(row_kinds, (pa.Array, pa.ChunkedArray)):
+        try:
+            row_kinds = pa.array(row_kinds)
+        except (TypeError, ValueError, pa.ArrowException) as error:
+            raise InvalidData(table, "row_kinds", f"no column of row kinds: {error}") from error
     if len(row_kinds) != rows:
         raise InvalidData(table, "row_kinds", f"{len(row_kinds)} row kinds for {rows} rows")
     return kinds_from_text(row_kinds, table)

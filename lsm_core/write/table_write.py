@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,11 @@ from lsm_core.write.append import AppendBucket
 from lsm_core.write.bucket import fixed, unaware
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory
-from lsm_core.write.rows import conform, conform_kinds, pieces
+from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, pieces
 
 _LARGEST_VALUE: Final = 64 << 20
 _MOST_OPEN_FILES: Final = 10
 """Append files open at once (Java `write-max-writers-to-spill`)."""
-
-Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader
 
 
 class TableWrite:
@@ -67,12 +65,13 @@ class TableWrite:
         Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
         and row, :class:`WriterStale`; rows of the failed call may be in the buffer, so abort the writer then.
         """
-        if row_kinds is not None and isinstance(data, pa.RecordBatchReader):
-            data = data.read_all()
-        rows = 0 if isinstance(data, pa.RecordBatchReader) else data.num_rows
+        given = as_rows(data, self.store.name)
+        if row_kinds is not None and isinstance(given, pa.RecordBatchReader):
+            given = given.read_all()
+        rows = 0 if isinstance(given, pa.RecordBatchReader) else given.num_rows
         kinds = conform_kinds(row_kinds, rows, self.store.name)
         start = 0
-        for piece in pieces(data):
+        for piece in pieces(given):
             part = None if kinds is None else kinds.slice(start, piece.num_rows)
             self._write_piece(piece, part)
             start += piece.num_rows
@@ -81,12 +80,13 @@ class TableWrite:
         self, partition: bytes, bucket: int, data: Rows, kinds: pa.Array | pa.ChunkedArray | None = None
     ) -> None:
         """Add rows that were routed already (:func:`lsm_core.write.bucket.route`); otherwise as :meth:`write`."""
-        if kinds is not None and isinstance(data, pa.RecordBatchReader):
-            data = data.read_all()
-        rows = 0 if isinstance(data, pa.RecordBatchReader) else data.num_rows
+        given = as_rows(data, self.store.name)
+        if kinds is not None and isinstance(given, pa.RecordBatchReader):
+            given = given.read_all()
+        rows = 0 if isinstance(given, pa.RecordBatchReader) else given.num_rows
         numbers = conform_kinds(kinds, rows, self.store.name)
         start = 0
-        for piece in pieces(data):
+        for piece in pieces(given):
             table = self._conform(piece)
             part = None if numbers is None else numbers.slice(start, piece.num_rows)
             table, part = self._without_ignored(table, part)

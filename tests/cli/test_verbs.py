@@ -299,3 +299,28 @@ def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
     assert capsys.readouterr().out == "WORLD\n" and Entry.loaded == 1
     assert run(["hello"]) == 2
     assert "Missing argument" in capsys.readouterr().err
+
+
+def test_the_readme_names_verbs_as_they_are(shell: Shell) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    lines = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("dredge ")]
+    assert len(lines) >= 4
+    plan = shell("plan", "db.t", "--full", "--json").json["hash"]
+    for _, verb, *arguments in lines:
+        given = [{"db.orders": "db.t", "HASH": plan}.get(a, a) for a in arguments]
+        answer = shell(verb, *given)
+        assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize("verb", ["status", "health", "compact", "plan", "trash"])
+def test_a_system_table_is_refused_by_name(shell: Shell, verb: str) -> None:
+    answer = shell(verb, "db.t$files")
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "system table $files" in answer.err
+
+
+def test_a_blank_warehouse_and_a_senseless_clock_are_named(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "-w", " "]) == 1
+    assert "'warehouse'" in capsys.readouterr().err
+    assert run(["status", "-w", str(shell.place), "--clock", "noon"]) == 1
+    assert capsys.readouterr().err.startswith("dredge: option '--clock' cannot be 'noon'; accepted: system")

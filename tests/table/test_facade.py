@@ -19,6 +19,7 @@ from lsm_core.errors import (
     InvalidOption,
     SnapshotNotFound,
     StorageFull,
+    UnsupportedFeature,
 )
 from lsm_core.storage import FileIO, LocalFileIO
 from tests.maintenance.tables import catalog, content, keyed, on_disk, rows, strays, with_io
@@ -226,3 +227,28 @@ def test_the_facade_says_what_the_table_is(tmp_path: Path) -> None:
     assert table.schema.arrow_schema.names == ["k", "v", "s", "dt"]
     assert table.copy({"snapshot.time-retained": "5 min"}).options["snapshot.time-retained"] == "5 min"
     assert "snapshot.time-retained" not in table.options
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda t: t.to_arrow(limit=-1), InvalidOption, "'limit'"),
+        (lambda t: t.to_batches(limit="3"), InvalidOption, "'limit'"),
+        (lambda t: t.to_arrow(snapshot_id="1"), InvalidOption, "'snapshot_id'"),
+        (lambda t: t.to_arrow(columns="kv"), InvalidFilter, "not the text 'kv'"),
+        (lambda t: t.compact(buckets=["0"]), InvalidOption, "'buckets'"),
+        (lambda t: t.compact(partitions="dt"), InvalidFilter, "partition 'd'"),
+        (lambda t: t.health(partition="dt"), InvalidFilter, "partition 'dt'"),
+        (lambda t: t.write(rows([1]), overwrite="dt"), InvalidOption, "'overwrite'"),
+        (lambda t: t.expire_snapshots(retain_max="1"), InvalidOption, "'retain_max'"),
+        (lambda t: t.expire_snapshots(older_than_ms="1 h"), InvalidOption, "'older_than_ms'"),
+        (lambda t: t.copy({"branch": "dev"}).to_arrow(), UnsupportedFeature, "'branch' = 'dev'"),
+        (lambda t: t.copy({"branch": "dev"}).write(rows([1])), UnsupportedFeature, "'branch' = 'dev'"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(tmp_path: Path, call: Any, error: type[Exception], says: str) -> None:
+    table = keyed(tmp_path)
+    table.write(rows([1, 2, 3]))
+    with pytest.raises(error, match=says):
+        call(table)
+    assert len(table.snapshots()) == 1

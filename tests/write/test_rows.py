@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
+import pandas
 import pyarrow as pa
 import pytest
 
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import parse
-from lsm_core.write.rows import conform, conform_kinds, pieces
+from lsm_core.write.rows import as_rows, conform, conform_kinds, pieces
 
 FIELDS = {
     "k": "INT NOT NULL",
@@ -95,3 +97,27 @@ def test_large_input_is_worked_on_in_pieces() -> None:
         sum(part.num_rows for part in pieces(pa.RecordBatchReader.from_batches(wide.schema, wide.to_batches())))
         == 200_000
     )
+
+
+def test_whatever_arrow_takes_for_a_table_is_rows() -> None:
+    table = pa.table({"k": [1, 2]})
+    reader = table.to_reader()
+    assert as_rows(reader, "db.t") is reader
+    assert as_rows(table, "db.t") is table
+    assert as_rows(table.to_batches()[0], "db.t").equals(table)
+    assert as_rows({"k": [1, 2]}, "db.t").equals(table)
+    assert as_rows(pandas.DataFrame({"k": [1, 2]}), "db.t").equals(table)
+
+
+@pytest.mark.parametrize("given", [None, "rows", [{"k": 1}], {"k": [1], "v": [1, 2]}, {"k": [object()]}, 5])
+def test_what_is_no_table_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidData, match="rows must be an Arrow table"):
+        as_rows(given, "db.t")
+
+
+def test_row_kinds_may_be_a_list() -> None:
+    kinds = conform_kinds(["-D", "+I"], 2, "db.t")
+    assert kinds is not None
+    assert kinds.to_pylist() == [3, 0]
+    with pytest.raises(InvalidData, match="row_kinds"):
+        conform_kinds([object(), 1], 2, "db.t")

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lsm_core.errors import DatabaseNotFound, InvalidOption
+from lsm_core.clock import clock_from
+from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.table import Catalog, Table
+from lsm_core.table.names import TableName
 
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
 Warehouse = Annotated[
@@ -36,7 +38,11 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and chan
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
     """The warehouse. Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one."""
-    catalog = Catalog(warehouse, clock=clock)
+    try:
+        time = clock_from(clock)
+    except ValueError as error:
+        raise InvalidOption("--clock", clock, "system, fixed:<epoch ms> or file:<path>") from error
+    catalog = Catalog(warehouse, clock=time)
     if not catalog.file_io.exists(catalog.root):
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
     return catalog
@@ -44,9 +50,17 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
     """The table, with dynamic options. Raises TableNotFound, InvalidOption and the like."""
-    table = open_catalog(warehouse, clock).table(name)
+    table = plain_table(open_catalog(warehouse, clock), name)
     options = dict(_pair(text, "--set") for text in settings or ())
     return table.copy(options) if options else table
+
+
+def plain_table(catalog: Catalog, name: str) -> Table:
+    """The table of that name. Raises UnsupportedFeature for a system table, which has rows but no life to look after."""
+    system = TableName.parse(name).system
+    if system:
+        raise UnsupportedFeature(f"this verb on the system table ${system}; name the table alone", name)
+    return catalog.table(name)
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

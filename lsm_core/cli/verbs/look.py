@@ -17,6 +17,7 @@ from lsm_core.cli.verbs.common import (
     open_catalog,
     open_table,
     partition_specs,
+    plain_table,
     when,
 )
 from lsm_core.format.snapshot import Snapshot
@@ -57,7 +58,7 @@ def status(
     """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
     catalog = open_catalog(warehouse, clock)
     names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
-    rows = [_status_of(catalog.table(name)) for name in names]
+    rows = [_status_of(plain_table(catalog, name)) for name in names]
     if as_json:
         print_json(rows if table is None else rows[0])
         return

@@ -28,6 +28,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.options import whole_number
 from lsm_core.tree import CompactUnit, DataFile, Decline, DeclineReason, Trigger, pick_small_files, plan_task
 
 ACTION: Final = "compact"
@@ -51,7 +52,8 @@ def plan_compaction(
     """
     require_compactable(store)
     now = store.clock.now_ms() if now_ms is None else now_ms
-    chosen = None if partitions is None else [partition_bytes(store.schema, dict(p)) for p in partitions]
+    wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
+    chosen = None if partitions is None else [partition_bytes(store.schema, p) for p in partitions]
     plan = MaintenancePlan(
         ACTION,
         store.name,
@@ -60,16 +62,14 @@ def plan_compaction(
         arguments={
             "full": full,
             "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
-            "buckets": None if buckets is None else " ".join(str(b) for b in sorted(buckets)),
+            "buckets": None if wanted is None else " ".join(map(str, wanted)),
         },
         created_ms=now,
     )
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    entries = manifests.live_entries(
-        store, snapshot, partitions=chosen, buckets=None if buckets is None else list(buckets)
-    )
+    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
     outcomes = [_plan_bucket(store, group, full, now) for group in bucket_groups(entries)]
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
