@@ -26,6 +26,8 @@ _OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "s
 _HIGHEST: Final = chr(0x10FFFF)
 ALWAYS: Final = pc.scalar(value=True)
 _NEVER: Final = pc.scalar(value=False)
+_MOST_TESTS: Final = 2_000
+"""Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Conjunct:
     op: str
     value: pa.Scalar | pa.Array | None
     others: tuple[pa.Scalar, ...] = ()
+
+
+Groups = tuple[tuple[Conjunct, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -73,9 +78,32 @@ def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | 
     groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(given, table))
     if not groups:
         return None
+    groups = _fewer_groups(groups, schema)
+    tests = sum(max(1, len(test.others)) for group in groups for test in group)
+    if tests > _MOST_TESTS:
+        raise InvalidFilter(
+            f"table {table}: {tests} tests in one filter, more than {_MOST_TESTS}; use 'in' for long lists"
+        )
     expression = _fold([_fold([_expression(c) for c in group], "and") for group in groups], "or")
     used = {conjunct.column for group in groups for conjunct in group}
     return Predicate(expression, tuple(name for name in schema.field_names if name in used), groups)
+
+
+def _fewer_groups(groups: Groups, schema: TableSchema) -> Groups:
+    """The same filter with groups that are one `=` each joined into one `in` a column, as Arrow evaluates long lists fast."""
+    listed: dict[str, list[pa.Scalar]] = {}
+    rest = []
+    for group in groups:
+        (test, *more) = group or (None,)
+        if more or test is None or test.op not in ("=", "==") or not isinstance(test.value, pa.Scalar):
+            rest.append(group)
+        elif test.value.is_valid:  # `= null` is never true
+            listed.setdefault(test.column, []).append(test.value)
+    if sum(map(len, listed.values())) < 2:
+        return groups
+    kinds = schema.arrow_schema
+    joined = [(_listed(name, "in", values, kinds.field(name).type),) for name, values in listed.items()]
+    return (*joined, *rest)
 
 
 def _groups(given: object, table: str) -> list[list[Any]]:

@@ -156,3 +156,10 @@ def test_values_that_the_column_cannot_hold_exactly(given: object, expected: lis
 
 def test_a_long_list_of_groups_does_not_end_the_process() -> None:
     assert keys([[("k", "=", number)] for number in range(2, 30_000)]) == [2, 3]
+
+
+def test_more_tests_than_arrow_can_walk_are_refused() -> None:
+    pairs = [[("k", "=", number), ("tiny", "=", 1)] for number in range(2_000)]
+    with pytest.raises(InvalidFilter, match="4000 tests"):
+        parse_filter(pairs, SCHEMA, "db.t")
+    assert keys([[("k", "=", 1)], [("k", "=", 1.5)], [("k", "=", None)], [("s", "is null")]]) == [1, 3]
