@@ -96,7 +96,7 @@ def health(
     snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if snapshot is None:
         return []
-    chosen = None if partitions is None else [partition_bytes(store.schema, dict(p)) for p in partitions]
+    chosen = None if partitions is None else [partition_bytes(store.schema, p) for p in partitions]
     entries = manifests.live_entries(store, snapshot, partitions=chosen)
     return health_of_entries(store, entries, store.clock.now_ms() if now_ms is None else now_ms)
 

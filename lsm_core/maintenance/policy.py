@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options import TableOptions
+from lsm_core.options import TableOptions, whole_number
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class RetentionPolicy:
         A ``retain_max`` below the table's own minimum lowers the minimum too: an explicit argument means what it says.
         """
         for key, value in (("retain_max", retain_max), ("retain_min", retain_min), ("max_deletes", max_deletes)):
-            if value is not None and value < 1:
-                raise InvalidOption(key, value, "at least 1", options.table)
+            if value is not None:
+                whole_number(value, key, options.table, least=1)
+        if older_than_ms is not None:
+            whole_number(older_than_ms, "older_than_ms", options.table)
         highest = options.retained_max if retain_max is None else retain_max
         lowest = options.retained_min if retain_min is None else retain_min
         if highest is not None and highest < lowest:

@@ -18,6 +18,7 @@ from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.options import whole_number
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, prune_buckets, prune_files, prune_partitions
@@ -78,9 +79,18 @@ def plan_scan(
 def to_batches(
     store: TableStore, scan: Scan, splits: Sequence[Split] | None = None, *, limit: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows."""
-    left = limit
-    for split in scan.splits if splits is None else splits:
+    """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows.
+
+    Raises InvalidOption at once for a ``limit`` that is no count.
+    """
+    left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
+    return _limited(store, scan, scan.splits if splits is None else splits, left)
+
+
+def _limited(
+    store: TableStore, scan: Scan, splits: Sequence[Split], left: int | None
+) -> Generator[pa.RecordBatch, None, None]:
+    for split in splits:
         if left is not None and left <= 0:
             return
         with closing(read_split(store, split, scan.columns, scan.filter)) as batches:
@@ -129,6 +139,8 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 def _columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
     known = store.schema.field_names
+    if isinstance(columns, str):
+        raise InvalidFilter(f"table {store.name}: columns are a list of names, not the text {columns!r}")
     for name in columns or ():
         if name not in known:
             raise ColumnNotFound(store.name, name, known)
@@ -152,7 +164,7 @@ def _partitions(
                     f"table {store.name}: '{name}' is not a partition column; they are {', '.join(keys)}"
                 )
     if all(set(spec) == set(keys) for spec in partitions):
-        return [partition_bytes(store.schema, dict(spec)) for spec in partitions], None
+        return [partition_bytes(store.schema, spec) for spec in partitions], None
     groups = [[(n, "is null") if v is None else (n, "=", v) for n, v in spec.items()] for spec in partitions]
     if any(not group for group in groups):
         return None, None
