@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.schema import TableSchema
@@ -67,6 +68,7 @@ def plan_scan(
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
     entries = live_entries(store, snapshot, partitions=wanted)
+    _require_same_columns(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_files(schema, prune_buckets(schema, entries, predicate, store.options.bucket_function), predicate)
     make = key_value_splits if schema.primary_keys else append_splits
@@ -135,6 +137,16 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     if not len(target):
         return batch.select([])
     return pa.RecordBatch.from_arrays([batch.column(name) for name in target.names], schema=target)
+
+
+def _require_same_columns(store: TableStore, entries: pa.Table) -> None:
+    """Refuse files of other columns than today's: an old snapshot may hold some when the newest one no longer does."""
+    today = [(field.id, field.name, field.type.root) for field in store.schema.fields]
+    for found in pc.unique(entries.column("schema_id")):
+        schema = store.schema_of(found.as_py())
+        if [(field.id, field.name, field.type.root) for field in schema.fields] != today:
+            feature = f"files written with an older schema (id {schema.id}, now {store.schema.id})"
+            raise UnsupportedFeature(feature, store.name)
 
 
 def _columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -84,10 +84,3 @@ def _keeps_its_rows_when_compacted(store: TableStore, story: dict[str, Any]) -> 
 
 def _all_files(store: TableStore) -> set[str]:
     return {str(path) for path in Path(store.root).rglob("*") if path.is_file()} | data_files_on_disk(store)
-
-
-def test_every_feature_is_refused_by_some_case_or_none_needs_it() -> None:
-    """The list of unsupported features comes from the cases themselves; with the usual folder both kinds occur."""
-    refused = {case.name: unwritable(case.story) for case in cases()}
-    assert set(refused) == {case.name for case in cases()}
-    assert all(feature is None or feature.strip() for feature in refused.values())
