@@ -16,8 +16,9 @@ _WIDE = 2_000
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; values without a JSON form (dates, decimals) become their text."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Print one JSON document; values without a JSON form (dates, decimals, NaN, infinity) become their text."""
+    plain = json.loads(json.dumps(value, default=str), parse_constant=str)
+    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 
@@ -30,11 +30,16 @@ _PINNED: Final = frozenset({"default", "from-snapshot", "from-snapshot-full"})
 def resolve(store: TableStore, snapshot_id: int | None = None) -> Snapshot | None:
     """The snapshot to read: the one named, else that of the options, else the latest; None when nothing was committed.
 
-    Raises :class:`SnapshotNotFound` (``expired`` set when it once existed) for a named snapshot that is not there, and as
-    :func:`_of_options`. Source class: ``CoreOptions.startupMode`` for batch reads.
+    Raises :class:`SnapshotNotFound` (``expired`` set when it once existed) for a named snapshot that is not there,
+    :class:`TableNotFound` when the whole table is gone, and as :func:`_of_options`. Source class: ``CoreOptions.startupMode`` for batch reads.
     """
     snapshot_id = _of_options(store) if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", store.name)
-    return snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
+    if snapshot_id is not None:
+        return snapshots.read(store, snapshot_id)
+    found = snapshots.latest(store)
+    if found is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
+        raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
+    return found
 
 
 def _of_options(store: TableStore) -> int | None:

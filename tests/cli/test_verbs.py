@@ -324,3 +324,23 @@ def test_a_blank_warehouse_and_a_senseless_clock_are_named(shell: Shell, capsys:
     assert "'warehouse'" in capsys.readouterr().err
     assert run(["status", "-w", str(shell.place), "--clock", "noon"]) == 1
     assert capsys.readouterr().err.startswith("dredge: option '--clock' cannot be 'noon'; accepted: system")
+
+
+def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
+    catalog = Catalog(shell.place)
+    catalog.create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})
+    (shell.place / "db.db" / "t" / "snapshot" / "snapshot-6").write_text("{")
+    answer = shell("status", "--json")
+    assert (answer.code, [row["table"] for row in answer.json]) == (1, ["db.u"])
+    assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: corrupt file")
+    assert answer.err.count("\n") == 1
+    assert shell("status", "db.t").code == 1
+
+
+def test_json_holds_no_number_that_json_lacks(shell: Shell) -> None:
+    schema = Schema(pa.schema([("p", pa.float64()), ("a", pa.int32())]), partition_keys=["p"])
+    table = Catalog(shell.place).create_table("db.u", schema)
+    table.write({"p": pa.array([float("nan"), float("inf")]), "a": [1, 2]})
+    text = shell("health", "db.u", "--json").out
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert {row["partition"]["p"] for row in found} == {"NaN", "Infinity"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import InvalidOption, SnapshotNotFound, TableNotFound, UnsupportedFeature
 
 
 @pytest.fixture
@@ -63,3 +63,15 @@ def test_a_mode_that_contradicts_the_rest_is_named(table: Table, options: dict[s
 def test_other_reads_are_refused_by_name(table: Table, key: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=key):
         table.copy({key: text}).to_arrow()
+
+
+def test_a_table_that_was_dropped_or_renamed_is_not_an_empty_one(table: Table, tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.rename_table("db.t", "db.u")
+    with pytest.raises(TableNotFound, match=r"db\.t was dropped or renamed"):
+        table.to_arrow()
+    renamed = catalog.table("db.u")
+    assert renamed.to_arrow().num_rows == 3
+    catalog.drop_table("db.u")
+    with pytest.raises(TableNotFound):
+        renamed.to_batches()

@@ -20,6 +20,7 @@ from lsm_core.cli.verbs.common import (
     plain_table,
     when,
 )
+from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import health as health_of
 from lsm_core.maintenance import list_records
@@ -58,13 +59,26 @@ def status(
     """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
     catalog = open_catalog(warehouse, clock)
     names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
-    rows = [_status_of(plain_table(catalog, name)) for name in names]
+    rows, broken = [], []
+    for name in names:
+        try:
+            rows.append(_status_of(plain_table(catalog, name)))
+        except DredgeError as error:
+            if table:
+                raise
+            broken.append(f"{name}: {error}")
     if as_json:
         print_json(rows if table is None else rows[0])
-        return
+    else:
+        _show_status(catalog.root, rows)
+    if broken:  # one such table must not hide the others
+        raise DredgeError(f"{len(broken)} of {len(names)} tables cannot be looked at: {'; '.join(broken)}")
+
+
+def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     columns = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash", "cannot"]
     shown = [[row[name] for name in columns] for row in rows]
-    say(f"{catalog.root}: {_GUARANTEE}")
+    say(f"{root}: {_GUARANTEE}")
     print_table("", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
 
 
