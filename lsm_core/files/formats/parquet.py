@@ -22,6 +22,8 @@ EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
 """Rows of a row group: the unit of pruning and of the compaction pipeline's queue."""
 BUFFER_SIZE: Final = 64 * 1024
+WRITE_SIZE: Final = 1024 * 1024
+"""Bytes gathered before they are handed to the file."""
 _SAMPLE_ROWS: Final = 8_192
 _DISTINCT_SHARE: Final = 0.5
 _CODECS: Final = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli", "none": "none"}
@@ -70,8 +72,10 @@ class ParquetSink:
         self._output: Any = None
         self._output = file_io.open_output(path)
         try:
+            # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
+            self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._output, mode="w"), WRITE_SIZE)
             self._writer: Any = pq.ParquetWriter(
-                self._output,
+                self._stream,
                 sample.schema,
                 version="2.6",
                 compression=codec,
@@ -90,7 +94,7 @@ class ParquetSink:
     @property
     def position(self) -> int:
         """Bytes written so far."""
-        return int(self._output.tell())
+        return int(self._stream.tell())
 
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
@@ -103,6 +107,7 @@ class ParquetSink:
         with _disk_full_named(self.path):
             self._writer.close()
             size = self.position
+            self._stream.close()
             self._output.close()
         return size, self._footers[0]
 
@@ -112,6 +117,7 @@ class ParquetSink:
             self._output.abort()
         # A writer that is still open tries to write its footer when it is collected: end it against the closed sink now.
         _quietly_close(self._writer.writer)
+        _quietly_close(self._stream)
         self._writer.is_open = False
 
 
