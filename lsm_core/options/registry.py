@@ -188,7 +188,7 @@ def check(options: Mapping[str, str], table: str) -> dict[str, Any]:
             elif name.startswith("dredge."):
                 accepted = ", ".join(sorted(k for k in REGISTRY if k.startswith("dredge.")))
                 raise InvalidOption(name, value, f"no such key; Dredge's own keys are {accepted}")
-            elif not _FREE.fullmatch(name) and (table, name) not in _warned:
+            elif table and not _FREE.fullmatch(name) and (table, name) not in _warned:
                 _warned.add((table, name))
                 _LOG.warning("table %s: unknown option '%s' is kept but has no effect here", table, name)
         except InvalidOption as error:
