@@ -38,9 +38,12 @@ _TAG_VALUE: Final = 63
 
 
 def part(text: str) -> str:
-    """One safe part of a Dagster name: letters, digits and ``_``; changed or long names get a short hash, so none collide."""
+    """One safe part of a Dagster name: letters, digits and ``_``; changed or long names get a short hash, so none collide.
+
+    So do names with ``_`` at an end: joined by ``__``, ``a_`` with ``b`` would be ``a`` with ``_b``.
+    """
     safe = _UNSAFE.sub("_", text)[:80]
-    if safe == text and safe not in _RESERVED and "__" not in safe:
+    if safe == text and safe not in _RESERVED and "__" not in safe and safe == safe.strip("_"):
         return safe
     return f"{safe}_{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 

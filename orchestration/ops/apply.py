@@ -43,6 +43,11 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
             return report_to_json(CompactionReport(None, chosen.base_snapshot, chosen.hash, declined=chosen.declined))
         store = warehouse.store(card.name)
         if context.retry_number:
+            found = _published_by(store, chosen)
+            if found is not None:
+                say(context, f"try {context.retry_number + 1}: it did happen, as snapshot {found.snapshot_id}")
+                context.add_output_metadata(report_metadata(found))
+                return report_to_json(found)
             chosen = plan_partition(store, partition_of(context), full=bool(settings_of(context)["full"]))
             say(
                 context,

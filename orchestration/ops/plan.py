@@ -36,6 +36,10 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
     def plan(context: dg.OpExecutionContext, look: str, warehouse: WarehouseResource) -> str:
         settings, partition = settings_of(context), partition_of(context)
         seen = Look.from_json(look)
+        if (
+            card.partitioned and partition is None and card.refusal is None
+        ):  # Dagster could run no check over it afterwards
+            raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
         if card.unreadable:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:

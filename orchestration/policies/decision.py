@@ -42,6 +42,8 @@ class Reason(StrEnum):
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"
     ELSEWHERE = "another sensor's"
+    RELOAD = "changed since it was loaded"
+    NAME = "name that Dagster cannot hold"
 
 
 class Backlog(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
 
 from lsm_core.errors import DredgeError
 from lsm_core.options import duration
@@ -19,7 +19,7 @@ class PolicyEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    idle_after: str | int | None = Field(
+    idle_after: str | StrictInt | None = Field(
         None, description="a partition without appends for this long is idle, like '20 d'"
     )
     idle_min_runs: int | None = Field(
@@ -46,7 +46,7 @@ class PolicyEntry(BaseModel):
 
     @model_validator(mode="after")
     def _in_order(self) -> PolicyEntry:
-        if self.paused is True:
+        if self.paused is True or (isinstance(self.paused, str) and not self.paused.strip()):
             raise ValueError("paused needs a reason as text, like 'storage move, since 2013-09-30'")
         if (
             self.level0_warn is not None

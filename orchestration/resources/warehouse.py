@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,12 @@ import dagster as dg
 
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata import TableStore, support
 from lsm_core.types import to_sql
 from orchestration.model import ColumnCard, TableCard
 
+_LOG = logging.getLogger(__name__)
 WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
 CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
@@ -36,11 +38,16 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
-        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``."""
+        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``; raises ``InvalidOption``."""
         values = os.environ if environment is None else environment
+        clock = values.get(CLOCK_VARIABLE, "").strip() or "system"
+        try:
+            clock_from(clock)
+        except ValueError as error:
+            raise InvalidOption(CLOCK_VARIABLE, clock, "'system', 'fixed:<epoch ms>' or 'file:<path>'") from error
         return cls(
             path=warehouse_path(values),
-            clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
+            clock=clock,
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
         )
 
@@ -61,13 +68,15 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.table(name).store
 
     def replaying(self) -> str | None:
-        """Return ``replay of batches 5-9 in progress`` while the state file says so, else None."""
+        """Return ``replay of batches 5-9 in progress`` while the state file says so, else None; unreadable, it keeps all still."""
         if not self.replay_state:
             return None
         try:
             what = Path(self.replay_state).read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return None
+        except (OSError, UnicodeDecodeError) as error:
+            return f"whether a replay is in progress cannot be told: {error}"
         return f"replay of {what} in progress" if what else None
 
 
@@ -78,17 +87,45 @@ def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
     return given if "://" in given else str(Path(given).expanduser().absolute())
 
 
-def list_tables(catalog: Catalog) -> list[str]:
-    """Return every ``db.table``, sorted; an empty or missing warehouse has none."""
-    return sorted(
-        f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database)
-    )
+def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
+    """Return every ``db.table``, sorted, and a line for everything that cannot be listed; a missing warehouse has none.
+
+    Raises ``InvalidOption`` when the warehouse itself is no folder that can be read.
+    """
+    try:
+        databases = catalog.list_databases()
+    except OSError as error:
+        raise InvalidOption(
+            WAREHOUSE_VARIABLE, catalog.root, f"a folder that can be read ({error.strerror})"
+        ) from error
+    tables: list[str] = []
+    troubles: list[str] = []
+    for database in databases:
+        try:
+            found = [f"{database}.{name}" for name in catalog.list_tables(database)]
+        except (DredgeError, OSError) as error:
+            troubles.append(f"database {database!r} is left out: {error}")
+            continue
+        tables += [name for name in found if name.isprintable()]
+        troubles += [
+            f"table {name!r} is left out: its name cannot be shown" for name in found if not name.isprintable()
+        ]
+    return sorted(tables), troubles
 
 
-def describe_warehouse(warehouse: WarehouseResource) -> list[TableCard]:
-    """Describe every table, one card each; a table that cannot be opened gets a card that says why."""
+def describe_warehouse(warehouse: WarehouseResource, troubles: list[str] | None = None) -> list[TableCard]:
+    """Describe every table, one card each; a table that cannot be opened gets a card that says why.
+
+    What cannot even be listed goes to ``troubles``, or to the log. Raises ``InvalidOption`` when the warehouse is no folder.
+    """
     catalog = warehouse.catalog()
-    return [describe_table(catalog, name) for name in list_tables(catalog)]
+    names, left_out = list_tables(catalog)
+    if troubles is not None:
+        troubles += left_out
+    else:
+        for line in left_out:
+            _LOG.warning("%s", line)
+    return [describe_table(catalog, name) for name in names]
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
@@ -110,7 +147,7 @@ def describe_table(catalog: Catalog, name: str) -> TableCard:
             root=store.root,
             refusal=refusal_of(store),
         )
-    except DredgeError as error:
+    except (DredgeError, OSError, ValueError) as error:
         return TableCard(name=name, refusal=str(error), unreadable=True)
 
 

@@ -36,14 +36,15 @@ def catalog_sensor(cards: Sequence[TableCard], settings: Settings) -> dg.SensorD
         if replaying is not None:
             return dg.SkipReason(replaying)
         try:
-            changes = differences(cards, describe_warehouse(warehouse))
+            left_out: list[str] = []
+            changes = differences(cards, describe_warehouse(warehouse, left_out))
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
         if not changes:
-            return dg.SkipReason(f"{len(cards)} tables, as loaded")
+            return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
         for line in changes:
             context.log.info(line)
-        return dg.SkipReason("\n".join([*changes, _reload(context)]))
+        return dg.SkipReason("\n".join([*changes, _reload(context), *left_out]))
 
     return catalog
 
@@ -63,13 +64,17 @@ def _reload(context: dg.SensorEvaluationContext) -> str:
     address = os.environ.get(URL_VARIABLE, "").strip()
     if not address:
         return f"reload the code location '{location}' to see them (Deployment > Code locations)"
-    from dagster_graphql import DagsterGraphQLClient, ReloadRepositoryLocationStatus
+    from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError, ReloadRepositoryLocationStatus
 
-    parts = urlsplit(address)
-    client = DagsterGraphQLClient(
-        parts.hostname or "localhost", port_number=parts.port, use_https=parts.scheme == "https"
-    )
-    answer = client.reload_repository_location(location)
+    try:
+        parts = urlsplit(address)
+        client = DagsterGraphQLClient(
+            parts.hostname or "localhost", port_number=parts.port, use_https=parts.scheme == "https"
+        )
+        answer = client.reload_repository_location(location)
+    except (DagsterGraphQLClientError, OSError, ValueError) as error:
+        cause = " ".join(str(error.__cause__ or error).split())[:300]
+        return f"the code location '{location}' could not be reloaded through {URL_VARIABLE}={address}: {cause}"
     if answer.status is ReloadRepositoryLocationStatus.SUCCESS:
         return f"the code location '{location}' was reloaded"
     return f"the code location '{location}' could not be reloaded: {answer.message}"

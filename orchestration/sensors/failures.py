@@ -31,7 +31,7 @@ def failure_sensor(settings: Settings, jobs: Sequence[object]) -> dg.SensorDefin
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
         try:
             ledger.record_failure(table, run.run_id, run.tags.get(names.TAG_PLAN, ""), _cause(context))
-        except DredgeError as error:
+        except (DredgeError, OSError) as error:
             return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed, and so did writing it down: {error}")
         return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed: {_cause(context)}")
 

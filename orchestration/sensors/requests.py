@@ -13,6 +13,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.model import count_text
 from orchestration.ops.plan import plan_partition
+from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
 from orchestration.sensors.view import TableView
 
@@ -31,6 +32,8 @@ def request_run(
 ) -> tuple[Decision, dg.RunRequest | None]:
     """Return the decision, final and in full words, and the run to start (None when there is a reason not to)."""
     layout, partition = names.layout_key(warehouse, view.name), decision.partition or None
+    if partition is not None and usable_keys([partition])[1]:
+        return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {view.name}`"), None
     blocked = blocking_failure(instance, layout, partition)
     if blocked is not None:
         return _decline(decision, Reason.BLOCKED, blocked), None

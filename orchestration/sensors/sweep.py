@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
+from lsm_core.errors import DredgeError
 from orchestration import names
 from orchestration.model import TableCard
 from orchestration.partitions import missing_keys, usable_keys
@@ -115,13 +116,17 @@ class Sweep:
     ) -> None:
         view = view_table(warehouse, card, self.policies.of(card.name), self.memory)
         final: list[Decision] = []
-        for decision in general(view) or self.rules.judge(view):
-            if decision.outcome is Outcome.RUN:
-                decision, request = request_run(context.instance, warehouse.path, view, decision)
-                found.requests += [request] if request is not None else []
-            final.append(decision)
+        try:
+            for decision in general(view) or self.rules.judge(view):
+                if decision.outcome is Outcome.RUN:
+                    decision, request = request_run(context.instance, warehouse.path, view, decision)
+                    found.requests += [request] if request is not None else []
+                final.append(decision)
+        except (DredgeError, OSError, ValueError) as error:  # a clock or a file gone bad: the other tables go on
+            text = f"{type(error).__name__}: {error}"
+            final.append(Decision(view.name, "", Outcome.DECLINE, Reason.UNREADABLE, text))
         found.lines += tell(final)
-        if view.look is None:
+        if view.look is None or view.reshaped:
             return
         found.events += self.rules.report(view)
         if card.partitioned:
@@ -140,6 +145,8 @@ def general(view: TableView) -> list[Decision]:
     reason, text = Reason.EMPTY, "no snapshot yet: nothing to maintain"
     if view.trouble is not None:
         reason, text = Reason.UNREADABLE, view.trouble
+    elif view.reshaped:
+        reason, text = Reason.RELOAD, "its keys or partitions are others now: reload the code location"
     elif view.refusal is not None:
         reason, text = Reason.UNSUPPORTED, view.refusal
     elif view.look is not None and view.look.buckets:

@@ -36,6 +36,15 @@ class TableView:
         return self.card.name
 
     @property
+    def reshaped(self) -> bool:
+        """Whether its keys are others than those for which jobs and partitions were made."""
+        if self.store is None:
+            return False
+        schema, card = self.store.schema, self.card
+        now, then = (schema.partition_keys, schema.primary_keys), (card.partition_keys, card.primary_keys)
+        return card.unreadable or now != then
+
+    @property
     def changed(self) -> bool:
         """Whether the newest snapshot is another one than this process saw last."""
         return self.look is not None and (self.previous is None or self.previous.snapshot != self.look.snapshot)
@@ -80,7 +89,7 @@ def view_table(warehouse: WarehouseResource, card: TableCard, policy: Policy, me
         look = memory.recall(card.name, identity) or look_at(store)
         memory.keep(card.name, identity, look)
         return TableView(card, policy, store=store, look=look, previous=previous, refusal=refusal)
-    except DredgeError as error:
+    except (DredgeError, OSError, ValueError) as error:
         if refusal is not None:  # a table that is left alone anyway may be one whose keys cannot even be compared
             return TableView(card, policy, store=store, refusal=refusal)
         return TableView(card, policy, trouble=f"{type(error).__name__}: {error}")

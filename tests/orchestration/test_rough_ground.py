@@ -1,0 +1,171 @@
+"""What users do to a platform: odd names, torn folders, wrong variables; one bad thing never stops the care for the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core.errors import InvalidOption, SparkFailed
+from lsm_core.maintenance import apply_plan
+from lsm_core.metadata import snapshots
+from orchestration import names
+from orchestration.definitions import build_definitions
+from orchestration.ops import apply as apply_room
+from orchestration.policies import load_policies
+from orchestration.resources import LedgerResource
+from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
+
+RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
+
+
+def test_a_warehouse_that_is_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "wh").write_text("no folder")
+    with pytest.raises(InvalidOption, match="DREDGE_WAREHOUSE"):
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path / "wh")})
+
+
+def test_a_warehouse_that_becomes_a_file_is_told_on_every_tick(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, partitioned=False))
+    with open_house(root) as house:
+        shutil.rmtree(root)
+        root.write_text("no folder")
+        assert house.lines(house.tick(RUNS))[0].startswith("shop.orders: decline (unreadable): NotADirectoryError")
+        assert "the warehouse cannot be listed" in house.lines(house.tick(CATALOG))[0]
+
+
+def test_folders_that_cannot_be_named_leave_the_other_tables_alone(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, "shop.fine", partitioned=False), 5)
+    (root / "a.b.db" / "t" / "schema").mkdir(parents=True)
+    odd = os.fsencode(root / "shop.db") + b"/t\xff/schema"
+    os.makedirs(odd)
+    Path(os.fsdecode(odd), "schema-0").write_text("{}")
+    with open_house(root) as house:
+        assert [request.tags[names.TAG_TABLE] for request in house.tick(RUNS).run_requests] == ["shop.fine"]
+        lines = house.lines(house.tick(CATALOG))
+        assert lines[0] == "1 tables, as loaded"
+        assert lines[1].startswith("database 'a.b' is left out: ")
+        assert lines[2].startswith("table 'shop.t\\udcff' is left out: ")
+
+
+def test_underscores_at_the_ends_of_names_do_not_collide(tmp_path: Path) -> None:
+    tables = ["a_.b", "a._b", "a.b", "a.b_"]
+    for name in tables:
+        keyed_table(tmp_path / "wh", name)
+    assert len({names.job_name(name) for name in tables}) == 4
+    with open_house(tmp_path / "wh") as house:
+        assert len(house.lines(house.tick(RUNS))) == 4
+
+
+def test_a_partition_that_dagster_cannot_hold_is_told_and_the_others_are_merged(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a...b")
+    commit(table, 5, day="c")
+    with open_house(tmp_path / "wh") as house:
+        result = house.tick(RUNS)
+        assert [request.partition_key for request in result.run_requests] == ["dt=c"]
+        assert house.run(result.run_requests[0]).success
+        lines = house.lines(house.tick(RUNS))
+        assert any(line.startswith("shop.orders/dt=a...b: decline (name that Dagster cannot hold)") for line in lines)
+
+
+def test_a_table_made_anew_with_other_keys_waits_for_a_reload(tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    keyed_table(root, "shop.plain", partitioned=False)
+    keyed_table(root, "shop.parted")
+    commit(keyed_table(root, "shop.z", partitioned=False), 5)
+    with open_house(root) as house:
+        for name, partitioned in (("shop.plain", True), ("shop.parted", False)):
+            house.warehouse.catalog().drop_table(name)
+            commit(keyed_table(root, name, partitioned=partitioned), 5)
+        assert [request.tags[names.TAG_TABLE] for request in house.tick(RUNS).run_requests] == ["shop.z"]
+        lines = house.lines(house.tick(IDLE))
+        assert lines[0].startswith("shop.parted: decline (changed since it was loaded): ")
+        house.load()
+        assert len(house.tick(RUNS).run_requests) == 3
+
+
+@pytest.mark.parametrize("clock", ["yesterday", "fixed:soon", "file:"])
+def test_a_malformed_clock_is_refused_by_name(tmp_path: Path, clock: str) -> None:
+    with pytest.raises(InvalidOption, match="DREDGE_CLOCK"):
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path), "DREDGE_CLOCK": clock})
+
+
+@pytest.mark.parametrize("text", [None, "soon"])
+def test_a_clock_file_gone_bad_is_told_and_ends_no_tick(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "clock").write_text(text)
+    commit(append_table(tmp_path / "wh"))
+    with open_house(tmp_path / "wh", DREDGE_CLOCK=f"file:{tmp_path / 'clock'}") as house:
+        line = house.lines(house.tick(IDLE))[0]
+        assert line.startswith("shop.log: decline (unreadable): ")
+        assert str(tmp_path / "clock") in line
+
+
+def test_a_replay_state_that_cannot_be_read_keeps_everything_still(tmp_path: Path) -> None:
+    commit(keyed_table(tmp_path / "wh"), 5)
+    with open_house(tmp_path / "wh", DREDGE_REPLAY_STATE=str(tmp_path)) as house:
+        for sensor in (RUNS, IDLE, CATALOG):
+            assert "cannot be told" in (house.tick(sensor).skip_message or "")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://here:port"])
+def test_a_web_server_that_does_not_answer_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("DREDGE_DAGSTER_URL", address)
+    keyed_table(tmp_path / "wh")
+    with open_house(tmp_path / "wh") as house:
+        keyed_table(tmp_path / "wh", "shop.fresh")
+        lines = house.lines(house.tick(CATALOG))
+        assert lines[0] == "shop.fresh: new"
+        assert f"could not be reloaded through DREDGE_DAGSTER_URL={address}: " in lines[1]
+
+
+@pytest.mark.parametrize("text", ["defaults: {idle_after: true}", "tables: {a.b: {paused: ' '}}"])
+def test_policies_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(InvalidOption, match=r"p\.yaml"):
+        load_policies({"DREDGE_POLICIES": str(tmp_path / "p.yaml")})
+
+
+def test_a_run_over_a_partitioned_table_wants_a_partition_before_it_changes_anything(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5)
+    with open_house(tmp_path / "wh") as house:
+        result = house.execute(names.job_name("shop.orders"))
+        assert not result.success
+        assert any("choose a partition" in str(event.event_specific_data) for event in result.all_events)
+    assert snapshots.latest_id(table.store) == 5
+
+
+def test_a_retry_after_its_commit_verifies_that_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(store: Any, plan: Any, **rest: Any) -> Any:
+        apply_plan(store, plan, **rest)
+        raise SparkFailed("the session", "gone after the commit")
+
+    monkeypatch.setattr(apply_room, "apply_plan", lost)
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
+    with open_house(tmp_path / "wh") as house:
+        result = house.run(house.tick(RUNS).run_requests[0])
+        assert result.success
+        assert house.materialisation("shop.orders")["snapshot published"] == 6
+        assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+
+
+def test_a_ledger_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False)
+    commit(table, 5)
+    ledger = Path(table.store.ledger_dir)
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    ledger.write_text("no folder")
+    with open_house(tmp_path / "wh") as house:
+        assert house.run(house.tick(RUNS).run_requests[0]).success
+        assert house.materialisation("shop.orders")["snapshot published"] == 6
+        with pytest.raises(OSError, match="directory"):  # what the failures sensor tells
+            LedgerResource.of(house.warehouse).record_failure("shop.orders", "run", "plan", "error")
