@@ -18,6 +18,7 @@ from orchestration.policies import Decision, Outcome, Reason
 from orchestration.sensors.view import TableView
 
 _PARTITION_TAG: Final = "dagster/partition"
+_AT_WORK: Final = 100
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -37,7 +38,7 @@ def request_run(
     blocked = blocking_failure(instance, layout, partition)
     if blocked is not None:
         return _decline(decision, Reason.BLOCKED, blocked), None
-    working = _find_run(instance, view.name, partition, statuses=_WORKING)
+    working = _find_run(instance, view.name, partition, statuses=_WORKING) or _by_hand(instance, layout, partition)
     if working is not None:
         return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
     if view.store is None:
@@ -100,6 +101,14 @@ def _find_run(
         tags[names.TAG_PLAN] = plan
     found = instance.get_runs(dg.RunsFilter(tags=tags, statuses=statuses or []), limit=1)
     return found[0].run_id if found else None
+
+
+def _by_hand(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None) -> str | None:
+    """Return the id of a run at work that a person started from the asset's page: it has none of our tags."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK):
+        if layout in (run.asset_selection or ()) and run.tags.get(_PARTITION_TAG) == partition:
+            return run.run_id
+    return None
 
 
 def _decline(decision: Decision, reason: Reason, text: str) -> Decision:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from lsm_core.errors import InvalidOption, SparkFailed
@@ -142,6 +143,21 @@ def test_a_run_over_a_partitioned_table_wants_a_partition_before_it_changes_anyt
         assert not result.success
         assert any("choose a partition" in str(event.event_specific_data) for event in result.all_events)
     assert snapshots.latest_id(table.store) == 5
+
+
+def test_a_run_that_a_person_started_from_the_asset_page_keeps_the_next_one_waiting(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a")
+    commit(table, 5, day="b")
+    with open_house(tmp_path / "wh") as house:
+        by_hand = dg.DagsterRun(
+            job_name="__ASSET_JOB",
+            asset_selection=frozenset({house.layout("shop.orders")}),
+            tags={"dagster/partition": "dt=a"},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        house.instance.add_run(by_hand)
+        assert [request.partition_key for request in house.tick(RUNS).run_requests] == ["dt=b"]
 
 
 def test_a_retry_after_its_commit_verifies_that_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
