@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.pipeline import ahead
-from lsm_core.compact.task import BucketTask
+from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.store import TableStore
@@ -29,14 +29,26 @@ class Rewritten:
 
 
 def rewrite(
-    store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], shapes: Shapes, *, pipelined: bool
+    store: TableStore,
+    task: BucketTask,
+    files: Sequence[DataFileMeta],
+    shapes: Shapes,
+    *,
+    pipelined: bool,
+    witness: Witness | None = None,
 ) -> Rewritten:
     """Merge ``files`` of the task's bucket into files of its output level.
 
-    ``pipelined`` merges on another thread than it encodes. On failure nothing of the output is left.
+    ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. On failure nothing of the output is left.
     """
     merging = Merging(
-        store, task.partition, task.bucket, store.schema.field_names, drop_delete=task.drop_delete, exact=True
+        store,
+        task.partition,
+        task.bucket,
+        store.schema.field_names,
+        drop_delete=task.drop_delete,
+        exact=True,
+        seen=witness.input if witness is not None else None,
     )
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT

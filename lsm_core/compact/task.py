@@ -129,22 +129,24 @@ class BucketResult:
             raise CorruptFile("<compaction result>", f"unreadable: {error!r}") from error
 
 
+class Witness(Protocol):
+    """Sees the rows of one task's rewrites as they pass, and then says whether they are right (verification V2)."""
+
+    def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """Rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+
+    def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """The same of an output file, as it was read back; a thin file has no `_KEY_*`."""
+
+    def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
+        """Compare what was seen and return how many keys; raises :class:`VerificationFailed` ("V2") naming keys that differ."""
+
+
 class Judge(Protocol):
-    """An independent opinion on a rewrite, asked before anything is published (verification V2)."""
+    """An independent opinion on the rewrites of a bucket, heard before anything is published (verification V2)."""
 
-    def check(
-        self,
-        store: TableStore,
-        partition: bytes,
-        bucket: int,
-        inputs: Sequence[DataFileMeta],
-        outputs: Sequence[DataFileMeta],
-        drop_delete: bool,
-    ) -> int:
-        """Re-merge (a sample of) the keys of ``inputs`` and compare with ``outputs``; return how many were compared.
-
-        Raises :class:`VerificationFailed` (level "V2") naming keys that differ.
-        """
+    def watch(self, store: TableStore, partition: bytes, bucket: int, inputs: Sequence[DataFileMeta]) -> Witness:
+        """A witness for the rewriting of ``inputs``; each input and output file is read once while it watches."""
 
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:

@@ -10,7 +10,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.compact.append import concatenate
 from lsm_core.compact.content import Content
 from lsm_core.compact.rewrite import Rewritten, rewrite
-from lsm_core.compact.task import V1, V2, BucketReport, BucketResult, BucketTask, Judge
+from lsm_core.compact.task import V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.upgrade import upgraded
 from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
@@ -34,6 +34,7 @@ def run_bucket_task(
     started = time.perf_counter()
     done: list[Rewritten] = []
     shapes = Shapes(store)
+    witness: Witness | None = None
     try:
         if task.is_append:
             plan = None
@@ -42,10 +43,12 @@ def run_bucket_task(
         else:
             plan = _plan(store, task, shapes)
             by_name = {file.file_name: file for file in task.files}
-            for runs in plan.rewrites:
-                files = [by_name[file.name] for run in runs for file in run.files]
-                done.append(rewrite(store, task, files, shapes, pipelined=pipelined))
-        return _finish(store, task, plan, done, shapes, judge, started)
+            groups = [[by_name[file.name] for run in runs for file in run.files] for runs in plan.rewrites]
+            if judge is not None and task.verification == V2 and groups:
+                witness = judge.watch(store, task.partition, task.bucket, [file for group in groups for file in group])
+            for files in groups:
+                done.append(rewrite(store, task, files, shapes, pipelined=pipelined, witness=witness))
+        return _finish(store, task, plan, done, shapes, witness, started)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
         raise
@@ -87,7 +90,7 @@ def _finish(
     plan: TaskPlan | None,
     done: list[Rewritten],
     shapes: Shapes,
-    judge: Judge | None,
+    witness: Witness | None,
     started: float,
 ) -> BucketResult:
     """Verify everything that was written, then put the message and the report together."""
@@ -100,14 +103,13 @@ def _finish(
         check_counters(rows_in, part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(task, part, shapes)
-        check_content(store, task, part.after, part.content)
+        check_content(store, task, part.after, part.content, witness)
     raised = upgraded(moved, task.output_level)
     level, checked = V1, 0
     if plan is not None:
         check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
-        if judge is not None and task.verification == V2 and before:
-            checked = judge.check(store, task.partition, task.bucket, before, after, task.drop_delete)
-            level = V2
+    if witness is not None:
+        checked, level = witness.verdict(after, task.drop_delete), V2
     message = CommitMessage(
         task.partition,
         task.bucket,

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.rewrite import Rewritten
-from lsm_core.compact.task import BucketTask
+from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.append_reader import open_source
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.kv_layout import KEY_PREFIX, VALUE_KIND
+from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
@@ -80,14 +80,16 @@ def check_tree(
         raise VerificationFailed("V0", [str(error)]) from error
 
 
-def check_content(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], handed: Content) -> None:
-    """V1: re-read the new files; their content must be what was handed to the writer.
+def check_content(
+    store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], handed: Content, witness: Witness | None = None
+) -> None:
+    """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
 
     Raises :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
     """
     found = Content()
     for file in files:
-        found = found.plus(_reread(store, task, file))
+        found = found.plus(_reread(store, task, file, witness))
     for what, seen, expected in (("live", found.live, handed.live), ("deleted", found.dead, handed.dead)):
         if seen != expected:
             names = ", ".join(file.file_name for file in files)
@@ -95,16 +97,19 @@ def check_content(store: TableStore, task: BucketTask, files: Sequence[DataFileM
             raise VerificationFailed("V1", [f"{reason}: {names}"])
 
 
-def _reread(store: TableStore, task: BucketTask, file: DataFileMeta) -> Content:
+def _reread(store: TableStore, task: BucketTask, file: DataFileMeta, witness: Witness | None) -> Content:
     """The content of one file; for key-value files its keys too are checked, in both of their copies."""
     source = open_source(store, task.partition, task.bucket, file)
     try:
         keys = [name for name in store.schema.trimmed_primary_keys if not task.is_append]
-        system = [name for name in source.schema.names if name == VALUE_KIND or name.startswith(KEY_PREFIX)]
+        wanted = (VALUE_KIND,) if witness is None else (VALUE_KIND, SEQUENCE_NUMBER)
+        system = [name for name in source.schema.names if name in wanted or name.startswith(KEY_PREFIX)]
         content, order = Content(), _KeyOrder(file, keys)
         for batch in source.batches([*system, *store.schema.field_names], _BATCH_ROWS):
             shaped = _typed(batch, store)
             content = content.plus(content_of(shaped, store.schema))
+            if witness is not None:
+                witness.output(file, shaped)
             if keys:
                 order.add(shaped)
         if keys:

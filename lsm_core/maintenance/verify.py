@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cmp_to_key
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,8 +18,7 @@ from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.plan import bucket_name
 from lsm_core.maintenance.reference import Row, merge_rows
-from lsm_core.maintenance.reference.deduplicate import compare_keys
-from lsm_core.maintenance.reference.sampling import Place, collect, draw
+from lsm_core.maintenance.reference.sampling import Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -28,16 +26,20 @@ from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.raw_read import read_raw
 
-# Up to so many rows a unit's sampled keys are compared in all columns; beyond, elsewhere than in the leading rows of the
-# files, by version (sequence fields, sequence number, kind): decoding every value again would double the work (V1 has
-# compared the digest of every value already).
-WHOLE_ROWS: Final = 200_000
-_LEADING_ROWS: Final = 256
 _SHOWN: Final = 5
 
 
 class ReferenceJudge:
-    """V2: re-merges a sample of a rewrite's keys with the row-at-a-time reference (implements `compact.Judge`)."""
+    """V2: re-merges a sample of a rewrite's keys with the row-at-a-time reference (implements `compact.Judge`).
+
+    Its rows are caught while the rewrite reads its inputs and V1 reads its outputs back, so that no file is read twice more.
+    """
+
+    def watch(
+        self, store: TableStore, partition: bytes, bucket: int, inputs: Sequence[DataFileMeta]
+    ) -> ReferenceWitness:
+        """A witness for the rewriting of ``inputs``."""
+        return ReferenceWitness(Place(store, partition, bucket), inputs)
 
     def check(
         self,
@@ -48,39 +50,42 @@ class ReferenceJudge:
         outputs: Sequence[DataFileMeta],
         drop_delete: bool,
     ) -> int:
-        """Compare >= 1,000 keys (all of a small unit) of ``outputs`` with the reference's merge; return how many.
+        """The same afterwards, by reading the files: compare >= 1,000 keys of ``outputs`` (all of a small unit).
 
-        Raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
+        Returns how many; raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
         """
-        place = Place(store, partition, bucket)
-        whole = sum(file.row_count for file in inputs) <= WHOLE_ROWS
-        columns = store.schema.field_names if whole else store.options.sequence_field
-        sample = draw(place, inputs, outputs)
-        expected, found = _Side(place, columns), _Side(place, columns)
-        tables, sample = collect(place, inputs, sample, columns)
-        for (file, age), table in zip(_by_age(inputs), tables, strict=True):
-            expected.add(table, file.level, age)
-        tables, _ = collect(place, outputs, sample, columns)
-        for file, table in zip(outputs, tables, strict=True):
-            found.add(table, file.level, 0)
-        checked = _compare(store, expected, found, drop_delete)
-        return checked if whole else checked + self._check_leading(place, inputs, outputs, drop_delete)
+        witness = self.watch(store, partition, bucket, inputs)
+        for files, see in ((inputs, witness.input), (outputs, witness.output)):
+            for file in files:
+                for _, batch in witness.place.batches(file, store.schema.field_names):
+                    see(file, batch)
+        return witness.verdict(outputs, drop_delete)
 
-    def _check_leading(
-        self, place: Place, inputs: Sequence[DataFileMeta], outputs: Sequence[DataFileMeta], drop_delete: bool
-    ) -> int:
-        """All columns of the smallest keys of the unit: the only rows that can be had without decoding whole files."""
-        columns = place.store.schema.field_names
-        heads = [(file, age, _head_of(place, file, columns)) for file, age in _by_age(inputs)]
-        tails = [(file, 0, _head_of(place, file, columns)) for file in outputs]
-        expected, found = _Side(place, columns), _Side(place, columns)
-        for side, parts in ((expected, heads), (found, tails)):
-            for file, age, (rows, _) in parts:
-                side.add(rows, file.level, age)
-        # Beyond the smallest last key of a file that goes on, versions may be missing from the heads.
-        limits = [expected.last_key(rows) for _, _, (rows, more) in (*heads, *tails) if more and rows is not None]
-        limit = min(limits, key=cmp_to_key(compare_keys), default=None)
-        return _compare(place.store, expected.below(limit), found.below(limit), drop_delete)
+
+class ReferenceWitness:
+    """What the judge has seen of one bucket's rewrites (implements `compact.Witness`)."""
+
+    def __init__(self, place: Place, inputs: Sequence[DataFileMeta]) -> None:
+        self.place, self._inputs = place, tuple(inputs)
+        self._caught = Catch(place, draw(place, inputs))
+
+    def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """See rows read from an input file."""
+        self._caught.add(file, batch)
+
+    def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """See rows read back from an output file."""
+        self._caught.add(file, batch)
+
+    def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
+        """Merge the inputs' rows row by row, compare with the outputs' in every column; returns the keys compared."""
+        self._caught.settle()
+        expected, found = _Side(self.place), _Side(self.place)
+        for file, age in _by_age(self._inputs):
+            expected.add(self._caught.table(file), file.level, age)
+        for file in outputs:
+            found.add(self._caught.table(file), file.level, 0)
+        return _compare(self.place.store, expected, found, drop_delete)
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
@@ -94,20 +99,12 @@ def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
     return [(file, ages.get(id(file), 0)) for file in files]
 
 
-def _head_of(place: Place, file: DataFileMeta, columns: Sequence[str]) -> tuple[pa.Table | None, bool]:
-    """The first rows of a file, and whether it goes on."""
-    with closing(place.batches(file, columns, _LEADING_ROWS)) as batches:  # type: ignore[type-var]
-        _, batch = next(batches, (None, None))
-    if batch is None:
-        return None, False
-    return pa.Table.from_batches([batch]), batch.num_rows < file.row_count
-
-
 class _Side:
     """Rows as the reference takes them: inputs on one side, outputs on the other."""
 
-    def __init__(self, place: Place, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
-        self.place, self.columns, self.rows = place, tuple(columns), list(rows)
+    def __init__(self, place: Place) -> None:
+        self.place, self.columns = place, place.store.schema.field_names
+        self.rows: list[Row] = []
 
     def add(self, table: pa.Table | None, level: int, age: int) -> None:
         """Append a table's rows, read from a file of ``level`` and ``age``."""
@@ -120,17 +117,6 @@ class _Side:
         kinds = table.column(VALUE_KIND).to_pylist()
         for key, fields, sequence, kind, value in zip(keys, order, sequences, kinds, values, strict=True):
             self.rows.append(Row(key, fields, sequence, kind, value, level, age))
-
-    def last_key(self, table: pa.Table) -> tuple[Any, ...]:
-        """Key of a table's last row."""
-        names = [KEY_PREFIX + name for name in self.place.store.schema.trimmed_primary_keys]
-        return self._tuples(table.slice(table.num_rows - 1), names)[0]
-
-    def below(self, limit: tuple[Any, ...] | None) -> _Side:
-        """The rows with keys below ``limit`` (None: all)."""
-        if limit is None:
-            return self
-        return _Side(self.place, self.columns, [row for row in self.rows if compare_keys(row.key, limit) < 0])
 
     @staticmethod
     def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,7 +76,7 @@ class Merging:
     """What merging one bucket needs, made once; ``dropped`` adds up over its sections (reason -> rows).
 
     ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
-    alone orders the rows. ``drop_delete``: deleted rows do not come out. At most `sort-spill-threshold` inputs are open.
+    alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
     """
 
     store: TableStore
@@ -86,6 +86,7 @@ class Merging:
     drop_delete: bool
     exact: bool
     dropped: dict[str, int] = field(default_factory=dict)
+    seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
 
     row_bytes: float = 0.0
 
@@ -235,6 +236,8 @@ class _Reader:
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 merging.row_bytes = max(merging.row_bytes, batch.nbytes / max(1, batch.num_rows))
+                if merging.seen is not None:
+                    merging.seen(file, batch)
                 yield batch.select(schema.names)
 
 

@@ -5,6 +5,7 @@ A key is chosen by its hash, so every version of it is found in every file witho
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -48,15 +49,22 @@ class Place:
         self, file: DataFileMeta, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
     ) -> Iterator[tuple[U32, pa.RecordBatch]]:
         """Batches of a file (keys, system columns, ``columns``) with the hash of each row's key."""
-        schema = self.store.schema
-        names = [KEY_PREFIX + name for name in schema.trimmed_primary_keys]
         with closing(  # type: ignore[type-var]
             open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=batch_rows)
         ) as source:
             for batch in source:
-                keys = [_one_nan(batch.column(name)) for name in names]
-                hashes = hash_rows(keys, list(schema.trimmed_key_types))
-                yield np.asarray(hashes).view(np.uint32), batch
+                yield self.hashes(batch), batch
+
+    def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The key columns; thin files keep them among the values only."""
+        names = set(batch.schema.names)
+        keys = self.store.schema.trimmed_primary_keys
+        return [batch.column(KEY_PREFIX + k if KEY_PREFIX + k in names else k) for k in keys]
+
+    def hashes(self, batch: pa.RecordBatch) -> U32:
+        """A hash of each row's key."""
+        keys = [_one_nan(column) for column in self.keys(batch)]
+        return np.asarray(hash_rows(keys, list(self.store.schema.trimmed_key_types))).view(np.uint32)
 
 
 def _one_nan(column: pa.Array) -> pa.Array:
@@ -87,38 +95,62 @@ class Sample:
         return Sample(min(self.share, 0.99) / 4, self.salt, self.special[: len(self.special) // 4])
 
 
-def draw(place: Place, inputs: Sequence[DataFileMeta], outputs: Sequence[DataFileMeta]) -> Sample:
-    """The sample of one rewrite; the output files' names salt it, so that every run looks at other keys."""
-    rows_in = sum(file.row_count for file in inputs)
-    rows_out = sum(file.row_count for file in outputs)
-    salt = zlib.crc32("".join(file.file_name for file in (*outputs, *inputs)).encode())
-    if rows_in <= SMALL_UNIT_ROWS:
+def draw(place: Place, inputs: Sequence[DataFileMeta]) -> Sample:
+    """The sample of one rewrite, salted by chance, so that every run looks at other keys.
+
+    A file holds each key once, so the unit has at least as many keys as its largest file has rows.
+    """
+    salt = zlib.crc32(uuid.uuid4().bytes)
+    if sum(file.row_count for file in inputs) <= SMALL_UNIT_ROWS:
         return Sample(1.0, salt, np.empty(0, np.uint32))
     special = np.concatenate([_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)])
-    return Sample(min(1.0, KEYS / max(rows_out, rows_in / max(len(inputs), 1))), salt, np.unique(special))
+    return Sample(min(1.0, KEYS / max(file.row_count for file in inputs)), salt, np.unique(special))
 
 
-def collect(
-    place: Place, files: Sequence[DataFileMeta], sample: Sample, columns: Sequence[str]
-) -> tuple[list[pa.Table | None], Sample]:
-    """Rows of chosen keys, with ``columns``, for each file (None: it has none), and the sample that was kept to.
+class Catch:
+    """Rows of chosen keys, caught per file as they pass. The sample narrows when they get too many, so memory is bounded."""
 
-    The sample narrows when its keys turn out to have very many versions, so that memory stays bounded.
-    """
-    parts: list[list[tuple[U32, pa.RecordBatch]]] = [[] for _ in files]
-    rows = 0
-    for position, file in enumerate(files):
-        for hashes, batch in place.batches(file, columns):
-            chosen = sample.chosen(hashes)
-            if chosen.any():
-                parts[position].append((hashes[chosen], batch.filter(pa.array(chosen))))
-                rows += int(chosen.sum())
-            while rows > _MOST_ROWS:
-                sample = sample.narrower()
-                parts = [[_kept(sample, *part) for part in found] for found in parts]
-                rows = sum(len(kept) for found in parts for kept, _ in found)
-    tables = [pa.Table.from_batches([batch for _, batch in found]) if found else None for found in parts]
-    return tables, sample
+    def __init__(self, place: Place, sample: Sample) -> None:
+        self._place, self._sample = place, sample
+        self._parts: dict[str, list[tuple[U32, pa.RecordBatch]]] = {}
+        self._rows = 0
+
+    def add(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """Look at rows of a file: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        hashes = self._place.hashes(batch)
+        chosen = self._sample.chosen(hashes)
+        count = int(np.count_nonzero(chosen))
+        if not count:
+            return
+        self._parts.setdefault(file.file_name, []).append(
+            (hashes[chosen], self._shaped(batch).filter(pa.array(chosen)))
+        )
+        self._rows += count
+        while self._rows > _MOST_ROWS:
+            self._narrow(self._sample.narrower())
+
+    def settle(self, keys: int = KEYS) -> None:
+        """Narrow to about ``keys`` keys: how many a unit really has is known only when all of it has passed."""
+        found = [hashes for parts in self._parts.values() for hashes, _ in parts]
+        count = len(np.unique(np.concatenate(found))) if found else 0
+        if self._sample.share < 1.0 and count > 2 * keys:
+            self._narrow(Sample(self._sample.share * keys / count, self._sample.salt, self._sample.special))
+
+    def table(self, file: DataFileMeta) -> pa.Table | None:
+        """What was caught of a file, or None."""
+        parts = self._parts.get(file.file_name)
+        return pa.Table.from_batches([batch for _, batch in parts]) if parts else None
+
+    def _narrow(self, sample: Sample) -> None:
+        self._sample = sample
+        self._parts = {name: [_kept(sample, *part) for part in parts] for name, parts in self._parts.items()}
+        self._rows = sum(len(hashes) for parts in self._parts.values() for hashes, _ in parts)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self._place.store.schema
+        names = [SEQUENCE_NUMBER, VALUE_KIND, *schema.field_names]
+        columns = [*self._place.keys(batch), *(batch.column(name) for name in names)]
+        return pa.RecordBatch.from_arrays(columns, [*(KEY_PREFIX + k for k in schema.trimmed_primary_keys), *names])
 
 
 def _kept(sample: Sample, hashes: U32, batch: pa.RecordBatch) -> tuple[U32, pa.RecordBatch]:
