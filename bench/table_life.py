@@ -16,6 +16,8 @@ from bench.data import SCHEMA, commits
 from bench.harness import Result, alternate, ratio
 from bench.limits import decode_files, encode_file, files_by_bucket
 from lsm_core import Catalog, Schema, Table
+from lsm_core.maintenance import apply_plan, plan_maintenance
+from lsm_core.maintenance.actions.compact import local_runner
 
 ROWS, COMMITS, BUCKETS, CORES = 2_000_000, 10, 4, 2
 
@@ -61,7 +63,11 @@ def compact(rows: int | None, rounds: int) -> list[Result]:
         def ours() -> None:
             Catalog(str(targets.pop())).table("bench.t").compact(full=True)
 
-        targets = [copied(folder / "full", folder / f"copy-{next(fresh)}") for _ in range(rounds + 1)]
+        def without_judge() -> None:
+            store = Catalog(str(targets.pop())).table("bench.t").store
+            apply_plan(store, plan_maintenance(store, "compact", full=True), runner=local_runner(None))
+
+        targets = [copied(folder / "full", folder / f"copy-{next(fresh)}") for _ in range(2 * (rounds + 1))]
         out = folder / "out"
         out.mkdir()
 
