@@ -1,10 +1,29 @@
-"""Settings that every test shares: reproducible random cases, with the seed printed when one fails."""
+"""What every test shares: reproducible random cases, with the seed printed when one fails, and one Spark session."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.spark import TracedSession, traced_session
 
 settings.register_profile(
     "dredge", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("dredge")
+
+
+@pytest.fixture(scope="session")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSession]:
+    """The session of the whole run, with its event log and its workers' trace: a process has one, and starting it takes seconds."""
+    with traced_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def spark(traced: TracedSession) -> Any:
+    """The session alone."""
+    return traced.spark

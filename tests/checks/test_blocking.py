@@ -91,6 +91,7 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_second_path_in_spark_sees_the_sabotage_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
