@@ -80,10 +80,13 @@ def compact(rows: int | None, rounds: int) -> list[Result]:
             with ThreadPoolExecutor(CORES) as pool:
                 list(pool.map(one_bucket, buckets))
 
-        timings = alternate({"dredge": ours, "limit": limit}, rounds)
-        return ratio(
-            "compact", "full compaction / copy limit, two cores", timings["dredge"], timings["limit"], 1.6, total
-        )
+        timings = alternate({"dredge": ours, "V1": without_judge, "limit": limit}, rounds)
+        name = "full compaction / copy limit, two cores"
+        less = timings["V1"].median / timings["limit"].median
+        return [
+            *ratio("compact", name, timings["dredge"], timings["limit"], 1.6, total),
+            Result("compact", "the same without V2 (V0 and V1 only)", less, "x", None),
+        ]
 
 
 def read(rows: int | None, rounds: int) -> list[Result]:
