@@ -79,6 +79,12 @@ class ReferenceWitness:
 
     def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
         """Merge the inputs' rows row by row, compare with the outputs' in every column; returns the keys compared."""
+        # A witness that is shown less than there is would find a rewrite right that lost the rest.
+        for file in (*self._inputs, *outputs):
+            if missed := self._caught.missed(file):
+                raise VerificationFailed(
+                    "V2", [f"table {self.place.store.name}: {missed} rows of {file.file_name} were never read"]
+                )
         self._caught.settle()
         expected, found = _Side(self.place), _Side(self.place)
         for file, age in _by_age(self._inputs):

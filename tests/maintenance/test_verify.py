@@ -110,6 +110,20 @@ def test_the_judge_stops_every_lie(tmp_path: Path, lie: str) -> None:
     assert caught.value.level == "V2" and caught.value.keys
 
 
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_rows_that_the_judge_was_never_shown_are_no_proof(tmp_path: Path, side: str) -> None:
+    table = _history(tmp_path)
+    task, inputs, outputs = _compacted(table)
+    witness = ReferenceJudge().watch(table.store, task.partition, task.bucket, inputs)
+    skipped = (inputs if side == "input" else outputs)[-1]
+    for files, see in ((inputs, witness.input), (outputs, witness.output)):
+        for file in files:
+            for _, batch in witness.place.batches(file, table.store.schema.field_names):
+                see(file, batch.slice(0, batch.num_rows - (file is skipped)))
+    with pytest.raises(VerificationFailed, match=f"1 rows of {skipped.file_name} were never read"):
+        witness.verdict(outputs, task.drop_delete)
+
+
 def test_a_unit_with_a_key_stored_twice_is_stopped(tmp_path: Path) -> None:
     table = _history(tmp_path)
     task, inputs, outputs = _compacted(table)

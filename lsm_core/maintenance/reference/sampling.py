@@ -45,12 +45,10 @@ class Place:
     partition: bytes
     bucket: int
 
-    def batches(
-        self, file: DataFileMeta, columns: Sequence[str], batch_rows: int = _BATCH_ROWS
-    ) -> Iterator[tuple[U32, pa.RecordBatch]]:
+    def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[U32, pa.RecordBatch]]:
         """Batches of a file (keys, system columns, ``columns``) with the hash of each row's key."""
         with closing(  # type: ignore[type-var]
-            open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=batch_rows)
+            open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=_BATCH_ROWS)
         ) as source:
             for batch in source:
                 yield self.hashes(batch), batch
@@ -114,9 +112,11 @@ class Catch:
         self._place, self._sample = place, sample
         self._parts: dict[str, list[tuple[U32, pa.RecordBatch]]] = {}
         self._rows = 0
+        self._passed: dict[str, int] = {}
 
     def add(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Look at rows of a file: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        self._passed[file.file_name] = self._passed.get(file.file_name, 0) + batch.num_rows
         hashes = self._place.hashes(batch)
         chosen = self._sample.chosen(hashes)
         count = int(np.count_nonzero(chosen))
@@ -135,6 +135,10 @@ class Catch:
         count = len(np.unique(np.concatenate(found))) if found else 0
         if self._sample.share < 1.0 and count > 2 * keys:
             self._narrow(Sample(self._sample.share * keys / count, self._sample.salt, self._sample.special))
+
+    def missed(self, file: DataFileMeta) -> int:
+        """Rows of a file that its metadata counts but that never passed."""
+        return max(0, file.row_count - self._passed.get(file.file_name, 0))
 
     def table(self, file: DataFileMeta) -> pa.Table | None:
         """What was caught of a file, or None."""
