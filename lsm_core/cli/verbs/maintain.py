@@ -123,10 +123,7 @@ def compact(
     opened = open_table(warehouse, table, clock, settings)
     chosen = partition_specs(opened.schema, partition, opened.name)
     made = opened.plan_maintenance("compact", full=full, partitions=chosen, buckets=bucket)
-    if dry_run:
-        show_plan(made, as_json)
-    else:
-        show_report(opened.apply(made), as_json)
+    _carry_out(opened, made, dry_run, as_json)
 
 
 def expire(
@@ -145,10 +142,15 @@ def expire(
     opened = open_table(warehouse, table, clock, settings)
     arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
     made = opened.plan_maintenance("expire_snapshots", **arguments)
+    _carry_out(opened, made, dry_run, as_json)
+
+
+def _carry_out(table: Table, plan: MaintenancePlan, dry_run: bool, as_json: bool) -> None:
+    """Apply a plan, or only show it."""
     if dry_run:
-        show_plan(made, as_json)
+        show_plan(plan, as_json)
     else:
-        show_report(opened.apply(made), as_json)
+        show_report(table.apply(plan), as_json)
 
 
 def _expiry_arguments(
