@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from lsm_core.options.catalog_options import CatalogOptions
+from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.key import Key
-from lsm_core.options.registry import ALIASES, ENUMS, REGISTRY, canonical
+from lsm_core.options.limits import ENUMS
+from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key
 from lsm_core.options.table_options import TableOptions
 from lsm_core.options.units import duration, memory_size, whole_number
 
 __all__ = [
     "ALIASES",
+    "CREATION_ONLY",
     "ENUMS",
     "REGISTRY",
     "CatalogOptions",
     "Key",
     "TableOptions",
     "canonical",
+    "check_change",
     "duration",
+    "find_key",
     "memory_size",
     "whole_number",
 ]

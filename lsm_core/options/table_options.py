@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidOption
+from lsm_core.options.changing import check_change
 from lsm_core.options.registry import REGISTRY, canonical, check, parse_value
 
 _INT_MAX = 2**31 - 1
@@ -50,21 +51,11 @@ class TableOptions:
         return self._typed.get(key, _DEFAULTS[key])
 
     def copy(self, dynamic: Mapping[str, str]) -> TableOptions:
-        """Return options with ``dynamic`` on top. Raises InvalidOption when an immutable one (or ``bucket``) would change."""
-        own = canonical(self._raw)
-        for name, value in canonical({str(k): str(v) for k, v in dynamic.items()}).items():
-            key = REGISTRY.get(name)
-            if key is not None and (key.immutable or name == "bucket") and self._changes(own, name, value):
-                raise InvalidOption(name, value, "no change: it is fixed when the table is created", self._table)
-        merged = {**own, **canonical({str(k): str(v) for k, v in dynamic.items()})}
-        return TableOptions(merged, self._table)
-
-    def _changes(self, own: Mapping[str, str], name: str, value: str) -> bool:
-        return (
-            bool(parse_value(REGISTRY[name], value) != self.get(name))
-            if name in own or self.get(name) is not None
-            else True
-        )
+        """Return options with ``dynamic`` on top. Raises InvalidOption when one that files depend on would change."""
+        own, given = canonical(self._raw), canonical({str(k): str(v) for k, v in dynamic.items()})
+        for name, value in given.items():
+            check_change(own, name, value, self._table, dynamic=True)
+        return TableOptions({**own, **given}, self._table)
 
     def _check_together(self) -> None:
         low, high = self.retained_min, self.retained_max

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options import ALIASES, REGISTRY, TableOptions, canonical
-from lsm_core.options.registry import ENUMS, RANGES, parse_value
+from lsm_core.options import ALIASES, REGISTRY, Key, TableOptions, canonical
+from lsm_core.options.limits import ENUMS, RANGES
+from lsm_core.options.registry import find_key, parse_value
 
 SPEC = Path(__file__).parents[3] / "shared/spec/features.md"
+TABLE = Path(__file__).parents[1] / "data/options/appendix_a.tsv"
 
 
 def test_every_default_is_a_valid_value_of_its_own_key() -> None:
@@ -50,18 +52,46 @@ def test_the_old_name_of_a_key_counts_unless_the_new_one_is_set() -> None:
     assert canonical(both) == {"write-only": "false"}
 
 
-@pytest.mark.skipif(not SPEC.exists(), reason="the specification does not lie beside the clone")
-def test_every_key_of_the_specification_is_registered() -> None:
+def _appendix() -> list[list[str]]:
+    return [line.split("\t") for line in TABLE.read_text().splitlines()[1:]]
+
+
+@pytest.mark.skipif(
+    not SPEC.exists(), reason="the specification does not lie beside the clone: the copy is all there is"
+)
+def test_the_committed_table_says_what_the_specification_says() -> None:
     appendix = SPEC.read_text().partition("## Appendix A")[2]
     rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| (.*?) \| (.*) \|$", appendix, re.MULTILINE)
-    assert len(rows) > 300
-    kinds = {"string": "text", "float": "double"}
-    for name, kind, _, notes in rows:
-        if "#" in name:
-            continue
-        key = REGISTRY[name]
-        assert key.kind == kinds.get(kind, kind), name
-        assert key.immutable == ("Imm" in notes), name
+    assert _appendix() == [list(row) for row in rows]
+
+
+@pytest.mark.parametrize("row", _appendix(), ids=lambda row: row[0])
+def test_every_key_of_paimon_is_known_with_type_default_and_versions(row: list[str]) -> None:
+    name, kind, default, notes = row
+    key = find_key(name.replace("#", "org.example.Callback"))
+    assert key is not None
+    assert key.kind == {"string": "text", "float": "double"}.get(kind, kind)
+    if "#" not in name:
+        said = re.fullmatch(r"≥?(\d\.\d)\+?(?:, removed after (\d\.\d))?(;.*)?", notes)
+        assert said is not None
+        assert (key.since, key.until) == said.group(1, 2)
+        assert key.immutable == ("Imm" in notes)
+        aliases = re.search(r"alias ([^;]+)", notes)
+        assert key.aliases == (tuple(a.strip() for a in aliases.group(1).split(",")) if aliases else ())
+        assert _same_default(key, default, notes)
+
+
+def _same_default(key: Key, default: str, notes: str) -> bool:
+    """Whether both mean one value: Paimon's table quotes Java's sources ("100_000", "0.75F", "{}", "unlimited")."""
+    newer = re.search(r"1\.4: (\w+)", notes)  # the default of the version that we speak to
+    default = newer.group(1) if newer else default
+    if default == "unset":
+        return key.default is None
+    if default == "unlimited":
+        return bool(parse_value(key, str(key.default)) == 2**63 - 1)
+    number = re.fullmatch(r"(-?[0-9_.]+)[LFd]?", default)
+    text = number.group(1).replace("_", "") if number and key.kind != "text" else default.replace("{}", "")
+    return bool(parse_value(key, str(key.default)) == parse_value(key, text))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +113,15 @@ def test_every_key_of_the_specification_is_registered() -> None:
         ("dynamic-bucket.target-row-num", "9223372036854775808", "whole number"),
         ("dredge.delete-mode", "shred", "two-phase"),
         ("fields.a.ignore-retract", "maybe", "true or false"),
+        ("fields.a.stats-mode", "some", "truncate(n)"),
+        ("fields.a.count-limit", "0", "whole number from 1"),
+        ("file-index.bloom-filter.a.items", "many", "whole number"),
+        ("file-index.bloom-filter.a.fpp", "1.5", "number from"),
+        ("compaction.delete-ratio-threshold", "1_0", "number"),
+        ("metadata.stats-mode.per.level", "0:some", "truncate(n)"),
+        ("file.format.per.level", "top:avro", "level"),
+        ("scan.mode", "newest", "from-snapshot"),
+        ("tag.creation-period", "weekly", "daily"),
         ("dredge.unheard-of", "1", "dredge.trash-grace"),
     ],
 )
@@ -110,3 +149,26 @@ def test_keys_with_a_free_part_pass_without_a_warning(caplog: pytest.LogCaptureF
     free = {"fields.a.aggregate-function": "sum", "parquet.page.size": "1", "file-index.bloom-filter.columns": "a"}
     assert TableOptions(free, "db.free").raw == free
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "since"),
+    [
+        ("fields.a.b.ignore-retract", "boolean", "1.3"),
+        ("fields.a,b.sequence-group", "text", "1.3"),
+        ("fields.a.count-limit", "int", "1.3"),
+        ("fields.a.nested-sequence-field", "text", "2.0"),
+        ("file-index.bloom-filter.columns", "text", "1.3"),
+        ("file-index.bloom-filter.a.items", "int", "1.3"),
+        ("file-index.bloom-filter.a.fpp", "double", "1.3"),
+        ("file-index.bitmap.a.version", "text", "1.3"),
+        ("commit.callback.org.example.Mine.param", "text", "1.3"),
+        ("orc.stripe.size", "text", "1.3"),
+    ],
+)
+def test_names_with_a_free_part_have_a_type_too(name: str, kind: str, since: str) -> None:
+    found = find_key(name)
+    assert found is not None
+    assert (found.name, found.kind, found.since) == (name, kind, since)
+    assert find_key("fields.default-aggregate-function") is REGISTRY["fields.default-aggregate-function"]
+    assert find_key("fields.a.unheard-of") is None
