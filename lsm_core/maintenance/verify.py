@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, repeat, starmap
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import VerificationFailed
@@ -17,7 +18,7 @@ from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.plan import bucket_name
-from lsm_core.maintenance.reference import Row, merge_rows
+from lsm_core.maintenance.reference import Row, key_order, merge_rows
 from lsm_core.maintenance.reference.sampling import Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
@@ -75,6 +76,7 @@ class ReferenceWitness:
 
     def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """See rows read back from an output file."""
+        self._caught.settle()
         self._caught.add(file, batch)
 
     def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
@@ -86,12 +88,9 @@ class ReferenceWitness:
                     "V2", [f"table {self.place.store.name}: {missed} rows of {file.file_name} were never read"]
                 )
         self._caught.settle()
-        expected, found = _Side(self.place), _Side(self.place)
-        for file, age in _by_age(self._inputs):
-            expected.add(self._caught.table(file), file.level, age)
-        for file in outputs:
-            found.add(self._caught.table(file), file.level, 0)
-        return _compare(self.place.store, expected, found, drop_delete)
+        inputs = [(self._caught.table(file), file.level, age) for file, age in _by_age(self._inputs)]
+        found = [(self._caught.table(file), file.level, 0) for file in outputs]
+        return _compare(self.place.store, _rows(self.place, inputs), _rows(self.place, found), drop_delete)
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
@@ -105,30 +104,30 @@ def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
     return [(file, ages.get(id(file), 0)) for file in files]
 
 
-class _Side:
-    """Rows as the reference takes them: inputs on one side, outputs on the other."""
+def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
+    """Rows as the reference takes them, of tables with the level and age of the files that they were read from."""
+    there = [(table, level, age) for table, level, age in tables if table is not None]
+    if not there:
+        return []
+    store, whole = place.store, pa.concat_tables([table for table, _, _ in there]).combine_chunks()
+    keys = _tuples(whole, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
+    order = _tuples(whole, store.options.sequence_field)
+    values = _tuples(whole, store.schema.field_names, exact=True)
+    sequences, kinds = (_listed(whole.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
+    levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
+    ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
+    return list(starmap(Row, zip(keys, order, sequences, kinds, values, levels, ages, strict=True)))
 
-    def __init__(self, place: Place) -> None:
-        self.place, self.columns = place, place.store.schema.field_names
-        self.rows: list[Row] = []
 
-    def add(self, table: pa.Table | None, level: int, age: int) -> None:
-        """Append a table's rows, read from a file of ``level`` and ``age``."""
-        if table is None:
-            return
-        keys = self._tuples(table, [KEY_PREFIX + name for name in self.place.store.schema.trimmed_primary_keys])
-        order = self._tuples(table, self.place.store.options.sequence_field)
-        values = self._tuples(table, self.columns)
-        sequences = table.column(SEQUENCE_NUMBER).to_pylist()
-        kinds = table.column(VALUE_KIND).to_pylist()
-        for key, fields, sequence, kind, value in zip(keys, order, sequences, kinds, values, strict=True):
-            self.rows.append(Row(key, fields, sequence, kind, value, level, age))
+def _tuples(table: pa.Table, names: Sequence[str], exact: bool = False) -> list[tuple[Any, ...]]:
+    """Rows of plain values: dates and times as their numbers, which always fit and compare as they do.
 
-    @staticmethod
-    def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Rows of plain values: dates and times as their numbers, which always fit and compare as they do."""
-        columns = [_numbers(table.column(name)).to_pylist() for name in names]
-        return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+    ``exact``: values are equal only when they are the same, so floats are their bits (one NaN, two zeros).
+    """
+    if not names:
+        return [()] * table.num_rows
+    columns = (_numbers(table.column(name)) for name in names)
+    return list(zip(*(_listed(_bits(column) if exact else column) for column in columns), strict=True))
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -139,42 +138,47 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _compare(store: TableStore, expected: _Side, found: _Side, drop_delete: bool) -> int:
-    """Merge one side, compare it with the other; returns the number of keys compared."""
-    keys = {_exact(row.key) for row in expected.rows}
-    merged = merge_rows(expected.rows, store.schema, store.options.raw, drop_delete)
-    wanted = {_exact(row.key): _content(row) for row in merged}
-    stored: dict[Any, Any] = {}
+def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pa.types.is_floating(column.type):
+        return column
+    one_nan = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+    width = pa.int64() if column.type == pa.float64() else pa.int32()
+    return pa.chunked_array([chunk.view(width) for chunk in one_nan.chunks], width)
+
+
+def _listed(column: pa.ChunkedArray) -> list[Any]:
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return list(column.to_numpy().tolist())
+    return list(column.to_pylist())
+
+
+def _compare(store: TableStore, inputs: Sequence[Row], found: Sequence[Row], drop_delete: bool) -> int:
+    """Merge the inputs, compare with what was found in the outputs; returns the number of keys compared."""
+    keys = {key_order(row.key) for row in inputs}
+    merged = merge_rows(inputs, store.schema, store.options.raw, drop_delete)
+    wanted = {key_order(row.key): row for row in merged}
+    stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}
-    for row in found.rows:
-        key = _exact(row.key)
+    for row in found:
+        key = key_order(row.key)
         if key in stored:
             wrong[key] = f"key {row.key} is stored twice"
-        stored[key] = _content(row)
+        stored[key] = row
     for key in wanted.keys() | stored.keys():
         if key not in stored:
-            wrong[key] = f"key {_shown(key)} is missing"
+            wrong[key] = f"key {_shown(wanted[key].key)} is missing"
         elif key not in wanted:
-            wrong[key] = f"key {_shown(key)} should not be there"
-        elif wanted[key] != stored[key]:
-            wrong[key] = f"key {_shown(key)} has another version or value"
+            wrong[key] = f"key {_shown(stored[key].key)} should not be there"
+        elif _content(wanted[key]) != _content(stored[key]):
+            wrong[key] = f"key {_shown(stored[key].key)} has another version or value"
     if wrong:
         raise VerificationFailed("V2", [f"table {store.name}: {text}" for text in list(wrong.values())[:_SHOWN]])
     return len(keys)
 
 
 def _content(row: Row) -> tuple[Any, ...]:
-    return (row.sequence, row.kind, _exact(row.sequence_fields), _exact(row.values))
-
-
-def _exact(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Values that are equal only when they are the same: floats by their bits (one NaN, two zeros)."""
-    return tuple(_bits(value) if isinstance(value, float) else value for value in values)
-
-
-def _bits(value: float) -> tuple[str, int]:
-    canonical = value if value == value else float("nan")  # noqa: PLR0124  (NaN is what differs from itself)
-    return "float", struct.unpack("<q", struct.pack("<d", canonical))[0]
+    """What must be the same; the values of sequence fields are among the others."""
+    return row.sequence, row.kind, row.values
 
 
 def _shown(key: tuple[Any, ...]) -> str:

@@ -128,7 +128,7 @@ def by_age_alone(history: History) -> History:
     order = sorted(((-row.level, row.age, i, n) for n, one in enumerate(history.inputs) for i, row in enumerate(one)))
     rank = {(n, i): at for at, (_, _, i, n) in enumerate(order)}
     inputs = tuple(
-        tuple(replace(row, sequence=rank[n, i]) for i, row in enumerate(one)) for n, one in enumerate(history.inputs)
+        tuple(row._replace(sequence=rank[n, i]) for i, row in enumerate(one)) for n, one in enumerate(history.inputs)
     )
     return replace(history, inputs=inputs, sequenced=False)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cmp_to_key
-from typing import Any
+from typing import Any, NamedTuple
 
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 
 _UPDATE_BEFORE, _DELETE = 1, 3
+_NULL = (0, None)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One stored version of a key. ``sequence_fields`` are the values of the user's `sequence.field` columns.
 
     ``kind`` is 0 +I, 1 -U, 2 +U, 3 -D; ``level`` and ``age`` (larger = newer) those of the file that it was read from.
@@ -51,16 +50,16 @@ def merge_rows(
     ignore_delete = any(options.get(name, "false").lower() == "true" for name in names)
 
     def versions(left: Row, right: Row) -> int:
-        return compare_keys(left.key, right.key) or _compare_versions(left, right, descending)
+        return _compare_versions(left, right, descending)
 
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key_order(row.key), []).append(row)
     merged: list[Row] = []
-    group: list[Row] = []
-    for row in sorted(rows, key=cmp_to_key(versions)):
-        if group and compare_keys(group[0].key, row.key) != 0:
-            merged.extend(_winner(group, ignore_delete, drop_delete))
-            group = []
-        group.append(row)
-    if group:
+    for key in sorted(groups):
+        group = groups[key]
+        if len(group) > 1:
+            group.sort(key=cmp_to_key(versions))
         merged.extend(_winner(group, ignore_delete, drop_delete))
     return merged
 
@@ -93,25 +92,27 @@ def _compare_versions(left: Row, right: Row, descending: bool) -> int:
     return (left.age > right.age) - (left.age < right.age)
 
 
+def key_order(key: Sequence[Any]) -> tuple[Any, ...]:
+    """A value that is equal for equal keys and sorts as they do: column by column, nulls first."""
+    return tuple([(1, part) if type(part) is int else _NULL if part is None else (1, _rank(part)) for part in key])
+
+
 def compare_keys(left: Sequence[Any], right: Sequence[Any]) -> int:
     """Order of two keys: column by column, nulls first."""
-    for mine, other in zip(left, right, strict=True):
-        if mine is None or other is None:
-            found = (mine is not None) - (other is not None)
-        else:
-            found = compare_values(mine, other)
-        if found:
-            return found
-    return 0
+    mine, other = key_order(left), key_order(right)
+    return int(mine > other) - int(mine < other)
 
 
 def compare_values(left: Any, right: Any) -> int:
     """Java's order of two values of one type: text by its UTF-8 bytes, NaN greatest, -0.0 below 0.0."""
-    if isinstance(left, str):
-        left, right = left.encode(), right.encode()
-    if isinstance(left, float):
-        left, right = _float_rank(left), _float_rank(right)
-    return int(left > right) - int(left < right)
+    mine, other = _rank(left), _rank(right)
+    return int(mine > other) - int(mine < other)
+
+
+def _rank(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    return _float_rank(value) if isinstance(value, float) else value
 
 
 def _float_rank(value: float) -> tuple[int, float, float]:
