@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hashing, memory, table_life
+from bench import hashing, memory, planning, table_life
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
@@ -17,6 +17,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
     "write": (table_life.write, "ten commits against a plain encode of the same rows"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
+    "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,24 +101,31 @@ def live_entries(
     buckets: Collection[int] | None = None,
     levels: Collection[int] | None = None,
     columns: Sequence[str] | None = None,
+    choose: Callable[[list[ManifestFileMeta]], list[ManifestFileMeta]] | None = None,
+    keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table:
     """Return the files that are live in ``snapshot``: merged ADD entries, columns of `ENTRY_SCHEMA` (or ``columns``).
 
-    ``partitions``, ``buckets`` and ``levels`` prune whole manifests by their recorded ranges, then entries. Asking for fewer
-    columns keeps large tables small in memory. Raises CorruptFile naming the list or manifest.
+    ``partitions``, ``buckets`` and ``levels`` prune whole manifests by their recorded ranges, then entries. ``choose`` picks
+    the manifests to read; ``keep`` filters the entries of each, by nothing but partition, bucket and level (else an ADD could
+    stay without the DELETE that cancels it). Asking for fewer columns keeps large tables small in memory. Raises CorruptFile
+    naming the list or manifest.
     """
     names = ENTRY_SCHEMA.names if columns is None else list(columns)
     metas = data_manifests(store, snapshot)
     metas = manifest_parts.prune(metas, store.schema.partition_types, partitions, buckets, levels)
+    metas = metas if choose is None else choose(metas)
     needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in _IDENTITY]
-    parts = [
-        manifest_parts.keep_rows(read_manifest(store, meta), partitions, buckets, levels).select(needed)
-        for meta in metas
-    ]
+    parts = []
+    for meta in metas:
+        part = manifest_parts.keep_rows(read_manifest(store, meta), partitions, buckets, levels)
+        parts.append((part if keep is None else keep(part)).select(needed))
     if not parts:
         return ENTRY_SCHEMA.empty_table().select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
-    return merged.filter(pc.equal(merged.column("kind"), 0)).select(names)
+    added = pc.equal(merged.column("kind"), 0)
+    # A deletion without its addition is rare, and leaving out no row would still copy all of them.
+    return (merged if pc.all(added, min_count=0).as_py() else merged.filter(added)).select(names)
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:

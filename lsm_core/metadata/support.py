@@ -72,8 +72,11 @@ class Purpose(IntEnum):
     COMPACT = 3
 
 
-def require_readable(store: TableStore) -> None:
-    """Raise UnsupportedFeature naming feature and table when its rows cannot be read truthfully. Reads metadata only."""
+def require_readable(store: TableStore, snapshot: Snapshot | None = None) -> None:
+    """Raise UnsupportedFeature naming feature and table when its rows (at ``snapshot``) cannot be read truthfully.
+
+    Reads metadata only.
+    """
     _require(store, Purpose.READ)
 
 

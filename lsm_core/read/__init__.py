@@ -6,12 +6,13 @@ from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.scan import Scan, plan_scan, read_split, to_arrow, to_batches
 from lsm_core.read.splits import Split
-from lsm_core.read.time_travel import resolve
+from lsm_core.read.time_travel import Version, resolve
 
 __all__ = [
     "Predicate",
     "Scan",
     "Split",
+    "Version",
     "parse_filter",
     "plan_scan",
     "read_bucket_merged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +15,7 @@ from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
+from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
 from lsm_core.read.passes import fits, in_memory, next_pass
@@ -282,6 +283,7 @@ def read_bucket_merged(
     keep_deletes: bool = False,
     keep_system: bool = False,
     sections: Sequence[Section] | None = None,
+    deletions: Mapping[str, DeletionFile] | None = None,
 ) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
 

@@ -8,17 +8,20 @@ from contextlib import closing
 import pyarrow as pa
 
 from lsm_core.files import open_append
-from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.predicate import Predicate
+from lsm_core.read.splits import Split
 
 
 def read_raw(
-    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], *, columns: Sequence[str]
+    store: TableStore, split: Split, *, columns: Sequence[str], predicate: Predicate | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Value ``columns`` of ``files`` (append files, or key-value files without deletes), one file after the other.
+    """Value ``columns`` of the files of a raw split (append files, or key-value files without deletes), one after the other.
 
+    Rows that a deletion vector marks do not come; files whose index rules ``predicate`` out are not opened.
     Raises :class:`CorruptFile` naming the file that is missing, damaged or not what its manifest entry says.
     """
-    for file in files:
-        with closing(open_append(store, partition, bucket, file, columns=columns)) as batches:  # type: ignore[type-var]
+    for file in split.files:
+        rows = open_append(store, split.partition, split.bucket, file, columns=columns)
+        with closing(rows) as batches:  # type: ignore[type-var]
             yield from batches

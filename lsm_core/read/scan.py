@@ -5,38 +5,47 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
-from lsm_core.format.file_meta import table_to_entries
+from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.manifests import live_entries
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_readable
-from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import whole_number
+from lsm_core.read.cut import cut
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
-from lsm_core.read.prune import combinations, prune_buckets, prune_files, prune_partitions
+from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
-from lsm_core.read.splits import Split, append_splits, key_value_splits
+from lsm_core.read.splits import Split
 from lsm_core.read.time_travel import resolve
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A planned read: ``snapshot`` None means an empty table; ``columns`` in output order; ``filter`` after the merge."""
+    """A planned read: ``snapshot`` None means an empty table; ``columns`` in output order; ``filter`` after the merge.
+
+    ``store`` is the table as of the schema that the version is read with.
+    """
 
     snapshot: Snapshot | None
     splits: tuple[Split, ...]
-    schema: TableSchema
+    store: TableStore
     columns: tuple[str, ...]
     filter: Predicate | None
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that the version is read with."""
+        return self.store.schema
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -51,31 +60,52 @@ def plan_scan(
     columns: Sequence[str] | None = None,
     filter: object = None,  # noqa: A002 - the public API calls it so
     partitions: Sequence[Mapping[str, Any]] | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    watermark: int | None = None,
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
 
-    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. Raises :class:`UnsupportedFeature`,
-    :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`, :class:`CorruptFile`.
+    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. The version is the newest, or the one
+    that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark`` names, with the schema of its time (`resolve`).
+    Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
+    :class:`InvalidOption`, :class:`CorruptFile`.
     """
-    require_readable(store)
+    version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
+    store, snapshot = version.store, version.snapshot
+    require_readable(store, snapshot)
     schema = store.schema
     chosen = _columns(store, columns)
     predicate = parse_filter(filter, schema, store.name)
     wanted, chooser = _partitions(store, partitions)
-    snapshot = resolve(store, snapshot_id)
     if snapshot is None:
-        return Scan(None, (), schema, chosen, predicate)
+        return Scan(None, (), store, chosen, predicate)
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
-    entries = live_entries(store, snapshot, partitions=wanted)
-    _require_same_columns(store, entries)
+    vectors = bool(schema.primary_keys) and bool(store.options.get("deletion-vectors.enabled"))
+    entries = live_entries(
+        store,
+        snapshot,
+        partitions=wanted,
+        choose=manifest_chooser(schema, chooser, predicate),
+        keep=partial(_visible, store, vectors),
+    )
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
-    entries = prune_files(schema, prune_buckets(schema, entries, predicate, store.options.bucket_function), predicate)
-    make = key_value_splits if schema.primary_keys else append_splits
-    splits: list[Split] = []
-    for partition, bucket, _, rows in bucket_groups(entries):
-        splits += make(store, partition, bucket, [entry.file for entry in table_to_entries(rows)])
-    return Scan(snapshot, tuple(splits), schema, chosen, predicate)
+    entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
+    entries = prune_files(store, entries, predicate, disjoint=vectors)
+    deletions = deletion_vectors(store, snapshot, wanted)
+    return Scan(snapshot, cut(store, entries, deletions, disjoint=vectors), store, chosen, predicate)
+
+
+def _visible(store: TableStore, vectors: bool, entries: pa.Table) -> pa.Table:
+    """Entries that batch reads see: nothing that waits for a bucket or, with deletion vectors, for its first compaction."""
+    if not store.schema.primary_keys:
+        return entries
+    if vectors:
+        entries = entries.filter(pc.greater(entries.column("level"), 0))
+    if store.options.bucket == POSTPONE_BUCKET:
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    return entries
 
 
 def to_batches(
@@ -86,16 +116,14 @@ def to_batches(
     Raises InvalidOption at once for a ``limit`` that is no count.
     """
     left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
-    return _limited(store, scan, scan.splits if splits is None else splits, left)
+    return _limited(scan, scan.splits if splits is None else splits, left)
 
 
-def _limited(
-    store: TableStore, scan: Scan, splits: Sequence[Split], left: int | None
-) -> Generator[pa.RecordBatch, None, None]:
+def _limited(scan: Scan, splits: Sequence[Split], left: int | None) -> Generator[pa.RecordBatch, None, None]:
     for split in splits:
         if left is not None and left <= 0:
             return
-        with closing(read_split(store, split, scan.columns, scan.filter)) as batches:
+        with closing(read_split(scan.store, split, scan.columns, scan.filter)) as batches:
             for batch in batches:
                 if left is not None and batch.num_rows >= left:
                     yield batch.slice(0, left)
@@ -112,17 +140,24 @@ def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.T
 def read_split(
     store: TableStore, split: Split, columns: Sequence[str], predicate: Predicate | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true."""
+    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true; ``store`` is the scan's."""
     needed = list(columns)
     if predicate is not None:
         needed += [name for name in predicate.columns if name not in needed]
         if predicate.by_position:
             needed = list(store.schema.field_names)
     if split.raw:
-        source = read_raw(store, split.partition, split.bucket, split.files, columns=needed)
+        source = read_raw(store, split, columns=needed, predicate=predicate)
     else:
+        deletions = {file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector}
         source = read_bucket_merged(
-            store, split.partition, split.bucket, split.files, columns=needed, sections=split.sections
+            store,
+            split.partition,
+            split.bucket,
+            split.files,
+            columns=needed,
+            sections=split.sections,
+            deletions=deletions,
         )
     target = pa.schema([store.schema.arrow_schema.field(name) for name in columns])
     with closing(source) as batches:
@@ -137,16 +172,6 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     if not len(target):
         return batch.select([])
     return pa.RecordBatch.from_arrays([batch.column(name) for name in target.names], schema=target)
-
-
-def _require_same_columns(store: TableStore, entries: pa.Table) -> None:
-    """Refuse files of other columns than today's: an old snapshot may hold some when the newest one no longer does."""
-    today = [(field.id, field.name, field.type.root) for field in store.schema.fields]
-    for found in pc.unique(entries.column("schema_id")):
-        schema = store.schema_of(found.as_py())
-        if [(field.id, field.name, field.type.root) for field in schema.fields] != today:
-            feature = f"files written with an older schema (id {schema.id}, now {store.schema.id})"
-            raise UnsupportedFeature(feature, store.name)
 
 
 def _columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,56 +1,105 @@
-"""Cut a scan into splits: files that go straight to the file reader, and sections that have to be merged (Java `MergeTreeSplitGenerator`)."""
+"""A split: a share of a scan inside one bucket, and how it travels to another process."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Section, sections_of
+from lsm_core.metadata.indexes import DeletionFile
+from lsm_core.read.inputs import Section
 
-T = TypeVar("T")
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
+class SplitFiles:
+    """What a split reads: ``sections`` only where rows have to be merged, ``deletions`` one a file (None: no row is deleted)."""
+
+    files: tuple[DataFileMeta, ...]
+    sections: tuple[Section, ...] = ()
+    deletions: tuple[DeletionFile | None, ...] = ()
+
+
 class Split:
-    """A share of a scan inside one bucket, readable on its own.
+    """A share of a scan inside one bucket, readable on its own; immutable.
 
     ``raw``: the rows of ``files``, one file after the other, are the answer. Otherwise the answer is the merge of each
-    of ``sections`` (in key order) without deleted rows; ``files`` then lists the same files once.
+    of ``sections`` (in key order) without deleted rows; ``files`` then lists the same files once. ``size``: bytes on disk.
+    ``row_count``: rows stored in the files, exact for raw splits without deletions, an upper bound otherwise.
     """
 
-    partition: bytes
-    bucket: int
-    files: tuple[DataFileMeta, ...]
-    raw: bool
-    sections: tuple[Section, ...] = ()
+    __slots__ = ("_load", "_parts", "bucket", "file_count", "partition", "raw", "row_count", "size")
+
+    def __init__(
+        self,
+        partition: bytes,
+        bucket: int,
+        files: Sequence[DataFileMeta],
+        raw: bool,
+        sections: Sequence[Section] = (),
+        deletions: Sequence[DeletionFile | None] = (),
+    ) -> None:
+        self.partition, self.bucket, self.raw = partition, bucket, raw
+        vectors = tuple(deletions) or (None,) * len(files)
+        self._parts: SplitFiles | None = SplitFiles(tuple(files), tuple(sections), vectors)
+        self._load: Callable[[], SplitFiles] | None = None
+        self.file_count = len(files)
+        self.size = sum(file.file_size for file in files)
+        self.row_count = sum(file.row_count for file in files)
+
+    @classmethod
+    def planned(
+        cls, place: tuple[bytes, int], raw: bool, totals: tuple[int, int, int], load: Callable[[], SplitFiles]
+    ) -> Split:
+        """A split of a plan, whose files are made into objects when they are asked for: a plan may list a million.
+
+        ``place``: partition and bucket; ``totals``: files, bytes and rows.
+        """
+        made = cls.__new__(cls)
+        made.partition, made.bucket = place
+        made.file_count, made.size, made.row_count = totals
+        made.raw, made._parts, made._load = raw, None, load
+        return made
 
     @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(file.file_size for file in self.files)
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """The files, each once."""
+        return self._loaded().files
 
     @property
-    def row_count(self) -> int:
-        """Rows stored in the files: exact for raw splits, an upper bound otherwise."""
-        return sum(file.row_count for file in self.files)
+    def sections(self) -> tuple[Section, ...]:
+        """Key-disjoint sections to merge; empty for raw splits."""
+        return self._loaded().sections
+
+    @property
+    def deletions(self) -> tuple[DeletionFile | None, ...]:
+        """Where the deletion vector of each file lies; None for a file without one."""
+        return self._loaded().deletions
+
+    def _loaded(self) -> SplitFiles:
+        if self._parts is None:
+            assert self._load is not None
+            self._parts, self._load = self._load(), None
+        return self._parts
 
     def to_bytes(self) -> bytes:
         """Bytes for a worker of another process (no pickle)."""
-        places = {file.file_name: place for place, file in enumerate(self.files)}
+        parts = self._loaded()
+        places = {file.file_name: place for place, file in enumerate(parts.files)}
         shape = [
             [[[places[file.file_name] for file in part] for part in side] for side in (section.runs, section.groups)]
-            for section in self.sections
+            for section in parts.sections
         ]
-        head = json.dumps({"version": 1, "raw": self.raw, "sections": shape}).encode()
-        return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=self.files).to_bytes()
+        vectors = [None if one is None else astuple(one) for one in parts.deletions]
+        head = json.dumps({"version": _VERSION, "raw": self.raw, "sections": shape, "deletions": vectors}).encode()
+        return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> Split:
@@ -60,59 +109,30 @@ class Split:
             shape = json.loads(head)
             message = CommitMessage.from_bytes(rest)
             files = message.new_files
-            sections = tuple(
+            sections = [
                 Section(*(tuple(tuple(files[i] for i in part) for part in side) for side in section))
                 for section in shape["sections"]
-            )
-            return Split(message.partition, message.bucket, files, bool(shape["raw"]), sections)
+            ]
+            vectors = [None if one is None else DeletionFile(*one) for one in shape["deletions"]]
+            return Split(message.partition, message.bucket, files, bool(shape["raw"]), sections, vectors)
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
             raise CorruptFile("<split>", f"unreadable: {error!r}") from error
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = self._loaded()
+        return Split, (self.partition, self.bucket, parts.files, self.raw, parts.sections, parts.deletions)
 
-def append_splits(store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> Iterator[Split]:
-    """Splits of one bucket of an append table: its files in the order in which they were written."""
-    ordered = sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
-    for packed in pack(ordered, lambda file: file.file_size, store):
-        yield Split(partition, bucket, tuple(packed), raw=True)
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Split):
+            return NotImplemented
+        mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count) for s in (self, other))
+        return mine == theirs and self._loaded() == other._loaded()
 
+    def __hash__(self) -> int:
+        return hash((self.partition, self.bucket, self.raw, self.size, self.row_count))
 
-def key_value_splits(
-    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]
-) -> Iterator[Split]:
-    """Splits of one bucket of a primary-key table."""
-    if len({file.level for file in files}) == 1 and all(_is_plain(file) and file.level > 0 for file in files):
-        for packed in pack(list(files), lambda file: file.file_size, store):
-            yield Split(partition, bucket, tuple(packed), raw=True)
-        return
-    for sections in pack(sections_of(store, files), lambda section: section.size, store):
-        members = tuple(file for section in sections for file in section.files)
-        if all(is_raw(section) for section in sections):
-            yield Split(partition, bucket, members, raw=True)
-        else:
-            yield Split(partition, bucket, members, raw=False, sections=tuple(sections))
+    def __repr__(self) -> str:
+        return f"Split(bucket={self.bucket}, raw={self.raw}, files={self.file_count}, size={self.size})"
 
 
-def is_raw(section: Section) -> bool:
-    """Whether the rows of a section need no merging: one run, and none of its rows is a delete."""
-    return len(section.runs) == 1 and all(_is_plain(file) for file in section.files)
-
-
-def pack(items: Sequence[T], size: Callable[[T], int], store: TableStore) -> Iterator[list[T]]:
-    """Neighbours together up to `source.split.target-size`, every item counting at least `source.split.open-file-cost`."""
-    target, cost = store.options.source_split_target, store.options.open_file_cost
-    current: list[T] = []
-    total = 0
-    for item in items:
-        weight = max(size(item), cost)
-        if current and total + weight > target:
-            yield current
-            current, total = [], 0
-        current.append(item)
-        total += weight
-    if current:
-        yield current
-
-
-def _is_plain(file: DataFileMeta) -> bool:
-    """No deletes for certain: an unknown count (null) may hide some."""
-    return file.delete_row_count == 0
+__all__ = ["Split", "SplitFiles"]

@@ -1,63 +1,198 @@
-"""From "which version of the table?" to one snapshot."""
+"""From "which version of the table?" to one snapshot and the schema it is read with."""
 
 from __future__ import annotations
 
-from typing import Final
+import datetime as dt
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Any, Final
 
-from lsm_core.errors import InvalidOption, TableNotFound, UnsupportedFeature
-from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import schemas, snapshots
+from lsm_core.errors import InvalidOption, SnapshotNotFound, TableNotFound, UnsupportedFeature
+from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from lsm_core.metadata import schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 
-# Options that name another version, or a set of changes: ignoring one would answer another question than the one asked.
+# Options that ask for a set of changes: ignoring one would answer another question than the one asked.
 _OTHER_READS: Final = (
-    "scan.tag-name",
-    "scan.timestamp",
-    "scan.timestamp-millis",
-    "scan.watermark",
-    "scan.version",
     "scan.file-creation-time-millis",
     "scan.creation-time-millis",
     "incremental-between",
     "incremental-between-timestamp",
     "incremental-to-auto-tag",
 )
-_NEWEST: Final = frozenset({"default", "full", "latest-full", "latest"})
-_PINNED: Final = frozenset({"default", "from-snapshot", "from-snapshot-full"})
+_OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
+_OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")
+# Which options go with which mode; a mode that needs none reads the newest snapshot (or the newest compacted one).
+_MODES: Final = {
+    "default": (*_OF_SNAPSHOT, *_OF_TIME),
+    "from-snapshot": _OF_SNAPSHOT,
+    "from-snapshot-full": ("scan.snapshot-id",),
+    "from-timestamp": _OF_TIME,
+    "latest-full": (),
+    "full": (),
+    "latest": (),
+    "compacted-full": (),
+}
+_BY_WATERMARK: Final = "watermark-"
 
 
-def resolve(store: TableStore, snapshot_id: int | None = None) -> Snapshot | None:
-    """The snapshot to read: the one named, else that of the options, else the latest; None when nothing was committed.
+@dataclass(frozen=True)
+class Version:
+    """A version of a table: its snapshot (None: nothing was committed) and the table as of the schema it is read with.
 
-    Raises :class:`SnapshotNotFound` (``expired`` set when it once existed) for a named snapshot that is not there,
-    :class:`TableNotFound` when the whole table is gone, and as :func:`_of_options`. Source class: ``CoreOptions.startupMode`` for batch reads.
+    Like Java, a version that was asked for is read with the schema that was the newest when it was committed, the newest
+    version with the table's schema of today.
     """
-    snapshot_id = _of_options(store) if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", store.name)
-    if snapshot_id is not None:
-        return snapshots.read(store, snapshot_id)
-    found = snapshots.latest(store)
+
+    snapshot: Snapshot | None
+    store: TableStore
+
+
+def resolve(
+    store: TableStore,
+    snapshot_id: int | None = None,
+    *,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    watermark: int | None = None,
+) -> Version:
+    """The version asked for: by the arguments (at most one), else by the options, else the newest.
+
+    ``timestamp_ms``: the newest snapshot not younger than this (epoch ms); ``watermark``: the oldest that has reached it.
+    Raises :class:`SnapshotNotFound` when there is none such (``expired`` set when it once existed), :class:`TableNotFound`
+    when the whole table is gone, :class:`InvalidOption` for contradicting wishes, :class:`UnsupportedFeature` for reads of changes.
+    Source classes: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
+    """
+    asked = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidOption(given[1], asked[given[1]], f"only one of {', '.join(given)}", store.name)
+    if tag is not None:
+        found = tags.read_tag(store, tag)
+    elif snapshot_id is not None:
+        found = snapshots.read(store, whole_number(snapshot_id, "snapshot_id", store.name))
+    elif timestamp_ms is not None:
+        found = _at_time(store, whole_number(timestamp_ms, "timestamp_ms", store.name))
+    elif watermark is not None:
+        found = _at_watermark(store, whole_number(watermark, "watermark", store.name))
+    else:
+        pinned = _of_options(store)
+        if pinned is None:
+            return Version(_newest(store), store)
+        found = pinned
+    return Version(found, with_schema(store, found.schema_id))
+
+
+def with_schema(store: TableStore, schema_id: int) -> TableStore:
+    """The same table as of another of its schemas, dynamic options kept. Raises CorruptFile when that schema is missing."""
+    if schema_id == store.schema.id:
+        return store
+    schema = store.schema_of(schema_id)
+    return TableStore(
+        store.file_io, store.root, store.name, schema, None, store.clock, store.branch, store.dynamic_options
+    )
+
+
+def _newest(store: TableStore) -> Snapshot | None:
+    compacted = str(store.options.get("scan.mode")).lower() == "compacted-full"
+    found = (_newest_compacted(store) if compacted else None) or snapshots.latest(store)
     if found is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
         raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
     return found
 
 
-def _of_options(store: TableStore) -> int | None:
-    """`scan.snapshot-id`, None for the latest. Raises InvalidOption for a mode that contradicts it, UnsupportedFeature for other reads."""
+def _of_options(store: TableStore) -> Snapshot | None:
+    """The snapshot that options pin, None for the newest."""
     options = store.options
     for key in _OTHER_READS:
         if options.get(key) is not None:
             raise UnsupportedFeature(f"read option '{key}'", store.name)
     mode = str(options.get("scan.mode")).lower()
-    pinned: int | None = options.get("scan.snapshot-id")
-    if mode not in _NEWEST | _PINNED:
+    if mode not in _MODES:
         raise UnsupportedFeature(f"read option 'scan.mode' = '{mode}'", store.name)
-    if pinned is not None and mode not in _PINNED:
-        raise InvalidOption("scan.mode", mode, f"{_listed(_PINNED)} together with scan.snapshot-id", store.name)
-    if pinned is None and mode not in _NEWEST:
-        raise InvalidOption("scan.mode", mode, f"{_listed(_NEWEST)}, or scan.snapshot-id with it", store.name)
-    return pinned
+    present = [key for key in (*_OF_SNAPSHOT, *_OF_TIME) if options.get(key) is not None]
+    wanted = _MODES[mode]
+    if len(present) > 1:
+        raise InvalidOption(present[1], options.get(present[1]), f"only one of {', '.join(present)}", store.name)
+    if present and present[0] not in wanted:
+        fitting = ", ".join(sorted(name for name, keys in _MODES.items() if present[0] in keys))
+        raise InvalidOption("scan.mode", mode, f"{fitting} together with {present[0]}", store.name)
+    if not present:
+        if wanted and mode != "default":
+            raise InvalidOption("scan.mode", mode, f"one of {', '.join(wanted)} with it", store.name)
+        return None
+    return _pinned(store, present[0], options.get(present[0]))
 
 
-def _listed(modes: frozenset[str]) -> str:
-    return ", ".join(sorted(modes))
+def _pinned(store: TableStore, key: str, value: Any) -> Snapshot:
+    if key == "scan.snapshot-id":
+        return snapshots.read(store, int(value))
+    if key == "scan.tag-name":
+        return tags.read_tag(store, str(value))
+    if key == "scan.watermark":
+        return _at_watermark(store, int(value))
+    if key == "scan.version":
+        return _of_version(store, str(value))
+    return _at_time(store, int(value) if key == "scan.timestamp-millis" else _millis(store, str(value)))
+
+
+def _of_version(store: TableStore, version: str) -> Snapshot:
+    """A tag of that name, else `watermark-N`, else a snapshot's number."""
+    if store.file_io.exists(tags.tag_path(store, version)):
+        return tags.read_tag(store, version)
+    digits = version.removeprefix(_BY_WATERMARK)
+    if digits.isascii() and digits.isdigit():
+        number = int(digits)
+        return snapshots.read(store, number) if digits == version else _at_watermark(store, number)
+    return tags.read_tag(store, version)
+
+
+def _millis(store: TableStore, text: str) -> int:
+    """Epoch ms of a time of day in this machine's zone, as Java understands `scan.timestamp`."""
+    try:
+        return int(dt.datetime.fromisoformat(text.strip()).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidOption("scan.timestamp", text, "a time like 2024-01-31 12:00:00", store.name) from error
+
+
+def _at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
+    """The newest snapshot that was committed at ``timestamp_ms`` or before."""
+    ids = snapshots.list_ids(store)
+    at = bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
+    if at == 0:
+        since = f"the earliest is of {snapshots.read(store, ids[0]).time_millis}" if ids else "nothing was committed yet"
+        raise SnapshotNotFound(f"table {store.name} has no snapshot as old as timestamp {timestamp_ms} (ms): {since}")
+    return snapshots.read(store, ids[at - 1])
+
+
+def _at_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """The oldest snapshot whose watermark is ``watermark`` or more; watermarks never go back, the first snapshots have none."""
+    ids = snapshots.list_ids(store)
+
+    def reached(number: int) -> bool:
+        found = snapshots.read(store, number).watermark
+        return found is not None and found >= watermark
+
+    at = bisect_left(ids, x=True, key=reached)  # False sorts before True
+    if at == len(ids):
+        raise SnapshotNotFound(f"table {store.name} has no snapshot that has reached watermark {watermark}")
+    return snapshots.read(store, ids[at])
+
+
+def _newest_compacted(store: TableStore) -> Snapshot | None:
+    """The newest COMPACT snapshot; where full compactions are made every so many commits, the newest of those."""
+    options = store.options
+    every = options.get("full-compaction.delta-commits")
+    periodic = every is not None or options.changelog_producer == "full-compaction"
+    for number in reversed(snapshots.list_ids(store)):
+        snapshot = snapshots.try_read(store, number)
+        if snapshot is None or snapshot.commit_kind is not CommitKind.COMPACT:
+            continue
+        identifier = snapshot.commit_identifier
+        if not periodic or identifier == BATCH_COMMIT_IDENTIFIER or identifier % (every or 1) == 0:
+            return snapshot
+    return None
+
+
+__all__ = ["Version", "resolve", "with_schema"]

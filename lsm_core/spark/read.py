@@ -33,13 +33,15 @@ def read_table(
     """
     store = store_of(table)
     scan = plan_scan(store, snapshot_id=snapshot_id, columns=columns, filter=filter)
+    store = scan.store
     ddl = spark_ddl(fields_of(store.schema, scan.columns, store.name), store.name)
     what = f"reading table {store.name}"
     with translated(what):
         if scan.snapshot is None:
             return spark.createDataFrame([], ddl)
-        raw = [split for split in scan.splits if split.raw and scan.filter is None]
-        rest = [split for split in scan.splits if not split.raw or scan.filter is not None]
+        raw = [split for split in scan.splits if scan.filter is None and _as_stored(store, split)]
+        known = set(map(id, raw))
+        rest = [split for split in scan.splits if id(split) not in known]
         frames: list[DataFrame] = []
         if raw:
             paths = [store.data_path(split.partition, split.bucket, file) for split in raw for file in split.files]
@@ -49,6 +51,15 @@ def read_table(
         if not frames:
             return spark.createDataFrame([], ddl)
         return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _as_stored(store: TableStore, split: Split) -> bool:
+    """Whether Spark's own reader gives the split's rows: Parquet files of today's schema in which no row is deleted."""
+    return (
+        split.raw
+        and not any(split.deletions)
+        and all(f.schema_id == store.schema.id and f.file_name.endswith(".parquet") for f in split.files)
+    )
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Split, parse_filter, plan_scan, read_split
+from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.spark.jobs.columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.sink import TableWriter
 
@@ -60,8 +60,11 @@ class TableSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the chosen columns as Spark DDL. Raises TableNotFound, ColumnNotFound, InvalidOption."""
-        store = open_store(self.options)
+        """Return the chosen columns as Spark DDL, as of the snapshot's time.
+
+        Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound.
+        """
+        store = resolve(open_store(self.options), _snapshot_id(self.options)).store
         return spark_ddl(fields_of(store.schema, _columns(self.options), store.name), store.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -85,10 +88,10 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
-        store = open_store(options)
+        self._snapshot_id = _snapshot_id(options)
+        store = resolve(open_store(options), self._snapshot_id).store
         self._store_text = store.to_json()
         self._columns = [field.name for field in fields_of(store.schema, _columns(options), store.name)]
-        self._snapshot_id = _snapshot_id(options)
         self._filter = _filter(options)
 
     def partitions(self) -> Sequence[InputPartition]:

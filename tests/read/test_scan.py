@@ -146,26 +146,6 @@ def test_a_missing_or_cut_data_file_is_named(store: TableStore) -> None:
         to_arrow(store, scan)
 
 
-def test_files_of_other_columns_are_refused_at_old_snapshots_too(store: TableStore) -> None:
-    """What Java leaves behind: an old snapshot with files of a schema that the newest snapshot no longer needs."""
-    import dataclasses
-
-    from lsm_core.errors import UnsupportedFeature
-    from lsm_core.metadata import snapshots
-    from lsm_core.metadata.manifests import live_entries
-    from lsm_core.metadata.schemas import write_schema
-    from lsm_core.read.scan import _require_same_columns
-
-    newest = snapshots.latest(store)
-    assert newest is not None
-    entries = live_entries(store, newest)
-    _require_same_columns(store, entries)
-    fields = tuple(dataclasses.replace(f, id=9) if f.name == "v" else f for f in store.schema.fields)
-    assert write_schema(store.file_io, store.root, dataclasses.replace(store.schema, id=1, fields=fields))
-    with pytest.raises(UnsupportedFeature, match=r"older schema \(id 0, now 1\)"):
-        _require_same_columns(store.refresh(), entries)
-
-
 def test_after_a_full_compaction_splits_are_raw(store: TableStore) -> None:
     from lsm_core.commit import Committer
     from lsm_core.compact import run_bucket_task

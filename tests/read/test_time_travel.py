@@ -52,13 +52,7 @@ def test_a_mode_that_contradicts_the_rest_is_named(table: Table, options: dict[s
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [
-        ("scan.tag-name", "x"),
-        ("scan.timestamp-millis", "1"),
-        ("scan.version", "1"),
-        ("incremental-between", "1,2"),
-        ("scan.mode", "compacted-full"),
-    ],
+    [("incremental-between", "1,2"), ("scan.creation-time-millis", "1"), ("scan.mode", "incremental")],
 )
 def test_other_reads_are_refused_by_name(table: Table, key: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=key):

@@ -1,0 +1,148 @@
+"""Planning a large table: 100,000 data files in 200 manifests, metadata only; time and memory in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench.harness import Result
+from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.store import TableStore
+
+FILES, MANIFESTS, PARTITIONS, BUCKETS = 100_000, 200, 1_000, 4
+TARGET_SECONDS, TARGET_MIB = 1.5, 600.0
+_FIELDS = pa.schema(
+    [
+        pa.field("dt", pa.string(), nullable=False),
+        pa.field("k", pa.int64(), nullable=False),
+        *[pa.field(f"n{i}", pa.int64()) for i in range(4)],
+        *[pa.field(f"s{i}", pa.string()) for i in range(2)],
+    ]
+)
+_PROGRAM = """
+import json, resource, sys, time
+from lsm_core import Catalog
+table = Catalog(sys.argv[1]).table("bench.t")
+choice = json.loads(sys.argv[2])
+started = time.perf_counter()
+splits = table.plan_scan(**choice)
+seconds = time.perf_counter() - started
+files = sum(len(split.files) for split in splits) if len(sys.argv) > 3 else -1
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(splits), files]))
+"""
+
+
+def build(warehouse: Path, primary_key: bool, files: int = FILES, manifest_count: int = MANIFESTS) -> TableStore:
+    """A table whose newest snapshot lists ``files`` data files that do not exist, in ``manifest_count`` manifests."""
+    from lsm_core import Catalog, Schema
+
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("bench")
+    keys = ["dt", "k"] if primary_key else []
+    options = {"bucket": str(BUCKETS if primary_key else -1)}
+    catalog.create_table("bench.t", Schema(_FIELDS, primary_keys=keys, partition_keys=["dt"], options=options))
+    store = catalog.table("bench.t").store
+    metas = []
+    for part in np.array_split(np.arange(files), manifest_count):
+        metas += manifests.write_manifests(store, entries(store, part, files, primary_key))
+    base, base_size = manifests.write_list(store, metas)
+    delta, delta_size = manifests.write_list(store, [])
+    snapshot = Snapshot(
+        1, store.schema.id, base, delta, "bench", 1, CommitKind.APPEND, 1_700_000_000_000, base_size, delta_size,
+        total_record_count=files * 1_000_000, delta_record_count=files * 1_000_000,
+    )  # fmt: skip
+    store.file_io.mkdirs(store.snapshot_dir)
+    assert store.file_io.write_exclusive(store.snapshot_path(1), snapshot.to_json())
+    return store
+
+
+def entries(store: TableStore, numbers: np.ndarray, total: int, primary_key: bool) -> pa.Table:
+    """Entries (`ENTRY_SCHEMA`) of files ``numbers`` of ``total``: by partition, then bucket; one level-0 file in five."""
+    count, schema = len(numbers), store.schema
+    per_partition = max(1, total // PARTITIONS)
+    place = numbers % per_partition
+    dates = pa.array(np.char.add("2024-", np.char.zfill((numbers // per_partition).astype(str), 4)))
+    buckets = place % BUCKETS if primary_key else np.zeros(count, np.int64)
+    level0 = (place // BUCKETS) % 5 == 0
+    low = place // BUCKETS * 1_000_000
+    low, high = np.where(level0, 0, low), np.where(level0, 2**40, low + 999_999)
+    texts = pa.array(np.char.add("value ", low.astype(str)))
+    bounds = [[dates, pa.array(side), *[pa.array(side)] * 4, texts, texts] for side in (low, high)]
+    kinds = [field.type for field in schema.fields]
+    nulls = pa.array([[0] * len(kinds)] * count, pa.list_(pa.int64()))
+    keys = [encode_rows([pa.array(side)], schema.trimmed_key_types) for side in (low, high)] if primary_key else None
+    empty = pa.array([EMPTY_ROW] * count, pa.binary())
+    columns = {
+        "kind": np.zeros(count, np.int8),
+        "partition": encode_rows([dates], schema.partition_types),
+        "bucket": buckets,
+        "total_buckets": np.full(count, BUCKETS if primary_key else -1),
+        "file_name": pa.array(
+            np.char.add(np.char.add("data-4f5d7a0e-5b1c-4c5f-9d3a-0123456789ab-", numbers.astype(str)), ".parquet")
+        ),
+        "file_size": np.full(count, 64 << 20),
+        "row_count": np.full(count, 1_000_000),
+        "min_key": keys[0] if keys else empty,
+        "max_key": keys[1] if keys else empty,
+        "key_stats_min": keys[0] if keys else empty,
+        "key_stats_max": keys[1] if keys else empty,
+        "key_stats_nulls": pa.array([[0] if keys else []] * count, pa.list_(pa.int64())),
+        "value_stats_min": encode_rows(bounds[0], kinds),
+        "value_stats_max": encode_rows(bounds[1], kinds),
+        "value_stats_nulls": nulls,
+        "min_sequence_number": numbers * 1_000_000,
+        "max_sequence_number": numbers * 1_000_000 + 999_999,
+        "schema_id": np.zeros(count, np.int64),
+        "level": np.where(level0, 0, 5) if primary_key else np.zeros(count, np.int64),
+        "extra_files": pa.array([[]] * count, pa.list_(pa.string())),
+        "creation_time_ms": 1_700_000_000_000 + numbers,
+        "delete_row_count": np.zeros(count, np.int64),
+        "file_source": np.zeros(count, np.int8),
+    }
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in ENTRY_SCHEMA
+    ]
+    return pa.table(arrays, schema=ENTRY_SCHEMA)
+
+
+def plan(warehouse: Path, **choice: object) -> list[float]:
+    """Seconds, peak MiB and number of splits of one plan in a process of its own."""
+    command = [sys.executable, "-c", _PROGRAM, str(warehouse), json.dumps(choice)]
+    root = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
+    return [float(value) for value in json.loads(done.stdout)]
+
+
+def run(files: int | None, rounds: int) -> list[Result]:
+    """Whole tables and one partition of a thousand, of a primary-key and an append table."""
+    total, results = files or FILES, []
+    for kind, primary_key in (("primary-key", True), ("append", False)):
+        with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
+            warehouse = Path(folder)
+            build(warehouse, primary_key, total)
+            choices: dict[str, dict[str, object]] = {
+                "all files": {},
+                "one partition": {"filter": [["dt", "=", "2024-0500"]]},
+            }
+            for what, choice in choices.items():
+                seen = [plan(warehouse, **choice) for _ in range(rounds + 1)][1:]
+                for unit, at, target in (("s", 0, TARGET_SECONDS), ("MiB", 1, TARGET_MIB)):
+                    values = sorted(row[at] for row in seen)
+                    note = f"{total:,} files, {int(seen[0][2]):,} splits"
+                    name = f"{kind} table, {what}, {'plan' if unit == 's' else 'peak RSS'}"
+                    results.append(
+                        Result(
+                            "plan", name, values[len(values) // 2], unit, target, low=values[0], high=values[-1], note=note
+                        ).judged()
+                    )
+    return results

@@ -1,0 +1,151 @@
+"""Cut the files of a scan into splits, in columns: a plan of 100,000 files makes no object a file (Java `MergeTreeSplitGenerator`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.merge import key_bytes
+from lsm_core.metadata.indexes import DeletionFile
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.inputs import sections_of
+from lsm_core.read.splits import Split, SplitFiles
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
+
+
+def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
+    """Splits of live files (`ENTRY_SCHEMA`), by partition bytes, bucket and key (append tables: age).
+
+    Neighbours go together up to `source.split.target-size`, each counting at least `source.split.open-file-cost`.
+    ``disjoint``: no two files hold visible rows of one key (deletion vectors without level 0).
+    """
+    if not entries.num_rows:
+        return ()
+    groups = _groups(entries)
+    keyed = bool(store.schema.primary_keys)
+    arranged = _by_key(store, entries, groups, disjoint) if keyed else _by_age(entries, groups)
+    ordered = entries.take(pa.array(arranged.order)).combine_chunks()
+    plan = _Plan(store, ordered, deletions)
+    return tuple(plan.splits(arranged, groups[arranged.order]))
+
+
+@dataclass(frozen=True)
+class _Arranged:
+    """``order`` of the entries; ``starts``: where the items that must stay together begin in it; ``raw`` per item."""
+
+    order: Ints
+    starts: Ints
+    raw: Bools
+
+
+def _groups(entries: pa.Table) -> Ints:
+    """A number per entry, ascending by partition bytes and bucket."""
+    codes = pc.rank(entries.column("partition"), tiebreaker="dense").to_numpy().astype(np.int64)
+    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    lowest = buckets.min()
+    combined: Ints = codes * (buckets.max() - lowest + 1) + (buckets - lowest)
+    return combined
+
+
+def _by_age(entries: pa.Table, groups: Ints) -> _Arranged:
+    """Files of append tables in the order in which they were written, each on its own."""
+    names = pc.rank(entries.column("file_name"), tiebreaker="dense").to_numpy()
+    created = pc.fill_null(entries.column("creation_time_ms"), 0).to_numpy()
+    order = np.lexsort((names, created, entries.column("min_sequence_number").to_numpy(), groups))
+    count = len(order)
+    return _Arranged(order, np.arange(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
+
+
+def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Arranged:
+    """Files in key order; those that overlap (directly or through others) are one item, which is raw when it is one plain file.
+
+    No item is larger than a file, and every one is raw, where a bucket's files are all on one level above 0 (or
+    ``disjoint``) and hold no deletes. An unknown number of deletes (null) may hide some.
+    """
+    count = entries.num_rows
+    ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
+    ranks = pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense").to_numpy().astype(np.int64)
+    low, high = ranks[:count], ranks[count:]
+    order = np.lexsort((high, low, groups))
+    low, high, groups = low[order], high[order], groups[order]
+    plain = pc.fill_null(pc.equal(entries.column("delete_row_count"), 0), fill_value=False).to_numpy()[order]
+    step = int(ranks.max()) + 1
+    base = np.cumsum(_changes(groups)) * step
+    reach = np.maximum.accumulate(base + high)
+    alone = _alone(entries.column("level").to_numpy()[order], groups, plain, disjoint)
+    begins = alone | np.r_[True, (base + low)[1:] > reach[:-1]]
+    starts = np.flatnonzero(begins)
+    single = np.diff(np.r_[starts, count]) == 1
+    return _Arranged(order, starts, single & plain[starts])
+
+
+def _changes(groups: Ints) -> Bools:
+    return np.r_[True, groups[1:] != groups[:-1]]
+
+
+def _alone(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
+    """Per file, whether its bucket needs no merging at all."""
+    starts = np.flatnonzero(_changes(groups))
+    sizes = np.diff(np.r_[starts, len(groups)])
+    low, high = np.minimum.reduceat(levels, starts), np.maximum.reduceat(levels, starts)
+    fits = (low > 0) & ((low == high) | disjoint) & np.logical_and.reduceat(plain, starts)
+    spread: Bools = np.repeat(fits, sizes)
+    return spread
+
+
+class _Plan:
+    """Entries in the order of the splits, from which files become objects."""
+
+    def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
+        self._store, self._ordered, self._deletions = store, ordered, deletions
+
+    def splits(self, arranged: _Arranged, groups: Ints) -> Iterator[Split]:
+        """Neighbouring items of a bucket together up to the target size."""
+        options, ordered = self._store.options, self._ordered
+        target, cost = options.source_split_target, options.open_file_cost
+        sizes, rows = (ordered.column(name).to_numpy() for name in ("file_size", "row_count"))
+        total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
+        weights = np.maximum(np.add.reduceat(sizes, arranged.starts), cost).tolist()
+        starts, raw = arranged.starts.tolist(), arranged.raw.tolist()
+        of_item = groups[arranged.starts].tolist()
+        for first, last in _packed(weights, of_item, target):
+            begin, end = starts[first], starts[last] if last < len(starts) else len(sizes)
+            plain = all(raw[first:last])
+            totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
+            place = (ordered.column("partition")[begin].as_py(), ordered.column("bucket")[begin].as_py())
+            yield Split.planned(place, plain, totals, partial(self.load, begin, end, place, plain))
+
+    def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
+        """The objects of files ``begin`` to ``end``."""
+        files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
+        sections = () if raw else tuple(sections_of(self._store, files))
+        if not raw:
+            files = [file for section in sections for file in section.files]
+        known = self._deletions.get(place, {})
+        return SplitFiles(tuple(files), sections, tuple(known.get(file.file_name) for file in files))
+
+
+def _packed(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
+    """Ranges of neighbouring items of one group, each as long as ``target`` allows."""
+    first, total = 0, 0
+    for item, weight in enumerate(weights):
+        if item > first and (groups[item] != groups[first] or total + weight > target):
+            yield first, item
+            first, total = item, 0
+        total += weight
+    if weights:
+        yield first, len(weights)
+
+
+__all__ = ["Deletions", "cut"]

@@ -1,0 +1,12 @@
+"""Which manifests, partitions, buckets and files a filter cannot touch: decided from metadata before data is opened.
+
+What is proven is proven by Arrow's own "simplify with guarantee": each manifest, bucket or file comes with an expression
+that is true for all of its rows, and goes when the filter cannot be true under it.
+"""
+
+from __future__ import annotations
+
+from lsm_core.read.prune.files import prune_files
+from lsm_core.read.prune.places import combinations, manifest_chooser, prune_buckets, prune_partitions
+
+__all__ = ["combinations", "manifest_chooser", "prune_buckets", "prune_files", "prune_partitions"]

@@ -1,0 +1,142 @@
+"""Pruning by place: manifests by the partitions they may hold, then partitions, then buckets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import DredgeError
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.hashing import bucket_of
+from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.schema import TableSchema
+from lsm_core.read.predicate import Conjunct, Predicate
+from lsm_core.read.prune.guarantees import conjoin, equalities, possible, prunable, ranges
+
+_MAX_COMBINATIONS: Final = 1000
+_ARITY_BYTES: Final = 4
+
+
+def manifest_chooser(
+    schema: TableSchema, *predicates: Predicate | None
+) -> Callable[[list[ManifestFileMeta]], list[ManifestFileMeta]]:
+    """What picks the manifests that may hold a partition for which all filters can be true, by their partition ranges."""
+    useful = [p for p in predicates if p is not None and prunable(schema, p, schema.partition_keys)]
+
+    def choose(metas: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
+        for predicate in useful:
+            keep = possible(schema, _partition_ranges(schema, metas, predicate), predicate)
+            metas = [meta for meta, kept in zip(metas, keep, strict=True) if kept]
+        return metas
+
+    return choose
+
+
+def _partition_ranges(
+    schema: TableSchema, metas: Sequence[ManifestFileMeta], predicate: Predicate
+) -> list[pc.Expression]:
+    stats = [meta.partition_stats for meta in metas]
+    arity = len(schema.partition_keys).to_bytes(_ARITY_BYTES, "big")
+    known = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
+    blank = pa.array([None] * len(stats), pa.binary())
+    sides = [
+        pc.if_else(pa.array(known, pa.bool_()), pa.array([getattr(s, side) for s in stats], pa.binary()), blank)
+        for side in ("min_values", "max_values")
+    ]
+    try:
+        lows, highs = (decoded_rows(side, schema.partition_types) for side in sides)
+    except DredgeError:  # ranges that cannot be read prove nothing; the entries will speak for themselves
+        return [pc.scalar(value=True)] * len(metas)
+    columns = []
+    for name in prunable(schema, predicate, schema.partition_keys):
+        at = schema.partition_keys.index(name)
+        nulls = (None if not s.null_counts or at >= len(s.null_counts) else s.null_counts[at] for s in stats)
+        columns.append(ranges(name, lows[at], highs[at], nulls))
+    return conjoin(columns)
+
+
+def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
+    """Columns of serialised rows; null where a blob is null."""
+    filled = pc.is_valid(blobs)
+    values = decode_rows(blobs.filter(filled), list(types))
+    mask = np.asarray(filled)
+    slots = pa.array(np.maximum(np.cumsum(mask) - 1, 0), mask=~mask)
+    return [column.take(slots) for column in values]
+
+
+def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicate | None) -> pa.Table:
+    """Entries whose partition can hold rows for which the filter is true (`ENTRY_SCHEMA` in and out)."""
+    if predicate is None or not set(predicate.columns) & set(schema.partition_keys) or not entries.num_rows:
+        return entries
+    codes = entries.column("partition").combine_chunks().dictionary_encode()
+    values = decode_rows(codes.dictionary.cast(pa.binary()), schema.partition_types)
+    guarantees = conjoin(
+        [equalities(name, column) for name, column in zip(schema.partition_keys, values, strict=True)]
+    )
+    keep = possible(schema, guarantees, predicate)
+    return entries.filter(pa.array(keep[codes.indices.to_numpy()]))
+
+
+def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
+    """Entries of the buckets that equality tests on all bucket keys lead to; all entries when there are no such tests."""
+    keys = schema.bucket_keys
+    if predicate is None or not keys or not entries.num_rows:
+        return entries
+    wanted = combinations(schema, predicate, keys)
+    if wanted is None:
+        return entries
+    mask = np.zeros(entries.num_rows, dtype=bool)
+    totals = entries.column("total_buckets").to_numpy()
+    buckets = entries.column("bucket").to_numpy()
+    for total in np.unique(totals):
+        if total <= 0:
+            mask |= totals == total
+            continue
+        hit = np.unique(bucket_of(wanted, schema.bucket_key_types, int(total), function))
+        mask |= (totals == total) & np.isin(buckets, hit)
+    return entries.filter(pa.array(mask))
+
+
+def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
+    """Columns ``keys`` of all value combinations that equality tests allow; None when the filter does not pin them all."""
+    if predicate.groups is None:
+        return None
+    found: set[tuple[Any, ...]] = set()
+    for group in predicate.groups:
+        choices = [_choices(group, name, schema.arrow_schema.field(name).type) for name in keys]
+        if any(choice is None for choice in choices):
+            return None
+        pools = [choice for choice in choices if choice is not None]
+        if len(found) + int(np.prod([len(pool) for pool in pools], dtype=np.float64)) > _MAX_COMBINATIONS:
+            return None
+        found.update(itertools.product(*pools))
+    ordered = list(found)
+    kinds = [schema.arrow_schema.field(name).type for name in keys]
+    return [pa.array([row[i] for row in ordered], kind) for i, kind in enumerate(kinds)]
+
+
+def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:
+    """Values that all equality tests of a column allow; None without such tests, or when they contradict each other."""
+    allowed: list[Any] | None = None
+    for test in group:
+        if test.column != name or test.value is None or test.value.type != kind or pa.types.is_floating(kind):
+            continue
+        if test.op in ("=", "=="):
+            if not test.value.is_valid:
+                return []
+            values = [test.value.as_py()]
+        elif test.op == "in":
+            values = test.value.to_pylist()
+        else:
+            continue
+        allowed = values if allowed is None else [value for value in allowed if value in values]
+    # Contradictions are left to the rows, as Java's BucketSelector does: nothing is saved by planning for them.
+    return allowed or None
+
+
+__all__ = ["combinations", "decoded_rows", "manifest_chooser", "prune_buckets", "prune_partitions"]
