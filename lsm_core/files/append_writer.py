@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
-from lsm_core.format.stats import columns_with_nan, value_stats
+from lsm_core.format.stats import ColumnValues, value_stats
 from lsm_core.metadata.store import TableStore
 
 
@@ -55,19 +53,17 @@ class _Describer:
     def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
         self._store, self._source = store, file_source
         self._start = self._next = first_sequence
-        self._nan: frozenset[str] = frozenset()
         self.dictionary: tuple[str, ...] = ()
         self.delta: tuple[str, ...] = ()
 
     def add(self, rows: pa.Table) -> None:
         """See rows of the current file."""
         self._next += rows.num_rows
-        self._nan |= columns_with_nan(rows)
 
-    def describe(self, name: str, size: int, footer: Any) -> DataFileMeta:
+    def describe(self, name: str, size: int, found: ColumnValues) -> DataFileMeta:
         """Metadata of the file just closed."""
         store = self._store
-        values, columns = value_stats(footer, store.schema, store.options, level=0, nan_columns=self._nan)
+        values, columns = value_stats(found, store.schema, store.options, level=0)
         meta = DataFileMeta(
             file_name=name,
             file_size=size,
@@ -85,7 +81,7 @@ class _Describer:
             file_source=self._source,
             value_stats_cols=columns,
         )
-        self._start, self._nan = self._next, frozenset()
+        self._start = self._next
         return meta
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -11,7 +9,7 @@ from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name, key_names, kv_arrow_schema
-from lsm_core.format.stats import columns_with_nan, key_stats, value_stats
+from lsm_core.format.stats import ColumnValues, key_stats, value_stats
 from lsm_core.metadata.store import TableStore
 
 _LONG = np.iinfo(np.int64)
@@ -64,7 +62,6 @@ class _Describer:
         self._first: pa.Table | None = None
         self._last: pa.Table | None = None
         self._low, self._high = _LONG.max, _LONG.min
-        self._nan: frozenset[str] = frozenset()
 
     def add(self, rows: pa.Table) -> None:
         """See rows of the current file."""
@@ -73,7 +70,6 @@ class _Describer:
             self._first = keys.slice(0, 1)
         self._last = keys.slice(rows.num_rows - 1, 1)
         self._rows += rows.num_rows
-        self._nan |= columns_with_nan(rows)
         kinds = rows.column(VALUE_KIND).to_numpy()
         # -U and -D are the odd kinds.
         self._deletes += int(np.count_nonzero(kinds & 1))
@@ -81,19 +77,19 @@ class _Describer:
         self._low = min(self._low, int(sequences.min()))
         self._high = max(self._high, int(sequences.max()))
 
-    def describe(self, name: str, size: int, footer: Any) -> DataFileMeta:
+    def describe(self, name: str, size: int, found: ColumnValues) -> DataFileMeta:
         """Metadata of the file just closed."""
         assert self._first is not None
         assert self._last is not None
         store = self._store
-        values, columns = value_stats(footer, store.schema, store.options, level=self._level, nan_columns=self._nan)
+        values, columns = value_stats(found, store.schema, store.options, level=self._level)
         meta = DataFileMeta(
             file_name=name,
             file_size=size,
             row_count=self._rows,
             min_key=self._encode(self._first),
             max_key=self._encode(self._last),
-            key_stats=key_stats(footer, store.schema, nan_columns=self._nan),
+            key_stats=key_stats(found, store.schema),
             value_stats=values,
             min_sequence_number=int(self._low),
             max_sequence_number=int(self._high),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from lsm_core.errors import DredgeError
-from lsm_core.files.formats.parquet import EXTENSION, ROW_GROUP_ROWS, ParquetSink, codec_of
+from lsm_core.files.formats import FileSink, extension_of, open_sink
+from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
-_SHORT_NAMES: Final = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 _FULL_ENOUGH: Final = 0.9
 """A file this near its target is closed: another row group would be a sliver."""
 
@@ -26,7 +27,7 @@ class FileDescriber(Protocol):
     def add(self, rows: pa.Table) -> None:
         """See rows of the current file."""
 
-    def describe(self, name: str, size: int, footer: Any) -> DataFileMeta:
+    def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
         """Metadata of the file just closed; the next :meth:`add` starts another file."""
 
 
@@ -51,9 +52,9 @@ class RollingWriter:
         self._schema = schema
         self._describer = describer
         self._target = max(target_size, 1)
-        self._codec = codec_of(_compression(store, level), store.name)
-        self._extension = _extension(store)
-        self._sink: ParquetSink | None = None
+        self._level = level
+        self._extension = extension_of(store.options, level)
+        self._sink: FileSink | None = None
         self._sink_name = ""
         self._paths: list[str] = []
         self._done: list[DataFileMeta] = []
@@ -129,17 +130,17 @@ class RollingWriter:
         if sink.position >= self._target * _FULL_ENOUGH:
             self._close_file()
 
-    def _open(self, sample: pa.Table) -> ParquetSink:
+    def _open(self, sample: pa.Table) -> FileSink:
         store = self._store
         self._sink_name = store.new_file_name(store.options.data_file_prefix, self._extension)
         path = store.data_path(self._partition, self._bucket, self._sink_name)
         self._paths.append(path)
-        self._sink = ParquetSink(
+        self._sink = open_sink(
             store.file_io,
             path,
             sample,
-            codec=self._codec,
-            level=store.options.zstd_level,
+            store.options,
+            level=self._level,
             dictionary=self._describer.dictionary,
             delta=self._describer.delta,
         )
@@ -148,23 +149,9 @@ class RollingWriter:
     def _close_file(self) -> None:
         if self._sink is None:
             return
-        size, footer = self._sink.close()
+        size, values = self._sink.close()
         self._sink = None
-        self._done.append(self._describer.describe(self._sink_name, size, footer))
-
-
-def _compression(store: TableStore, level: int) -> str:
-    """Option `file.compression`, or what `file.compression.per.level` ("0:lz4,5:zstd") says for the level."""
-    per_level = store.options.get("file.compression.per.level") or {}
-    return str(per_level.get(str(level), store.options.file_compression))
-
-
-def _extension(store: TableStore) -> str:
-    """`parquet`, or with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
-    if not store.options.get("file.suffix.include.compression"):
-        return EXTENSION
-    codec = store.options.file_compression
-    return f"{_SHORT_NAMES.get(codec, codec)}.{EXTENSION}"
+        self._done.append(self._describer.describe(self._sink_name, size, values))
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,17 +1,15 @@
-"""Column statistics of data files: from a Parquet footer, cut down by the table's modes (format.md 5, Java `SimpleStatsConverter`)."""
+"""Column statistics of data files: what was found in a file, cut down by the table's modes (format.md 5, Java `SimpleStatsConverter`)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
@@ -35,7 +33,6 @@ _UNORDERED = NESTED | {
     TypeRoot.GEOMETRY,
     TypeRoot.GEOGRAPHY,
 }
-_INT96_PRECISION = 6
 _MAX_ALWAYS_EXACT = 128
 
 
@@ -77,6 +74,10 @@ class ColumnStats:
     null_count: int | None
 
 
+ColumnValues = Mapping[str, ColumnStats]
+"""What is known of the values of a file's columns, by their stored names; a column that is not there is unknown."""
+
+
 def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[StatsMode]:
     """Mode of each table column for files of ``level``; raises :class:`InvalidOption` for a mode nobody knows."""
     general = _level_mode(options, level)
@@ -105,139 +106,46 @@ def _level_mode(options: TableOptions, level: int) -> StatsMode:
 
 
 def value_stats(
-    footer: pq.FileMetaData,
-    schema: TableSchema,
-    options: TableOptions,
-    *,
-    level: int = 0,
-    nan_columns: Collection[str] | None = None,
+    values: ColumnValues, schema: TableSchema, options: TableOptions, *, level: int = 0
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """`_VALUE_STATS` and `_VALUE_STATS_COLS` (None: all columns) of a Parquet file just written for ``schema``.
+    """`_VALUE_STATS` and `_VALUE_STATS_COLS` (None: all columns) of a file just written for ``schema``.
 
-    ``nan_columns`` names the FLOAT and DOUBLE columns in which :func:`columns_with_nan` saw a NaN. Footers ignore NaN, but Paimon
-    orders it above everything, so those columns (all of them when it is None: nobody looked) get no bounds, as with Java 1.3.
+    ``values`` says what was found in its stored columns; a column it lacks is unknown.
     """
     modes = modes_of(schema, options, level)
     types = [column.type for column in schema.fields]
-    found = footer_stats(footer, schema.field_names, types, nan_columns)
+    found = [_of_column(values, name, kind) for name, kind in zip(schema.field_names, types, strict=True)]
     kept = [_apply(stats, mode, kind) for stats, mode, kind in zip(found, modes, types, strict=True)]
     if not options.get("metadata.stats-dense-store"):
         return _simple(kept, types), None
-    # "Nothing known at all" is what drops a column from the dense form: mode none, and nested columns, for which
-    # Parquet's footer has no statistics.
-    dense = [i for i, mode in enumerate(modes) if mode.counts and types[i].root not in NESTED]
+    # A column of which nothing at all is known (mode none, or nested in Parquet) has no place in the dense form.
+    dense = [i for i, stats in enumerate(kept) if stats.null_count is not None or not stats.minimum.null_count]
     names = None if len(dense) == len(modes) else tuple(schema.field_names[i] for i in dense)
     return _simple([kept[i] for i in dense], [types[i] for i in dense]), names
 
 
-def key_stats(
-    footer: pq.FileMetaData, schema: TableSchema, *, nan_columns: Collection[str] | None = None
-) -> SimpleStats:
-    """`_KEY_STATS` of a key-value file: trimmed primary key, read from `_KEY_*` or, in thin files, the value columns."""
-    stored = set(footer.schema.to_arrow_schema().names)
-    keys = schema.trimmed_primary_keys
-    names = [key_name(name) if key_name(name) in stored else name for name in keys]
-    nan = None if nan_columns is None else {*nan_columns, *(key_name(name) for name in nan_columns)}
-    found = footer_stats(footer, names, schema.trimmed_key_types, nan)
-    kept = [_apply(stats, KEY_MODE, kind) for stats, kind in zip(found, schema.trimmed_key_types, strict=True)]
-    return _simple(kept, schema.trimmed_key_types)
+def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
+    """`_KEY_STATS` of a key-value file: trimmed primary key, found under `_KEY_*` or, in thin files, the value columns."""
+    types = schema.trimmed_key_types
+    names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
+    found = [_of_column(values, name, kind) for name, kind in zip(names, types, strict=True)]
+    return _simple([_apply(stats, KEY_MODE, kind) for stats, kind in zip(found, types, strict=True)], types)
 
 
-def columns_with_nan(batch: pa.RecordBatch | pa.Table) -> frozenset[str]:
-    """Names of floating point columns of ``batch`` that hold a NaN."""
-    floats = [f.name for f in batch.schema if pa.types.is_floating(f.type)]
-    return frozenset(name for name in floats if pc.any(pc.is_nan(batch.column(name))).as_py())
-
-
-def footer_stats(
-    footer: pq.FileMetaData, names: Sequence[str], types: Sequence[DataType], nan_columns: Collection[str] | None = None
-) -> list[ColumnStats]:
-    """Statistics of the named top-level columns over all row groups; a column that the file lacks is unknown."""
-    arrow = footer.schema.to_arrow_schema()
-    leaves = _leaf_indexes(arrow)
-    result = []
-    for name, kind in zip(names, types, strict=True):
-        leaf = leaves.get(name)
-        if leaf is None or kind.root in NESTED or kind.root is TypeRoot.VARIANT:
-            result.append(_unknown(kind))
-            continue
-        nulls, bounds = _fold_row_groups(footer, leaf, decimal=pa.types.is_decimal(arrow.field(name).type))
-        doubtful = kind.root in _FLOATS and (nan_columns is None or name in nan_columns)
-        wide = kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ) and (kind.precision or 0) > _INT96_PRECISION
-        if bounds is None or doubtful or wide or kind.root in _UNORDERED:
-            result.append(_unknown(kind, nulls))
-        else:
-            low, high = (_logical(raw, arrow.field(name).type, to_arrow(kind)) for raw in bounds)
-            result.append(ColumnStats(low, high, nulls))
-    return result
+def _of_column(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
+    """What ``values`` says about a column, as the column's type."""
+    stats = values.get(name)
+    if stats is None:
+        return _unknown(kind)
+    if kind.root in _UNORDERED or stats.minimum.null_count or stats.maximum.null_count:
+        return _unknown(kind, stats.null_count)
+    arrow = to_arrow(kind)
+    return ColumnStats(stats.minimum.cast(arrow), stats.maximum.cast(arrow), stats.null_count)
 
 
 def _unknown(kind: DataType, nulls: int | None = None) -> ColumnStats:
     nothing = pa.nulls(1, to_arrow(kind))
     return ColumnStats(nothing, nothing, nulls)
-
-
-def _leaf_indexes(arrow: pa.Schema) -> dict[str, int]:
-    """Index in the footer of each top-level column that is a single leaf."""
-    indexes: dict[str, int] = {}
-    at = 0
-    for field in arrow:
-        count = _leaves(field.type)
-        if count == 1 and not pa.types.is_nested(field.type):
-            indexes[field.name] = at
-        at += count
-    return indexes
-
-
-def _leaves(arrow: pa.DataType) -> int:
-    if not pa.types.is_nested(arrow):
-        return 1
-    if pa.types.is_map(arrow):
-        return _leaves(arrow.key_type) + _leaves(arrow.item_type)
-    return sum(_leaves(arrow.field(i).type) for i in range(arrow.num_fields))
-
-
-def _fold_row_groups(footer: pq.FileMetaData, leaf: int, decimal: bool) -> tuple[int | None, tuple[Any, Any] | None]:
-    """Null count and raw (min, max) of a leaf; None where a row group does not say."""
-    nulls: int | None = 0
-    low: Any = None
-    high: Any = None
-    known = True
-    for group in range(footer.num_row_groups):
-        rows = footer.row_group(group).num_rows
-        if rows == 0:
-            continue
-        stats = footer.row_group(group).column(leaf).statistics
-        if stats is None or not stats.has_null_count:
-            nulls = None
-        elif nulls is not None:
-            nulls += stats.null_count
-        if stats is not None and stats.has_min_max:
-            group_low, group_high = _plain(stats.min_raw, decimal), _plain(stats.max_raw, decimal)
-            low = group_low if low is None else min(low, group_low)
-            high = group_high if high is None else max(high, group_high)
-        elif nulls is None or stats is None or stats.null_count != rows:
-            known = False
-    return nulls, (low, high) if known and low is not None else None
-
-
-def _plain(raw: Any, decimal: bool) -> Any:
-    """A raw footer value in a form whose order is the column's (decimals as bytes are not)."""
-    return int.from_bytes(raw, "big", signed=True) if decimal and isinstance(raw, bytes) else raw
-
-
-def _logical(raw: Any, stored: pa.DataType, wanted: pa.DataType) -> pa.Array:
-    """A raw footer value as one value of the wanted Arrow type."""
-    if pa.types.is_decimal(stored):
-        digits = tuple(int(digit) for digit in str(abs(raw)))
-        return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored).cast(wanted)
-    if pa.types.is_string(stored) or pa.types.is_binary(stored) or pa.types.is_large_string(stored):
-        return pa.array([raw], pa.binary()).cast(wanted)
-    if pa.types.is_boolean(stored) or pa.types.is_floating(stored):
-        return pa.array([raw], stored).cast(wanted)
-    width = pa.int64() if stored.bit_width == 64 else pa.int32()
-    integer = pa.array([raw], width)
-    return (integer.view(stored) if stored.bit_width in (32, 64) else integer).cast(wanted)
 
 
 def _apply(stats: ColumnStats, mode: StatsMode, kind: DataType) -> ColumnStats:
@@ -292,18 +200,24 @@ def _column_stats(column: pa.Array, kind: DataType) -> ColumnStats:
     if kind.root in _UNORDERED or len(column) == column.null_count:
         return _unknown(kind, column.null_count)
     if kind.root in _FLOATS:
-        low, high = _float_bounds(column.drop_null().to_numpy(zero_copy_only=False))
+        low, high = float_bounds(column.drop_null().to_numpy(zero_copy_only=False))
         return ColumnStats(pa.array([low], column.type), pa.array([high], column.type), column.null_count)
     bounds = pc.min_max(column)
     return ColumnStats(pa.repeat(bounds["min"], 1), pa.repeat(bounds["max"], 1), column.null_count)
 
 
-def _float_bounds(values: Any) -> tuple[float, float]:
-    nan = np.isnan(values)
-    numbers = values[~nan]
-    if not len(numbers):
-        return float("nan"), float("nan")
-    # Zero compares equal to its negative, so the sign decides: below zero first.
-    low = numbers[np.lexsort((~np.signbit(numbers), numbers))[0]]
-    high = float("nan") if nan.any() else numbers[np.lexsort((~np.signbit(numbers), numbers))[-1]]
-    return float(low), float(high)
+def float_bounds(values: Any) -> tuple[float, float]:
+    """Smallest and largest of at least one floating point value in Java's order: NaN above everything, -0.0 below 0.0."""
+    high = values.max()
+    if not np.isnan(high):
+        return _signed(values, values.min(), negative=True), _signed(values, high, negative=False)
+    numbers = values[~np.isnan(values)]
+    return (_signed(numbers, numbers.min(), negative=True) if len(numbers) else float("nan")), float("nan")
+
+
+def _signed(values: Any, bound: Any, *, negative: bool) -> float:
+    """``bound``, or where it is a zero the one that lies farthest out: NumPy takes both zeros for equal."""
+    if bound != 0:
+        return float(bound)
+    signs = np.signbit(values[values == 0])
+    return -0.0 if (signs.any() if negative else signs.all()) else 0.0

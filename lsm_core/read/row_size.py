@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -17,7 +17,6 @@ _FILES: Final = 2
 _PROBE_ROWS: Final = 256
 _SYSTEM_BYTES: Final = 9.0
 """Sequence number and row kind."""
-_OFFSET_BYTES: Final = 4.0
 
 
 def decoded_row_bytes(
@@ -48,7 +47,7 @@ def _width(kind: pa.DataType) -> float:
 
 def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
     with closing(open_source(store, partition, bucket, file)) as source:
-        known = _plain_sizes(source.footer, set(texts))
+        known = source.value_bytes(texts)
     total = sum(known.values())
     unknown = [name for name in texts if name not in known]
     if unknown:
@@ -57,20 +56,3 @@ def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFile
             batch = next(rows, None)
         total += 0.0 if batch is None else batch.nbytes / max(1, batch.num_rows)
     return total
-
-
-def _plain_sizes(footer: Any, names: set[str]) -> dict[str, float]:
-    """Bytes a row of the columns whose pages hold the values themselves."""
-    sizes: dict[str, float] = {}
-    coded: set[str] = set()
-    for group in range(footer.num_row_groups):
-        described = footer.row_group(group)
-        for position in range(described.num_columns):
-            chunk = described.column(position)
-            name = chunk.path_in_schema
-            if name in names:
-                if any("DICTIONARY" in code or code == "DELTA_BYTE_ARRAY" for code in chunk.encodings):
-                    coded.add(name)
-                sizes[name] = sizes.get(name, 0.0) + chunk.total_uncompressed_size
-    rows = max(1, footer.num_rows)
-    return {name: size / rows + _OFFSET_BYTES for name, size in sizes.items() if name not in coded}

@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidOption
+from lsm_core.files.formats.gather import ValueGatherer
+from lsm_core.files.formats.parquet_footer import footer_values
 from lsm_core.format import EMPTY_STATS, DataField, TableSchema, decode_row, decode_rows
 from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.stats import (
+    ColumnStats,
     StatsMode,
-    columns_with_nan,
     key_stats,
     modes_of,
     stats_of_columns,
@@ -44,10 +46,14 @@ def options_of(schema: TableSchema) -> TableOptions:
     return TableOptions(schema.options, "db.t")
 
 
-def footer_of(table: pa.Table, rows: int = 1024) -> pq.FileMetaData:
+def found_in(table: pa.Table, rows: int = 1024) -> dict[str, ColumnStats]:
+    """What a Parquet writer knows of ``table``: its footer, and the floating point columns as they passed."""
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=rows, store_decimal_as_integer=True)
-    return pq.read_metadata(io.BytesIO(sink.getvalue()))
+    seen = ValueGatherer(field.name for field in table.schema if pa.types.is_floating(field.type))
+    for start in range(0, table.num_rows, rows):
+        seen.add(table.slice(start, rows))
+    return {**footer_values(pq.read_metadata(io.BytesIO(sink.getvalue()))), **seen.values()}
 
 
 @st.composite
@@ -66,7 +72,7 @@ def test_bounds_hold_over_row_groups_and_modes(
     schema = schema_of(kinds, metadata__stats_mode=mode)
     columns = columns_of(kinds, rows)
     table = pa.Table.from_arrays(columns, schema=append_arrow_schema(schema))
-    stats, names = value_stats(footer_of(table, rows_per_group), schema, options_of(schema), nan_columns=())
+    stats, names = value_stats(found_in(table, rows_per_group), schema, options_of(schema))
     assert names is None
     assert stats.null_counts == tuple(column.null_count for column in columns)
     lows, highs = (decode_rows(pa.array([blob]), kinds) for blob in (stats.min_values, stats.max_values))
@@ -96,7 +102,7 @@ def test_full_statistics_of_columns_are_those_of_the_footer() -> None:
     columns = columns_of(kinds, rows)
     table = pa.Table.from_arrays(columns, schema=append_arrow_schema(schema))
     expected = stats_of_columns(columns, kinds)
-    assert value_stats(footer_of(table, 1), schema, options_of(schema))[0] == expected
+    assert value_stats(found_in(table, 1), schema, options_of(schema))[0] == expected
     assert decode_row(expected.min_values, kinds)[0] == Decimal("-1e20")
     assert expected.null_counts == (0, 1, 1, 1, 1)
 
@@ -130,34 +136,56 @@ def test_cutting_raises_the_last_code_point_that_can_be_raised() -> None:
 def test_a_text_whose_maximum_cannot_be_raised_has_no_bounds_at_all() -> None:
     schema = schema_of([parse("STRING")], metadata__stats_mode="truncate(1)")
     table = pa.table({"c0": ["a", "\U0010ffff\U0010ffff", None]})
-    stats, _ = value_stats(footer_of(table), schema, options_of(schema))
+    stats, _ = value_stats(found_in(table), schema, options_of(schema))
     assert (decode_row(stats.min_values, [parse("STRING")]), stats.null_counts) == ((None,), (1,))
 
 
-def test_nan_leaves_a_column_without_bounds_and_unseen_floats_too() -> None:
-    kinds = [parse("DOUBLE"), parse("FLOAT")]
+def test_nan_is_the_greatest_and_zeros_keep_their_signs() -> None:
+    kinds = [parse("DOUBLE"), parse("FLOAT"), parse("DOUBLE"), parse("DOUBLE")]
     schema = schema_of(kinds)
-    table = pa.table({"c0": [1.0, float("nan")], "c1": pa.array([-0.0, 2.0], pa.float32())})
-    assert columns_with_nan(table) == {"c0"}
-    seen, _ = value_stats(footer_of(table), schema, options_of(schema), nan_columns=columns_with_nan(table))
-    assert decode_row(seen.min_values, kinds) == (None, 0.0)
-    assert decode_row(seen.max_values, kinds) == (None, 2.0)
-    unseen, _ = value_stats(footer_of(table), schema, options_of(schema))
-    assert decode_row(unseen.max_values, kinds) == (None, None)
-    assert unseen.null_counts == (0, 0)
+    nan = float("nan")
+    table = pa.table(
+        {
+            "c0": [1.0, nan, None],
+            "c1": pa.array([0.0, -0.0, 2.0], pa.float32()),
+            "c2": [nan, nan, nan],
+            "c3": [-1.0, -0.0, None],
+        }
+    )
+    for rows in (1, 2, 3):
+        stats, _ = value_stats(found_in(table, rows), schema, options_of(schema))
+        low, high = decode_row(stats.min_values, kinds), decode_row(stats.max_values, kinds)
+        assert repr(low) == "(1.0, -0.0, nan, -1.0)"
+        assert repr(high) == "(nan, 2.0, nan, -0.0)"
+        assert stats.null_counts == (1, 0, 0, 1)
+
+
+@settings(max_examples=60)
+@given(typed_rows(), st.integers(1, 4))
+def test_what_is_gathered_is_what_full_statistics_say(
+    case: tuple[list[DataType], list[list[Any]]], rows_per_group: int
+) -> None:
+    kinds, rows = case
+    schema = schema_of(kinds, metadata__stats_mode="full")
+    columns = columns_of(kinds, rows)
+    table = pa.Table.from_arrays(columns, schema=append_arrow_schema(schema))
+    seen = ValueGatherer(table.column_names)
+    for start in range(0, table.num_rows, rows_per_group):
+        seen.add(table.slice(start, rows_per_group))
+    assert value_stats(seen.values(), schema, options_of(schema))[0] == stats_of_columns(columns, kinds)
 
 
 def test_dense_statistics_name_the_columns_they_hold() -> None:
     kinds = [parse("INT"), parse({"type": "ARRAY", "element": "INT"}), parse("STRING"), parse("INT")]
     table = pa.table({"c0": pa.array([1], pa.int32()), "c1": [[1]], "c2": ["x"], "c3": pa.array([None], pa.int32())})
     schema = schema_of(kinds, fields__c2__stats_mode="none")
-    stats, names = value_stats(footer_of(table), schema, options_of(schema))
+    stats, names = value_stats(found_in(table), schema, options_of(schema))
     assert names == ("c0", "c3")
     assert decode_row(stats.min_values, [kinds[0], kinds[3]]) == (1, None)
     none = schema_of(kinds, metadata__stats_mode="none")
-    assert value_stats(footer_of(table), none, options_of(none)) == (EMPTY_STATS, ())
+    assert value_stats(found_in(table), none, options_of(none)) == (EMPTY_STATS, ())
     sparse = schema_of(kinds, fields__c2__stats_mode="none", metadata__stats_dense_store="false")
-    stats, names = value_stats(footer_of(table), sparse, options_of(sparse))
+    stats, names = value_stats(found_in(table), sparse, options_of(sparse))
     assert names is None
     assert stats.null_counts == (0, None, None, 1)
     assert decode_row(stats.min_values, kinds) == (1, None, None, None)
@@ -189,13 +217,13 @@ def test_key_statistics_come_from_either_place_and_are_cut_at_128() -> None:
     rows = {"k": pa.array([long]), "v": pa.array([1])}
     fat = pa.table({"_KEY_k": pa.array([long]), **base, **rows}, schema=kv_arrow_schema(schema))
     thin = pa.table({**base, **rows}, schema=kv_arrow_schema(schema, thin=True))
-    stats = key_stats(footer_of(fat), schema)
-    assert stats == key_stats(footer_of(thin), schema)
+    stats = key_stats(found_in(fat), schema)
+    assert stats == key_stats(found_in(thin), schema)
     assert decode_row(stats.min_values, [kinds[0]]) == ("k" * 128,)
     assert decode_row(stats.max_values, [kinds[0]]) == ("k" * 127 + "l",)
 
 
 def test_a_file_of_no_rows_has_no_bounds() -> None:
     schema = schema_of([parse("INT")])
-    stats, _ = value_stats(footer_of(pa.table({"c0": pa.array([], pa.int32())})), schema, options_of(schema))
+    stats, _ = value_stats(found_in(pa.table({"c0": pa.array([], pa.int32())})), schema, options_of(schema))
     assert (decode_row(stats.min_values, [parse("INT")]), stats.null_counts) == ((None,), (0,))

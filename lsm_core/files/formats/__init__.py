@@ -1,7 +1,89 @@
-"""File formats: one module a format, each with the same two halves, a sink and a source."""
+"""File formats: one module a format, each with the same two halves, a sink and a source; here is who takes which."""
 
 from __future__ import annotations
 
-from lsm_core.files.formats.parquet import ParquetSink, ParquetSource
+from collections.abc import Sequence
 
-__all__ = ["ParquetSink", "ParquetSource"]
+import pyarrow as pa
+
+from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.files.formats import parquet
+from lsm_core.files.formats.protocol import FileSink, FileSource
+from lsm_core.format.stats import ColumnValues
+from lsm_core.options import TableOptions
+from lsm_core.storage import FileIO
+
+_FORMATS = ("parquet", "orc", "avro")
+_SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
+
+
+def open_source(
+    file_io: FileIO, path: str, *, size: int | None = None, rows: int | None = None, table: str = ""
+) -> FileSource:
+    """Open a data file of any format, told by its last extension, and compare it with its manifest entry.
+
+    Raises :class:`lsm_core.errors.CorruptFile` when it is missing, damaged, or not of ``size`` bytes and ``rows`` rows, and
+    UnsupportedFeature naming ``table`` for another format.
+    """
+    name = path.rpartition("/")[2]
+    extension = name.rpartition(".")[2]
+    if extension == "parquet":
+        return parquet.ParquetSource(file_io, path, size=size, rows=rows)
+    raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
+
+
+def open_sink(
+    file_io: FileIO,
+    path: str,
+    sample: pa.Table,
+    options: TableOptions,
+    *,
+    level: int = 0,
+    dictionary: Sequence[str] = (),
+    delta: Sequence[str] = (),
+) -> FileSink:
+    """Create a data file in the format and codec that ``options`` want for ``level``; ``path`` must not exist.
+
+    ``sample`` (its first rows) gives the schema; field ids come with it as `PARQUET:field_id`. Raises InvalidOption.
+    """
+    name, codec = format_of(options, level), compression_of(options, level)
+    if name == "parquet":
+        return parquet.open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
+    raise UnsupportedFeature(f"file format '{name}'", options.table)
+
+
+def format_of(options: TableOptions, level: int) -> str:
+    """Option `file.format`, or what `file.format.per.level` ("0:avro,5:parquet") says; raises InvalidOption."""
+    per_level = options.get("file.format.per.level") or {}
+    key = "file.format.per.level" if str(level) in per_level else "file.format"
+    name = str(per_level.get(str(level), options.file_format)).strip().lower()
+    if name not in _FORMATS:
+        raise InvalidOption(key, name, ", ".join(_FORMATS), options.table)
+    return name
+
+
+def compression_of(options: TableOptions, level: int) -> str:
+    """Option `file.compression`, or what `file.compression.per.level` ("0:lz4,5:zstd") says for the level."""
+    per_level = options.get("file.compression.per.level") or {}
+    return str(per_level.get(str(level), options.file_compression)).strip().lower()
+
+
+def extension_of(options: TableOptions, level: int) -> str:
+    """The format, with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
+    name = format_of(options, level)
+    if not options.get("file.suffix.include.compression"):
+        return name
+    codec = options.file_compression
+    return f"{_SHORT_NAMES.get(codec, codec)}.{name}"
+
+
+__all__ = [
+    "ColumnValues",
+    "FileSink",
+    "FileSource",
+    "compression_of",
+    "extension_of",
+    "format_of",
+    "open_sink",
+    "open_source",
+]

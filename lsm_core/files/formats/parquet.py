@@ -6,8 +6,7 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 from __future__ import annotations
 
 import contextlib
-import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_core.errors import CorruptFile, InvalidOption, StorageFull
+from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.files.formats.gather import ValueGatherer
+from lsm_core.files.formats.guard import check_rows, check_size, disk_full_named, named, quietly_close
+from lsm_core.files.formats.parquet_footer import footer_values, plain_sizes
+from lsm_core.format.stats import ColumnValues
+from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
 
 EXTENSION: Final = "parquet"
@@ -69,6 +73,7 @@ class ParquetSink:
         self.path = path
         self.rows = 0
         self._footers: list[Any] = []
+        self._gathered = ValueGatherer(f.name for f in sample.schema if pa.types.is_floating(f.type))
         self._output: Any = None
         self._output = file_io.open_output(path)
         try:
@@ -88,7 +93,7 @@ class ParquetSink:
                 metadata_collector=self._footers,
             )
         except BaseException:
-            _quietly_close(self._output)
+            quietly_close(self._output)
             raise
 
     @property
@@ -98,48 +103,45 @@ class ParquetSink:
 
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
-        with _disk_full_named(self.path):
+        with disk_full_named(self.path):
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._gathered.add(rows)
         self.rows += rows.num_rows
 
-    def close(self) -> tuple[int, Any]:
-        """Finish the file; returns its exact size in bytes and its footer (``pyarrow.parquet.FileMetaData``)."""
-        with _disk_full_named(self.path):
+    def close(self) -> tuple[int, ColumnValues]:
+        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
+        with disk_full_named(self.path):
             self._writer.close()
             size = self.position
             self._stream.close()
             self._output.close()
-        return size, self._footers[0]
+        return size, {**footer_values(self._footers[0]), **self._gathered.values()}
 
     def discard(self) -> None:
         """Give up after a failure: close the handle and remove the unfinished file."""
         with contextlib.suppress(OSError, ValueError):
             self._output.abort()
         # A writer that is still open tries to write its footer when it is collected: end it against the closed sink now.
-        _quietly_close(self._writer.writer)
-        _quietly_close(self._stream)
+        quietly_close(self._writer.writer)
+        quietly_close(self._stream)
         self._writer.is_open = False
 
 
-class _disk_full_named:  # noqa: N801 - reads as a statement where it is used
-    """Turns ENOSPC of Arrow's own streams into the typed error."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull(self._path) from error
-
-
-def _quietly_close(thing: Any) -> None:
-    try:
-        thing.close()
-    except (OSError, ValueError, RuntimeError, pa.ArrowException):
-        return
+def open_sink(
+    file_io: FileIO,
+    path: str,
+    sample: pa.Table,
+    options: TableOptions,
+    *,
+    codec: str,
+    dictionary: Sequence[str],
+    delta: Sequence[str],
+) -> ParquetSink:
+    """A sink with the table's settings."""
+    chosen = codec_of(codec, options.table)
+    return ParquetSink(
+        file_io, path, sample, codec=chosen, level=options.zstd_level, dictionary=dictionary, delta=delta
+    )
 
 
 class ParquetSource:
@@ -148,38 +150,36 @@ class ParquetSource:
     def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None) -> None:
         """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
         self.path = path
-        with _named(path):
+        with named(path, "Parquet"):
             self._input = file_io.open_input(path)
         try:
-            with _named(path):
-                found = self._input.size()
-                if size is not None and found != size:
-                    raise CorruptFile(path, f"has {found} bytes, its manifest entry says {size}")
+            with named(path, "Parquet"):
+                check_size(path, self._input.size(), size)
                 self._file: Any = pq.ParquetFile(self._input, buffer_size=BUFFER_SIZE, pre_buffer=False)
             self.rows: int = self._file.metadata.num_rows
-            if rows is not None and self.rows != rows:
-                raise CorruptFile(path, f"holds {self.rows} rows, its manifest entry says {rows}")
+            check_rows(path, self.rows, rows)
             self.schema: pa.Schema = self._file.schema_arrow
+            metadata = self._file.metadata
+            self.group_rows: list[int] = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         except BaseException:
-            _quietly_close(self._input)
+            quietly_close(self._input)
             raise
 
-    @property
-    def footer(self) -> Any:
-        """The footer (``pyarrow.parquet.FileMetaData``)."""
-        return self._file.metadata
+    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
+        """Average decoded bytes of a value, for columns whose pages hold the values themselves."""
+        return plain_sizes(self._file.metadata, names)
 
     def batches(
         self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Batches of at most ``batch_rows`` rows of ``columns`` (file order), on the calling thread only."""
-        groups = list(row_groups) if row_groups is not None else list(range(self._file.metadata.num_row_groups))
-        expected = sum(self._file.metadata.row_group(i).num_rows for i in groups)
+        groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
+        expected = sum(self.group_rows[i] for i in groups)
         seen = 0
-        with _named(self.path):
+        with named(self.path, "Parquet"):
             stream = self._file.iter_batches(batch_rows, row_groups=groups, columns=list(columns), use_threads=False)
         while True:
-            with _named(self.path):
+            with named(self.path, "Parquet"):
                 batch = next(stream, None)
             if batch is None:
                 break
@@ -190,23 +190,7 @@ class ParquetSource:
 
     def close(self) -> None:
         """Release the file handle."""
-        _quietly_close(self._input)
-
-
-class _named:  # noqa: N801 - reads as a statement where it is used
-    """Turns decoding failures and missing files into :class:`CorruptFile`; true I/O errors pass as they are."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise CorruptFile(self._path, "the file is missing") from error
-        if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
-            raise CorruptFile(self._path, f"not a readable Parquet file: {error}") from error
+        quietly_close(self._input)
 
 
 __all__ = [
@@ -216,5 +200,6 @@ __all__ = [
     "ParquetSink",
     "ParquetSource",
     "codec_of",
+    "open_sink",
     "repeating_columns",
 ]

@@ -1,0 +1,68 @@
+"""Failures of Arrow's readers and writers as Dredge's own errors, with the file's name in them."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile, StorageFull
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class named:  # noqa: N801 - reads as a statement where it is used
+    """Turns decoding failures and missing files into :class:`CorruptFile`; true I/O errors pass as they are."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self._path, self._kind = path, kind
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise CorruptFile(self._path, "the file is missing") from error
+        if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
+            raise CorruptFile(self._path, f"not a readable {self._kind} file: {error}") from error
+        # What Arrow's decoders say of forged lengths, counts and text.
+        if isinstance(error, MemoryError | OverflowError | UnicodeDecodeError):
+            raise CorruptFile(self._path, f"not a readable {self._kind} file: {error!r}") from error
+
+
+class disk_full_named:  # noqa: N801 - reads as a statement where it is used
+    """Turns ENOSPC of Arrow's own streams into the typed error."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise StorageFull(self._path) from error
+
+
+def quietly_close(thing: Any) -> None:
+    """Close what may be broken already."""
+    try:
+        thing.close()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException):
+        return
+
+
+def check_size(path: str, found: int, expected: int | None) -> None:
+    """Raise :class:`CorruptFile` unless the file has the bytes that its manifest entry tells."""
+    if expected is not None and found != expected:
+        raise CorruptFile(path, f"has {found} bytes, its manifest entry says {expected}")
+
+
+def check_rows(path: str, found: int, expected: int | None) -> None:
+    """Raise :class:`CorruptFile` unless the file holds the rows that its manifest entry tells."""
+    if expected is not None and found != expected:
+        raise CorruptFile(path, f"holds {found} rows, its manifest entry says {expected}")
+
+
+__all__ = ["check_rows", "check_size", "disk_full_named", "named", "quietly_close"]

@@ -1,0 +1,116 @@
+"""What a Parquet footer says about a file's columns: bounds, null counts, and how large the values are once decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsm_core.format.stats import ColumnStats
+
+_OFFSET_BYTES: Final = 4.0
+
+
+def footer_values(footer: pq.FileMetaData) -> dict[str, ColumnStats]:
+    """What the footer says about every top-level column. Nested columns are unknown to it altogether.
+
+    Floating point columns have null counts only (footers leave NaN out), nor have INT96 timestamps and binaries bounds.
+    """
+    arrow = footer.schema.to_arrow_schema()
+    leaves = leaf_indexes(arrow)
+    return {name: _leaf_values(footer, leaf, arrow.field(name).type) for name, leaf in leaves.items()}
+
+
+def leaf_indexes(arrow: pa.Schema) -> dict[str, int]:
+    """Index in the footer of each top-level column that is a single leaf."""
+    indexes: dict[str, int] = {}
+    at = 0
+    for field in arrow:
+        if not pa.types.is_nested(field.type):
+            indexes[field.name] = at
+        at += leaf_count(field.type)
+    return indexes
+
+
+def leaf_count(arrow: pa.DataType) -> int:
+    """Columns that a value of the type takes in a Parquet file."""
+    if not pa.types.is_nested(arrow):
+        return 1
+    if pa.types.is_map(arrow):
+        return leaf_count(arrow.key_type) + leaf_count(arrow.item_type)
+    return sum(leaf_count(arrow.field(i).type) for i in range(arrow.num_fields))
+
+
+def plain_sizes(footer: pq.FileMetaData, names: Iterable[str]) -> dict[str, float]:
+    """Average decoded bytes of a value of those of ``names`` whose pages hold the values themselves."""
+    wanted = set(names)
+    sizes: dict[str, float] = {}
+    coded: set[str] = set()
+    for group in range(footer.num_row_groups):
+        described = footer.row_group(group)
+        for position in range(described.num_columns):
+            chunk = described.column(position)
+            name = chunk.path_in_schema
+            if name in wanted:
+                if any("DICTIONARY" in code or code == "DELTA_BYTE_ARRAY" for code in chunk.encodings):
+                    coded.add(name)
+                sizes[name] = sizes.get(name, 0.0) + chunk.total_uncompressed_size
+    rows = max(1, footer.num_rows)
+    return {name: size / rows + _OFFSET_BYTES for name, size in sizes.items() if name not in coded}
+
+
+def _leaf_values(footer: pq.FileMetaData, leaf: int, stored: pa.DataType) -> ColumnStats:
+    nulls, raw = _fold_row_groups(footer, leaf, decimal=pa.types.is_decimal(stored))
+    nothing = pa.nulls(1, stored)
+    wide = pa.types.is_timestamp(stored) and stored.unit == "ns"
+    if raw is None or wide or pa.types.is_floating(stored) or pa.types.is_binary(stored):
+        return ColumnStats(nothing, nothing, nulls)
+    return ColumnStats(_logical(raw[0], stored), _logical(raw[1], stored), nulls)
+
+
+def _fold_row_groups(footer: pq.FileMetaData, leaf: int, decimal: bool) -> tuple[int | None, tuple[Any, Any] | None]:
+    """Null count and raw (min, max) of a leaf; None where a row group does not say."""
+    nulls: int | None = 0
+    low: Any = None
+    high: Any = None
+    known = True
+    for group in range(footer.num_row_groups):
+        rows = footer.row_group(group).num_rows
+        if rows == 0:
+            continue
+        stats = footer.row_group(group).column(leaf).statistics
+        if stats is None or not stats.has_null_count:
+            nulls = None
+        elif nulls is not None:
+            nulls += stats.null_count
+        if stats is not None and stats.has_min_max:
+            group_low, group_high = _plain(stats.min_raw, decimal), _plain(stats.max_raw, decimal)
+            low = group_low if low is None else min(low, group_low)
+            high = group_high if high is None else max(high, group_high)
+        elif nulls is None or stats is None or stats.null_count != rows:
+            known = False
+    return nulls, (low, high) if known and low is not None else None
+
+
+def _plain(raw: Any, decimal: bool) -> Any:
+    """A raw footer value in a form whose order is the column's (decimals as bytes are not)."""
+    return int.from_bytes(raw, "big", signed=True) if decimal and isinstance(raw, bytes) else raw
+
+
+def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
+    """A raw footer value as one value of the column's Arrow type."""
+    if pa.types.is_decimal(stored):
+        digits = tuple(int(digit) for digit in str(abs(raw)))
+        return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored)
+    if pa.types.is_string(stored) or pa.types.is_large_string(stored):
+        return pa.array([raw], pa.binary()).cast(stored)
+    if pa.types.is_boolean(stored):
+        return pa.array([raw], stored)
+    integer = pa.array([raw], pa.int64() if stored.bit_width == 64 else pa.int32())
+    return integer.view(stored) if stored.bit_width in (32, 64) else integer.cast(stored)
+
+
+__all__ = ["footer_values", "leaf_count", "leaf_indexes", "plain_sizes"]

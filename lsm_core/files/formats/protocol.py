@@ -1,0 +1,65 @@
+"""What the rest of the engine asks of an open data file, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from lsm_core.format.stats import ColumnValues
+
+
+class FileSource(Protocol):
+    """One data file open for reading; nothing is decoded before :meth:`batches` is asked for it."""
+
+    path: str
+    schema: pa.Schema
+    """Stored names and Arrow types as the file has them; the reader above fits them to the table's."""
+    rows: int
+    group_rows: list[int]
+    """Rows of every row group (Parquet) or stripe (ORC); an Avro file is one group of all its rows."""
+
+    def batches(
+        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of at most ``batch_rows`` rows of ``columns`` in file order, decoded on the calling thread only.
+
+        Raises :class:`lsm_core.errors.CorruptFile`, and UnsupportedFeature for values that Arrow cannot hold.
+        """
+        ...
+
+    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
+        """Average decoded bytes of a value of those of ``names`` for which the file's metadata tells."""
+        ...
+
+    def close(self) -> None:
+        """Release the file handle."""
+        ...
+
+
+class FileSink(Protocol):
+    """One data file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+
+    path: str
+    rows: int
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file so far, as well as the format can tell before it is finished."""
+        ...
+
+    def write(self, rows: pa.Table) -> None:
+        """Append ``rows`` (one row group, where the format has them). Raises StorageFull, and InvalidData for values the format cannot hold."""
+        ...
+
+    def close(self) -> tuple[int, ColumnValues]:
+        """Finish the file; returns its exact size in bytes and what is known of each column's values."""
+        ...
+
+    def discard(self) -> None:
+        """Give up after a failure: close the handle and remove the unfinished file."""
+        ...
+
+
+__all__ = ["FileSink", "FileSource"]
