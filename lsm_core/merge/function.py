@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from lsm_core.errors import UnsupportedFeature
+from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints
 from lsm_core.merge.deduplicate import Deduplicate
+from lsm_core.merge.engines.aggregation import Aggregation
+from lsm_core.merge.engines.first_row import FirstRow
+from lsm_core.merge.engines.fold import FoldInput, FoldOutput
+from lsm_core.merge.engines.partial_update import PartialUpdate
+from lsm_core.merge.engines.setup import aggregation, partial_update
 from lsm_core.merge.order import Groups
 from lsm_core.merge.sort_key import KeySpec
 from lsm_core.options import TableOptions
 
 
-class MergeFunction(Protocol):
-    """Folds the versions of a key, given in merge order, into at most one row."""
+class PickFunction(Protocol):
+    """Chooses one of the versions of a key, given in merge order, or none."""
 
     @property
     def name(self) -> str:
@@ -42,13 +47,49 @@ class MergeFunction(Protocol):
         ...
 
 
+@runtime_checkable
+class FoldFunction(Protocol):
+    """Builds a new row from the versions of a key, given in merge order."""
+
+    @property
+    def name(self) -> str:
+        """The engine, as option `merge-engine` names it."""
+        ...
+
+    @property
+    def key_spec(self) -> KeySpec:
+        """What the table's rows are ordered by."""
+        ...
+
+    def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
+        """Value columns that must be read so that merging answers for the columns ``read``."""
+        ...
+
+    def fold(self, window: FoldInput) -> FoldOutput:
+        """The rows of the keys that are complete, and the one that is not."""
+        ...
+
+
+MergeFunction = PickFunction | FoldFunction
+
+
 def merge_function(schema: TableSchema, options: Mapping[str, str], table: str = "") -> MergeFunction:
     """The merge function of a table (Java `MergeFunctionFactory`).
 
-    Raises UnsupportedFeature naming table and engine for engines other than deduplicate.
+    Raises InvalidOption for an unknown engine, and for options that contradict each other or the columns they name.
     """
     typed = TableOptions(options, table)
-    if typed.merge_engine != Deduplicate.name:
-        raise UnsupportedFeature(f"merge engine {typed.merge_engine}", table)
     spec = KeySpec.of(schema, typed.sequence_field, typed.sequence_descending, table)
-    return Deduplicate(spec, typed.ignore_delete)
+    engine = typed.merge_engine
+    if engine == Deduplicate.name:
+        return Deduplicate(spec, typed.ignore_delete)
+    if engine == FirstRow.name:
+        if spec.sequence_columns:
+            raise InvalidOption("sequence.field", ",".join(spec.sequence_columns), "nothing with first-row", table)
+        return FirstRow(spec, typed.ignore_delete, table)
+    if engine == PartialUpdate.name:
+        return partial_update(schema, typed, spec, table)
+    if engine == Aggregation.name:
+        return aggregation(schema, typed, spec, table)
+    known = f"{Deduplicate.name}, {FirstRow.name}, {PartialUpdate.name}, {Aggregation.name}"
+    raise InvalidOption("merge-engine", engine, known, table)

@@ -17,8 +17,9 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
-from lsm_core.merge.function import MergeFunction
-from lsm_core.merge.order import merge_order
+from lsm_core.merge.engines.fold import FoldInput, OpenState
+from lsm_core.merge.function import FoldFunction, MergeFunction
+from lsm_core.merge.order import Groups, merge_order
 from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.merge.sort_key import KeySpec
 
@@ -224,6 +225,28 @@ class OpenKey:
     folded: bool
 
 
+def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sorted_runs: bool) -> tuple[Rows, Groups]:
+    """Rows with the state's as row 0, which comes before all other rows of its key whatever its sequence says."""
+    if state is None:
+        rows = Rows.of(pieces)
+        return rows, merge_order(rows, spec, sorted_runs=sorted_runs)
+    rows = Rows.of([state.piece, *pieces])
+    if not pieces:
+        return rows, Groups(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    new = Rows.of(pieces)
+    found = merge_order(new, spec, sorted_runs=sorted_runs)
+    order = np.concatenate((np.zeros(1, np.int64), found.order + 1))
+    same = new.keys.scalar(int(found.order[0])) == state.piece.keys.scalar(0)
+    starts = found.starts + 1
+    starts = np.concatenate((np.zeros(1, np.int64), starts[1:] if same else starts))
+    return rows, Groups(order, starts)
+
+
+def _adds(batch: pa.RecordBatch) -> pa.Array:
+    kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+    return pa.array(~retracts(kinds))
+
+
 @dataclass
 class Merger:
     """Merges windows one after another, carrying the open key between them."""
@@ -233,10 +256,13 @@ class Merger:
     drop_delete: bool = False
     counters: MergeCounters = field(default_factory=MergeCounters)
     carry: OpenKey | None = None
+    state: OpenState | None = None
 
     def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
         """Merged batches of the keys that are complete, each at most 131,072 rows."""
         self.counters.rows_in += sum(len(piece) for piece in pieces)
+        if isinstance(self.function, FoldFunction):
+            return self._fold(self.function, list(pieces), open_end, sorted_runs)
         carry, self.carry = self.carry, None
         pieces = pieces if carry is None else [carry.piece, *pieces]
         if not pieces:
@@ -260,6 +286,27 @@ class Merger:
             picked = kept
         self.counters.rows_out += len(picked)
         return emit(rows, picked)
+
+    def _fold(
+        self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
+    ) -> list[pa.RecordBatch]:
+        """As :meth:`merge`, for functions that build rows: the state of the open key goes before its further rows."""
+        state, self.state = self.state, None
+        if not pieces and (state is None or open_end):
+            self.state = state
+            return []
+        rows, groups = state_first(pieces, self.spec, state, sorted_runs)
+        kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
+        self.counters.drop(OLDER_VERSION, len(rows) - len(groups))
+        output = function.fold(FoldInput(rows, groups, kinds, state, open_end))
+        self.state = output.state
+        batches = output.batches
+        if self.drop_delete and kinds is not None:
+            kept = [batch.filter(_adds(batch)) for batch in batches]
+            self.counters.drop(DELETE_AT_BOTTOM, sum(b.num_rows for b in batches) - sum(b.num_rows for b in kept))
+            batches = [batch for batch in kept if batch.num_rows]
+        self.counters.rows_out += sum(batch.num_rows for batch in batches)
+        return batches
 
     def _hold(self, rows: Rows, row: int, folded: bool) -> OpenKey:
         """Carry ``row``: copied out, so that it does not keep its whole window alive."""

@@ -7,6 +7,8 @@ ALLOWED: dict[str, str] = {
     "format/binary_row/__init__.py: encode_row": "the one-row form of the encoder, for keys of metadata",
     "format/binary_row/__init__.py: _python": "the one-row form of the decoder, for keys of metadata",
     "format/hashing.py: _mix_tail": "words of the few rows that are much longer than all others; the rest goes by column",
+    "merge/engines/errors.py: key_of": "one key for an error message",
+    "merge/functions/numeric.py: _numbers": "groups of many rows one by one; decimals only where a precision may be left",
     "merge/rows.py: span": "one number per open batch of an input",
     "read/predicate.py: _scalar": "a value of the user's filter",
     "read/predicate.py: _exact": "a value of the user's filter",

@@ -53,3 +53,32 @@ def same_rows(found: Sequence[Row], expected: Sequence[Row], *, ordered: bool = 
     if ordered:
         assert ours == wanted
     assert Counter(ours) == Counter(wanted)
+
+
+def aggregate_value(raw: Any, kind: pa.DataType) -> Any:
+    """``raw`` of the aggregator vectors (`hex`, `epoch_day`, `map`, rows as lists ...) as Arrow takes it for ``kind``."""
+    if raw is None:
+        return None
+    if isinstance(raw, dict) and len(raw) == 1:
+        ((form, inner),) = raw.items()
+        if form == "hex":
+            return bytes.fromhex(inner)
+        if form == "decimal":
+            return Decimal(inner)
+        if form in {"epoch_day", "millis_of_day", "epoch_ms"}:
+            unit = pa.int32() if form != "epoch_ms" else pa.int64()
+            whole = pa.array([inner], unit)
+            return whole.cast(pa.timestamp("ms")).cast(kind)[0] if form == "epoch_ms" else whole.cast(kind)[0]
+        if form == "map":
+            return [
+                (aggregate_value(key, kind.key_type), aggregate_value(value, kind.item_type)) for key, value in inner
+            ]
+    if pa.types.is_decimal(kind):
+        return Decimal(str(raw))
+    if pa.types.is_binary(kind) and isinstance(raw, str):
+        return bytes.fromhex(raw)
+    if pa.types.is_struct(kind):
+        return {field.name: aggregate_value(value, field.type) for field, value in zip(kind, raw, strict=True)}
+    if pa.types.is_list(kind):
+        return [aggregate_value(value, kind.value_type) for value in raw]
+    return raw

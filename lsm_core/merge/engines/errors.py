@@ -1,0 +1,31 @@
+"""What a key that cannot be folded is called in errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lsm_core.errors import ArithmeticOverflow, DredgeError, InvalidData, RetractNotSupported
+from lsm_core.merge.engines.fold import FoldInput, GroupRows
+from lsm_core.merge.functions import GroupError
+from lsm_core.merge.functions.base import OVERFLOW, RETRACT_REFUSED
+from lsm_core.merge.sort_key import KeySpec
+
+
+def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> dict[str, Any]:
+    """The key of group number ``group`` of ``inputs``, by column."""
+    first = window.groups.order[window.groups.starts[inputs.groups[group : group + 1]]]
+    stored = spec.key_fields(window.rows.pieces[0].batch.schema)
+    return {name: window.taken(held, first)[0].as_py() for name, held in zip(spec.key_columns, stored, strict=True)}
+
+
+def named_error(
+    error: GroupError, table: str, column: str, window: FoldInput, inputs: GroupRows, spec: KeySpec
+) -> DredgeError:
+    """The typed error for a group that cannot be folded, with table, column and key."""
+    key = key_of(window, inputs, error.group, spec)
+    text = f"table {table}, column '{column}', key {key}: {error.reason}"
+    if error.kind == OVERFLOW:
+        return ArithmeticOverflow(text)
+    if error.kind == RETRACT_REFUSED:
+        return RetractNotSupported(text)
+    return InvalidData(table, column, f"key {key}: {error.reason}")

@@ -1,0 +1,219 @@
+"""What engines that build a new row from several versions share: a window of keys in, one row a key out, late.
+
+Only keys with two or more versions are computed. Everything else, and every column whose answer is one of the inputs, is
+named by row index and taken once at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.order import Groups
+from lsm_core.merge.rows import OUTPUT_ROWS, Piece, Rows
+
+NO_ROW: Final = -1
+INSERT: Final = 0
+DELETE: Final = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OpenState:
+    """The result so far of a key whose rows may go on.
+
+    ``piece``: one row. With ``versions`` = 1 it is the row itself, untouched; with more its columns are accumulators and
+    ``flags`` is what the engine must remember besides them.
+    """
+
+    piece: Piece
+    versions: int
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldInput:
+    """Keys to fold: group g of ``groups`` is a key, its rows in merge order.
+
+    With ``state`` row 0 of ``rows`` is the state's, and the first row of the first group. ``kinds`` None: all rows are +I.
+    ``open_end``: the last group may go on in rows to come. ``bypass``: a key with one version comes out as that version, as
+    Java's readers do; its lookups ask the engine about these too.
+    """
+
+    rows: Rows
+    groups: Groups
+    kinds: npt.NDArray[np.int64] | None
+    state: OpenState | None = None
+    open_end: bool = False
+    bypass: bool = True
+
+    _kept: list[tuple[str, pa.Array]] = field(default_factory=list)
+
+    def whole(self, name: str) -> pa.Array:
+        """A column of all rows end to end. Only the last one asked for is kept: no two copies live at a time."""
+        if not self._kept or self._kept[0][0] != name:
+            self._kept.clear()
+            parts = [piece.batch.column(name) for piece in self.rows.pieces]
+            self._kept.append((name, parts[0] if len(parts) == 1 else pa.concat_arrays(parts)))
+        return self._kept[0][1]
+
+    def taken(self, name: str, chosen: Ints) -> pa.Array:
+        """Values of column ``name`` of the ``chosen`` rows."""
+        return pc.take(self.whole(name), pa.array(chosen), boundscheck=False)
+
+    def valid(self, name: str) -> Mask | None:
+        """Which rows hold a value in column ``name``; None: all do."""
+        return valid_mask(self.whole(name))
+
+    @property
+    def accumulated(self) -> bool:
+        """Whether row 0 is an accumulator, not a version."""
+        return self.state is not None and self.state.versions > 1
+
+    @cached_property
+    def multiple(self) -> Mask:
+        """Groups of two or more versions, and all others too that the engine is to be asked about."""
+        if not self.bypass:
+            return np.ones(len(self.groups), np.bool_)
+        several = self.groups.ends - self.groups.starts > 1
+        if self.accumulated:
+            several[0] = True
+        return np.asarray(several, np.bool_)
+
+    @cached_property
+    def inputs(self) -> GroupRows:
+        """The versions of the groups with several of them; an accumulator is not among them."""
+        groups = np.flatnonzero(self.multiple)
+        starts, ends = self.groups.starts[groups].copy(), self.groups.ends[groups]
+        if self.accumulated:
+            starts[0] += 1
+        sizes = ends - starts
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        places = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], sizes)
+        rows = self.groups.order[places]
+        kinds = np.zeros(len(rows), np.int64) if self.kinds is None else self.kinds[rows]
+        return GroupRows(groups, rows, offsets, kinds, self.accumulated)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRows:
+    """Rows of some groups: group ``groups[i]`` has ``rows[offsets[i]:offsets[i + 1]]``, their kinds beside them.
+
+    ``begun``: the first group goes on from row 0, an accumulator.
+    """
+
+    groups: Ints
+    rows: Ints
+    offsets: Ints
+    kinds: npt.NDArray[np.int64]
+    begun: bool
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows of each group."""
+        return np.diff(self.offsets)
+
+    @property
+    def group_of(self) -> Ints:
+        """For each row the index of its group among these."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def before(self) -> Ints:
+        """The row that each group goes on from: row 0 for one that has begun, NO_ROW for the others."""
+        rows = np.full(len(self), NO_ROW, np.int64)
+        rows[: int(self.begun)] = 0
+        return rows
+
+
+@dataclass(eq=False)
+class Answer:
+    """The answer of every group, built column by column.
+
+    Columns that are neither picked nor computed come from the newest version. ``kinds``: of the groups with several versions.
+    ``flags``: what the open key needs besides its accumulators.
+    """
+
+    window: FoldInput
+    kinds: npt.NDArray[np.int8]
+    flags: dict[str, Any] = field(default_factory=dict)
+    _columns: dict[str, pa.Array] = field(default_factory=dict)
+
+    def pick(self, name: str, rows: Ints) -> None:
+        """``rows``: for each group with several versions the row that supplies its value (NO_ROW: null)."""
+        index = self.window.groups.newest.copy()
+        index[self.window.multiple] = rows
+        self._columns[name] = _take(self.window.whole(name), index)
+
+    def compute(self, name: str, values: pa.Array) -> None:
+        """``values``: one for each group with several versions."""
+        whole, window = self.window.whole(name), self.window
+        index = np.where(window.multiple, len(whole) + np.cumsum(window.multiple) - 1, window.groups.newest)
+        self._columns[name] = _take(pa.concat_arrays([whole, values]), index)
+
+    def column(self, name: str) -> pa.Array:
+        """The finished column."""
+        if name in self._columns:
+            return self._columns.pop(name)
+        newest = _take(self.window.whole(name), self.window.groups.newest)
+        if name != VALUE_KIND:
+            return newest
+        kinds = newest.to_numpy(zero_copy_only=False).copy()
+        kinds[self.window.multiple] = self.kinds
+        return pa.array(kinds, newest.type)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldOutput:
+    """Rows of the keys that are complete, in key order, and the key that stays open."""
+
+    batches: list[pa.RecordBatch]
+    state: OpenState | None
+
+
+def finish(answer: Answer) -> FoldOutput:
+    """Put the columns together: complete keys as batches of at most 131,072 rows, the open one as a state."""
+    window = answer.window
+    schema = window.rows.pieces[0].batch.schema
+    batch = pa.RecordBatch.from_arrays([answer.column(name) for name in schema.names], schema=schema)
+    closed = len(window.groups) - window.open_end
+    batches = [batch.slice(at, min(OUTPUT_ROWS, closed - at)) for at in range(0, closed, OUTPUT_ROWS)]
+    return FoldOutput(batches, _open_state(answer, batch.slice(closed, 1)) if window.open_end else None)
+
+
+def _take(whole: pa.Array, index: Ints) -> pa.Array:
+    nothing = index < 0
+    return pc.take(whole, pa.array(index, mask=nothing if nothing.any() else None), boundscheck=False)
+
+
+def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:
+    window = answer.window
+    newest = int(window.groups.newest[-1])
+    place = window.rows.piece_at(newest)
+    versions = len(window.groups.order) - int(window.groups.starts[-1])
+    if len(window.groups) == 1 and window.state is not None:
+        versions += window.state.versions - 1
+    own = pa.RecordBatch.from_arrays([_own(column) for column in row.columns], schema=row.schema)
+    offset = int(window.rows.offsets[int(window.rows.piece_of(np.array([newest], np.int64))[0])])
+    keys = place.keys.slice(newest - offset, newest - offset + 1)
+    piece = Piece(own, keys, place.level, place.age, float(own.nbytes))
+    return OpenState(piece, versions, answer.flags if versions > 1 else {})
+
+
+def _own(column: pa.Array) -> pa.Array:
+    """A copy of one row: a slice would keep its whole window in memory."""
+    return pa.concat_arrays([column.take(pa.array([0]))])
+
+
+__all__ = ["DELETE", "INSERT", "NO_ROW", "Answer", "FoldInput", "FoldOutput", "GroupRows", "OpenState", "finish"]

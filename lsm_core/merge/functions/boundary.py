@@ -1,0 +1,300 @@
+"""Functions whose answer is one of the inputs: first, last, smallest, greatest. They find a row; its value is taken late.
+
+Java: `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `FieldFirstNonNullValueAgg`, `FieldMaxAgg`,
+`FieldMinAgg`, `FieldBoolAndAgg`, `FieldBoolOrAgg`, `FieldPrimaryKeyAgg`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import InvalidOption
+from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.functions.base import (
+    AGG,
+    LATE,
+    RETRACT,
+    Accumulators,
+    AggregateFunction,
+    FieldOptions,
+    Folding,
+    Operations,
+    steps,
+)
+from lsm_core.merge.keys import order_parts
+from lsm_core.types import DataType, TypeRoot
+
+NULL: Final = -1
+KEEP: Final = -2
+"""The accumulator stays what it was before the first input."""
+
+
+class PickAggregate(AggregateFunction):
+    """A function whose result is an input, null, or the accumulator it began with."""
+
+    needs_values: ClassVar[bool] = False
+    """Whether picking looks at values, or only at which of them are null."""
+
+    def pick(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
+    ) -> tuple[Ints, Mask]:
+        """For each group the row of ``folding`` that supplies the answer (or NULL, KEEP), and what it has seen then."""
+        if folding.ops is None:
+            return self._plain(folding, initial_valid, seen, initial)
+        return self._stepwise(folding, initial_valid, seen)
+
+    def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
+        before = valid_mask(initial.values)
+        valid = np.ones(len(folding), np.bool_) if before is None else before
+        picks, seen = self.pick(folding, valid, initial.seen, initial.values)
+        count = len(folding.values)
+        index = np.where(picks == KEEP, count + np.arange(len(picks)), picks)
+        taken = pa.concat_arrays([folding.values, initial.values]).take(pa.array(index, mask=index < 0))
+        return Accumulators(taken, seen)
+
+    @abstractmethod
+    def _plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]: ...
+
+    def _stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
+        """One operation of every group at a time."""
+        assert folding.ops is not None
+        picks = np.full(len(folding), KEEP, np.int64)
+        seen, filled, valid = seen.copy(), initial_valid.copy(), folding.valid()
+        for groups, rows in steps(folding.offsets):
+            before = filled[groups]
+            chosen = self._step(picks[groups], before, seen[groups], rows, valid[rows], folding.ops[rows])
+            picks[groups] = chosen
+            # a row that holds null is as good as none
+            filled[groups] = np.where(
+                chosen >= 0, valid[np.maximum(chosen, 0)], (chosen == KEEP) & initial_valid[groups]
+            )
+            seen[groups] |= self._sees(valid[rows], folding.ops[rows], before)
+        return picks, seen
+
+    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        """The picks after one more input each; ``filled``: the accumulator is not null."""
+        raise AssertionError(f"{self.name} needs no steps")
+
+    def _sees(self, valid: Mask, ops: Operations, filled: Mask) -> Mask:
+        return np.ones(len(valid), np.bool_)
+
+
+def _last(folding: Folding, counts: Mask | None = None) -> Ints:
+    """The last row (that counts) of each group, KEEP where there is none."""
+    if counts is None:
+        return np.where(folding.sizes > 0, folding.offsets[1:] - 1, KEEP)
+    number = np.concatenate((np.full(1, KEEP), np.where(counts, np.arange(len(counts)), KEEP)))
+    latest = np.maximum.accumulate(number)[folding.offsets[1:]]
+    return np.where(latest >= folding.offsets[:-1], latest, KEEP)
+
+
+def _first(folding: Folding, counts: Mask | None = None) -> Ints:
+    """The first row (that counts) of each group, KEEP where there is none."""
+    if counts is None:
+        return np.where(folding.sizes > 0, folding.offsets[:-1], KEEP)
+    total = len(counts)
+    number = np.append(np.where(counts, np.arange(total), total), total)
+    soonest = np.minimum.accumulate(number[::-1])[::-1][folding.offsets[:-1]]
+    return np.where(soonest < folding.offsets[1:], soonest, KEEP)
+
+
+class LastValue(PickAggregate):
+    """The newest input, null or not; a retract leaves null, late input nothing."""
+
+    name: ClassVar[str] = "last_value"
+    supports_retract: ClassVar[bool] = True
+
+    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+        return _last(folding), seen | (folding.sizes > 0)
+
+    def _stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
+        assert folding.ops is not None
+        picks = _last(folding, folding.ops != LATE)
+        taken_back = (picks >= 0) & (folding.ops[np.maximum(picks, 0)] == RETRACT) if len(folding.ops) else picks >= 0
+        return np.where(taken_back, self._after_retract(picks), picks), seen | (folding.sizes > 0)
+
+    def _after_retract(self, picks: Ints) -> Ints:
+        return np.full(len(picks), NULL, np.int64)
+
+
+class PrimaryKey(LastValue):
+    """A key column, or one that orders versions: always the input's value."""
+
+    name: ClassVar[str] = "primary-key"
+
+    def _after_retract(self, picks: Ints) -> Ints:
+        return picks
+
+
+class LastNonNullValue(PickAggregate):
+    """The newest input that is not null. Its retract leaves null; late input only fills a null."""
+
+    name: ClassVar[str] = "last_non_null_value"
+    supports_retract: ClassVar[bool] = True
+
+    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+        return _last(folding, folding.valid()), seen | (folding.sizes > 0)
+
+    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        takes = valid & ((ops == AGG) | ((ops == LATE) & ~filled))
+        return np.where(takes, rows, np.where(valid & (ops == RETRACT), NULL, picks))
+
+
+class FirstValue(PickAggregate):
+    """The first input, null or not. Late input then replaces it, as in Java, which only remembers that it has begun."""
+
+    name: ClassVar[str] = "first_value"
+
+    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+        return np.where(seen, KEEP, _first(folding)), seen | (folding.sizes > 0)
+
+    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        return np.where((ops == LATE) == seen, rows, picks)
+
+
+class FirstNonNullValue(PickAggregate):
+    """The first input that is not null. Late input replaces it, even with null, as in Java."""
+
+    name: ClassVar[str] = "first_non_null_value"
+
+    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+        found = np.where(seen, KEEP, _first(folding, folding.valid()))
+        return found, seen | (found >= 0)
+
+    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        late = (ops == LATE) & (seen | ~filled)
+        return np.where(late | ((ops == AGG) & ~seen & valid), rows, picks)
+
+    def _sees(self, valid: Mask, ops: Operations, filled: Mask) -> Mask:
+        # with the arguments exchanged it is the accumulator that counts as the first value
+        return np.where(ops == LATE, filled, valid)
+
+
+class _Extreme(PickAggregate):
+    """The greatest or smallest input that is not null; order as Java compares, so NaN is greatest and -0.0 < 0.0."""
+
+    needs_values: ClassVar[bool] = True
+    greatest: ClassVar[bool]
+
+    def pick(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
+    ) -> tuple[Ints, Mask]:
+        # the order of arguments does not matter to an extreme: late input is input
+        return self._plain(folding, initial_valid, seen, initial)
+
+    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+        after = seen | (folding.sizes > 0)
+        given = folding.only(folding.valid())
+        groups = given.groups
+        values, sources = given.values, given.original(np.arange(len(given.values)))
+        if folding.source is not None:
+            sources = np.searchsorted(folding.source, sources)
+        if initial is not None and initial_valid.any():
+            begun = np.flatnonzero(initial_valid)
+            values = pa.concat_arrays([initial.take(pa.array(begun)), values])
+            groups = np.concatenate((begun, groups))
+            sources = np.concatenate((np.full(len(begun), KEEP), sources))
+        picks = np.full(len(folding), KEEP, np.int64)
+        if len(values):
+            order = np.argsort(groups, kind="stable")
+            parts = [(part if self.greatest else ~part)[order] for part in order_parts(values)]
+            winners = order[_greatest(parts, groups[order])]
+            picks[groups[winners]] = sources[winners]
+        return picks, after
+
+
+def _greatest(parts: list[Ints], groups: Ints) -> Ints:
+    """The first row of each group that no other of its group exceeds; rows lie group by group."""
+    starts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), groups[1:] != groups[:-1])))
+    sizes = np.diff(np.append(starts, len(groups)))
+    candidate = np.ones(len(groups), np.bool_)
+    lowest = np.iinfo(np.int64).min
+    for part in parts:
+        # rows that an earlier part ruled out must not win; what they tie with then is no less than them
+        limited = np.where(candidate, part, lowest)
+        candidate &= limited == np.repeat(np.maximum.reduceat(limited, starts), sizes)
+    number = np.where(candidate, np.arange(len(groups)), len(groups))
+    return np.asarray(np.minimum.reduceat(number, starts))
+
+
+class Max(_Extreme):
+    """The greatest input."""
+
+    name: ClassVar[str] = "max"
+    greatest: ClassVar[bool] = True
+
+
+class Min(_Extreme):
+    """The smallest input."""
+
+    name: ClassVar[str] = "min"
+    greatest: ClassVar[bool] = False
+
+
+class BoolAnd(Min):
+    """Whether all inputs are true: false is smaller."""
+
+    name: ClassVar[str] = "bool_and"
+
+
+class BoolOr(Max):
+    """Whether an input is true."""
+
+    name: ClassVar[str] = "bool_or"
+
+
+_NOT_COMPARABLE = {
+    TypeRoot.ARRAY,
+    TypeRoot.MAP,
+    TypeRoot.MULTISET,
+    TypeRoot.ROW,
+    TypeRoot.VARIANT,
+    TypeRoot.BLOB,
+    TypeRoot.GEOMETRY,
+    TypeRoot.GEOGRAPHY,
+    TypeRoot.VECTOR,
+}
+
+
+def _extreme(function: type[_Extreme]) -> object:
+    def make(kind: DataType, options: FieldOptions) -> AggregateFunction:
+        if kind.root in _NOT_COMPARABLE:
+            raise _wrong_type(function.name, kind, options, "a type with an order (not nested, VARIANT, BLOB or GEO)")
+        return function(kind, options)
+
+    return make
+
+
+def _boolean(function: type[_Extreme]) -> object:
+    def make(kind: DataType, options: FieldOptions) -> AggregateFunction:
+        if kind.root is not TypeRoot.BOOLEAN:
+            raise _wrong_type(function.name, kind, options, "BOOLEAN")
+        return function(kind, options)
+
+    return make
+
+
+def _wrong_type(name: str, kind: DataType, options: FieldOptions, accepted: str) -> InvalidOption:
+    return InvalidOption(
+        options.key("aggregate-function"), f"{name} on type {kind}", f"this function for {accepted}", options.table
+    )
+
+
+FUNCTIONS = {
+    "last_value": LastValue,
+    "last_non_null_value": LastNonNullValue,
+    "first_value": FirstValue,
+    "first_non_null_value": FirstNonNullValue,
+    "first_not_null_value": FirstNonNullValue,
+    "primary-key": PrimaryKey,
+    "max": _extreme(Max),
+    "min": _extreme(Min),
+    "bool_and": _boolean(BoolAnd),
+    "bool_or": _boolean(BoolOr),
+}
