@@ -1,10 +1,21 @@
-"""Branches: metadata of their own over shared files. Read-only here. Source class: ``FileSystemBranchManager``."""
+"""Branches: metadata of their own over shared files. Source class: ``FileSystemBranchManager``."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from lsm_core.metadata.store import TableStore
 
-_PREFIX = "branch-"
+MAIN: Final = "main"
+_PREFIX: Final = "branch-"
+# How the name of a table says that a branch of it is meant ("db.orders$branch_dev").
+NAME_PREFIX: Final = "branch_"
+
+
+def branch_name(table: str, branch: str) -> str:
+    """How ``table`` (whatever branch its own name says) is called on ``branch``."""
+    plain = table.partition(f"${NAME_PREFIX}")[0]
+    return plain if branch == MAIN else f"{plain}${NAME_PREFIX}{branch}"
 
 
 def list_branches(store: TableStore) -> list[str]:
@@ -16,9 +27,10 @@ def list_branches(store: TableStore) -> list[str]:
 
 def open_branch(store: TableStore, branch: str) -> TableStore:
     """Return the same table on a branch (``main`` for the table itself). Raises TableNotFound naming table and branch."""
-    return TableStore.open(store.file_io, store.root, store.name, store.clock, store.dynamic_options, branch)
+    name = branch_name(store.name, branch)
+    return TableStore.open(store.file_io, store.root, name, store.clock, store.dynamic_options, branch)
 
 
 def all_stores(store: TableStore) -> list[TableStore]:
     """Return the table on main and on every branch: whoever deletes files must ask each of them."""
-    return [open_branch(store, name) for name in ["main", *list_branches(store)]]
+    return [open_branch(store, name) for name in [MAIN, *list_branches(store)]]

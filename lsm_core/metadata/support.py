@@ -132,7 +132,7 @@ def _kind_of_table(store: TableStore) -> Iterator[str]:
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     options = store.options
-    if options.get("branch") != store.branch:
+    if options.is_set("branch") and options.get("branch") != store.branch:
         yield f"another branch by option ('branch' = '{options.get('branch')}')"
     switches = _SWITCHES_READ if purpose < Purpose.WRITE else {**_SWITCHES_READ, **_SWITCHES_WRITE}
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}

@@ -16,18 +16,23 @@ from lsm_core.errors import (
     UnsupportedFeature,
     WriterStale,
 )
+from lsm_core.format.schema import CURRENT_VERSION, TableSchema
 from lsm_core.metadata import schemas, snapshots
+from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_writable
+from lsm_core.metadata.support import Purpose, require_writable, unsupported
 from lsm_core.options import CatalogOptions
 from lsm_core.storage import file_io_for, inside_really
-from lsm_core.table.definition import Schema, check_options, new_table_schema
-from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
-from lsm_core.table.schema_change import SchemaChange, changed
+from lsm_core.table import system
+from lsm_core.table.altering import changed
+from lsm_core.table.definition import Schema, new_table_schema
+from lsm_core.table.names import DATABASE_SUFFIX, SYSTEM_DATABASE, TableName, checked_database
+from lsm_core.table.schema_change import SchemaChange
 from lsm_core.table.system import SYSTEM_TABLES, SystemTable
 from lsm_core.table.table import Table
+from lsm_core.table.validation import validate
 
-_ALTER_ATTEMPTS = 10
+_ALTER_ATTEMPTS = 100
 
 
 class Catalog:
@@ -56,8 +61,10 @@ class Catalog:
         return f"{self.root}/{checked_database(name)}{DATABASE_SUFFIX}"
 
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
-        """Create a database. Raises DatabaseExists unless ``ignore_if_exists``."""
+        """Create a database. Raises DatabaseExists unless ``ignore_if_exists``, InvalidSchema for a name that cannot be one."""
         path = self._database_path(name)
+        if name == SYSTEM_DATABASE:
+            raise DatabaseExists(f"database {name} is the catalog's own: it holds the tables about all others")
         if self.file_io.exists(path):
             if ignore_if_exists:
                 return
@@ -69,15 +76,15 @@ class Catalog:
         found = (s.name for s in self.file_io.list_dir(self.root) if s.is_dir and s.name.endswith(DATABASE_SUFFIX))
         return sorted(name.removesuffix(DATABASE_SUFFIX) for name in found if name != DATABASE_SUFFIX)
 
-    def drop_database(self, name: str, ignore_if_not_exists: bool = False) -> None:
-        """Drop an empty database. Raises DatabaseNotFound, and DatabaseExists while it still holds tables."""
+    def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
+        """Drop a database. Raises DatabaseNotFound, and DatabaseExists while it holds tables, unless ``cascade`` drops them too."""
         path = self._database_path(name)
         if not self.file_io.exists(path):
             if ignore_if_not_exists:
                 return
             raise DatabaseNotFound(f"database {name} is not in {self.root}")
         tables = self.list_tables(name)
-        if tables:
+        if tables and not cascade:
             raise DatabaseExists(f"database {name} still holds {len(tables)} tables: {', '.join(tables[:5])}")
         self.file_io.delete_dir(inside_really(self.root, path))
 
@@ -103,7 +110,7 @@ class Catalog:
 
         Everything is checked before anything is written.
         """
-        parsed = self._plain(name)
+        parsed = self._plain(name, "creating")
         path = self._table_path(parsed)
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
         first = new_table_schema(schema, str(parsed), self.clock)
@@ -115,63 +122,99 @@ class Catalog:
         return self.table(name)
 
     def table(self, name: str) -> Table:
-        """Open "db.table", or a `SystemTable` "db.table$files" (read-only). Raises TableNotFound, DatabaseNotFound, UnsupportedFeature."""
+        """Open "db.table", a branch of it ("db.table$branch_dev"), or a read-only system table ("db.table$files", "sys.tables").
+
+        Raises TableNotFound, DatabaseNotFound, UnsupportedFeature.
+        """
         parsed = TableName.parse(name)
-        path = self._table_path(parsed)
-        plain = f"{parsed.database}.{parsed.table}"
-        if not schemas.list_schema_ids(self.file_io, path):
-            known = ", ".join(self.list_tables(parsed.database)) or "none"
-            raise TableNotFound(f"table {plain} is not in {self.root}; database {parsed.database} has: {known}")
-        store = TableStore.open(self.file_io, path, plain, self.clock)
+        if parsed.database == SYSTEM_DATABASE:
+            # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
+            return cast("Table", self._global_table(parsed))
+        store = self._store(parsed)
         if not parsed.system:
             return Table(store)
         if parsed.system not in SYSTEM_TABLES:
-            raise UnsupportedFeature(f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", plain)
-        # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
+            raise UnsupportedFeature(
+                f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", store.name
+            )
         return cast("Table", SystemTable(store, parsed.system))
 
-    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Change options or comment of a table, all or nothing (api.md); other changes raise UnsupportedFeature.
+    def _store(self, parsed: TableName) -> TableStore:
+        path = self._table_path(parsed)
+        if not schemas.list_schema_ids(self.file_io, path):
+            known = ", ".join(self.list_tables(parsed.database)) or "none"
+            raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
+        if parsed.branch != MAIN and not schemas.list_schema_ids(self.file_io, path, parsed.branch):
+            known = ", ".join(list_branches(TableStore.open(self.file_io, path, parsed.plain))) or "none"
+            raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
+        return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
 
-        Raises TableNotFound, InvalidOption, UnsupportedFeature, WriterStale when others keep changing it at the same time.
+    def _global_table(self, parsed: TableName) -> object:
+        tables = getattr(system, "GLOBAL_TABLES", {})
+        if parsed.table not in tables or parsed.system or parsed.branch != MAIN:
+            known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in tables) or "none"
+            raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
+        return system.GlobalTable(self, parsed.table)  # type: ignore[attr-defined]
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
+        """Carry out schema changes of a table or branch, all or nothing (api.md); retried when others alter it meanwhile.
+
+        Raises TableNotFound, InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
+        up any more, WriterStale when others keep changing it at the same time.
         """
-        parsed = self._plain(name)
+        parsed = TableName.parse(name)
+        if parsed.system or parsed.database == SYSTEM_DATABASE:
+            raise UnsupportedFeature(f"altering the system table {parsed}", parsed.on_branch)
         for _ in range(_ALTER_ATTEMPTS):
-            store = self.table(str(parsed)).store
-            wanted = changed(store.schema, changes, str(parsed), snapshots.latest_id(store) is not None)
+            store = self._store(parsed)
+            wanted = changed(store.schema, changes, store.name, snapshots.latest_id(store) is not None)
             if wanted == store.schema:
                 return
-            check_options(wanted, str(parsed))
-            following = replace(wanted, id=store.schema.id + 1, time_millis=self.clock.now_ms())
-            require_writable(TableStore(self.file_io, store.root, str(parsed), following, None, self.clock))
-            if schemas.write_schema(self.file_io, store.root, following):
+            validate(wanted, store.name)
+            following = replace(
+                wanted, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
+            )
+            _require_kept_up(store, following)
+            if schemas.write_schema(self.file_io, store.root, following, store.branch):
                 return
         raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
         """Delete a table with everything below its directory. Raises TableNotFound."""
-        path = self._existing(name, ignore_if_not_exists)
+        path = self._existing(name, ignore_if_not_exists, "dropping")
         if path is not None:
             self.file_io.delete_dir(inside_really(self.root, path))
 
-    def rename_table(self, name: str, to: str) -> None:
-        """Rename a table; its directory moves with it. Raises TableNotFound, TableExists."""
-        path = self._existing(name, ignore=False)
-        target = self._table_path(self._plain(to))
-        if path is None or not self.file_io.rename(path, target):
+    def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
+        """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound."""
+        path = self._existing(name, ignore_if_not_exists, "renaming")
+        target = self._table_path(self._plain(to, "renaming"))
+        if path is not None and not self.file_io.rename(path, target):
             raise TableExists(f"table {to} is already in {self.root}")
 
-    def _plain(self, name: str) -> TableName:
+    def _plain(self, name: str, what: str) -> TableName:
+        """The name of a table of its own: neither a system table, nor one branch of a table."""
         parsed = TableName.parse(name)
-        if parsed.system:
-            raise UnsupportedFeature(f"changing the system table ${parsed.system}", str(parsed))
+        if parsed.system or parsed.database == SYSTEM_DATABASE:
+            raise UnsupportedFeature(f"{what} the system table {parsed}", parsed.on_branch)
+        if parsed.branch != MAIN:
+            raise UnsupportedFeature(f"{what} a branch by the name of a table", parsed.on_branch)
         return parsed
 
-    def _existing(self, name: str, ignore: bool) -> str | None:
-        parsed = self._plain(name)
+    def _existing(self, name: str, ignore: bool, what: str) -> str | None:
+        parsed = self._plain(name, what)
         path = self._table_path(parsed)
         if schemas.list_schema_ids(self.file_io, path):
             return path
         if ignore:
             return None
         raise TableNotFound(f"table {parsed} is not in {self.root}")
+
+
+def _require_kept_up(store: TableStore, following: TableSchema) -> None:
+    """Raise UnsupportedFeature when the next schema asks for something that the table did not ask for and Dredge cannot do."""
+    after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
+    known = set(unsupported(store, Purpose.WRITE))
+    for feature in unsupported(after, Purpose.WRITE):
+        if feature not in known:
+            raise UnsupportedFeature(feature, store.name)

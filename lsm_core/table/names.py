@@ -1,34 +1,53 @@
-"""Names of databases and tables: "db.table" and "db.table$system", checked before they touch a path."""
+"""Names of databases and tables: "db.table", "db.table$branch_dev", "db.table$files", checked before they touch a path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.errors import InvalidData, InvalidSchema
+from lsm_core.metadata.branches import MAIN, NAME_PREFIX, branch_name
 from lsm_core.storage import check_name
 
-DATABASE_SUFFIX = ".db"
+DATABASE_SUFFIX: Final = ".db"
+# The database of the tables about the whole catalog ("sys.tables"); it has no directory.
+SYSTEM_DATABASE: Final = "sys"
 
 
 @dataclass(frozen=True)
 class TableName:
-    """``database``.``table``, with the part after "$" (a system table) or ""."""
+    """``database``.``table``, on ``branch``, with the name of a system table or "". Source class: ``Identifier``."""
 
     database: str
     table: str
     system: str = ""
+    branch: str = MAIN
 
     def __str__(self) -> str:
-        return f"{self.database}.{self.table}" + (f"${self.system}" if self.system else "")
+        return self.on_branch + (f"${self.system}" if self.system else "")
+
+    @property
+    def plain(self) -> str:
+        """The table itself: "db.table"."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def on_branch(self) -> str:
+        """The table on its branch: "db.table$branch_dev", plain on main."""
+        return branch_name(self.plain, self.branch)
 
     @staticmethod
     def parse(text: str) -> TableName:
-        """Split "db.table" or "db.table$files". Raises InvalidSchema for anything else."""
+        """Split "db.table", "db.table$files", "db.table$branch_dev" or "db.table$branch_dev$files". Raises InvalidSchema."""
         database, dot, rest = text.partition(".")
-        table, dollar, system = rest.partition("$")
-        if not dot or not database or not table or (dollar and not system):
-            raise InvalidSchema(f"{text!r} is no table name; write it as database.table")
-        return TableName(checked_database(database), _plain(table, text), system)
+        table, *more = rest.split("$")
+        branch = more.pop(0).removeprefix(NAME_PREFIX) if more and more[0].startswith(NAME_PREFIX) else MAIN
+        system = more.pop(0) if more else ""
+        if not dot or not database or not table or more or not branch or text.endswith("$"):
+            raise InvalidSchema(
+                f"{text!r} is no table name; write it as database.table, database.table$branch_name or database.table$system"
+            )
+        return TableName(checked_database(database), _plain(table, text), system, _plain(branch, text))
 
 
 def checked_database(name: str) -> str:

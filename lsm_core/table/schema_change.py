@@ -1,26 +1,43 @@
-"""Changes to a table's definition, as values; those that Dredge can carry out make the next schema."""
+"""Changes to a table's definition, as values; `altering` carries them out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from lsm_core.errors import InvalidOption, InvalidSchema, UnsupportedFeature
-from lsm_core.format.schema import TableSchema
-from lsm_core.options import REGISTRY, canonical
+from lsm_core.errors import InvalidSchema
+from lsm_core.types import DataType
+
+# An Arrow type or field, a type of ours, or its text ("VARCHAR(10)", which Arrow cannot say).
+AnyType: TypeAlias = "pa.DataType | pa.Field | DataType | str"
+Column: TypeAlias = "str | Sequence[str]"
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where a column goes: ``kind`` is first, last, after or before; the last two need a ``reference`` column beside it."""
+
+    kind: str
+    reference: str | None = None
 
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change, made by the methods below (api.md); ``column`` may be nested ("a.b"). Source class: ``SchemaChange``."""
+    """One change, made by the methods below (api.md). Source class: ``SchemaChange``.
+
+    ``column`` may be nested: "a.b" for the field of a ROW, "a.element" and "a.value" lead into arrays and maps; a sequence of
+    steps is taken as it is (for names that hold dots). Types are Arrow types or fields, or Paimon's text ("CHAR(3)").
+    """
 
     action: str
-    column: str = ""
+    column: Column = ""
     value: object = None
-    after: str | None = None
+    move_to: Move | None = None
     comment: str | None = None
+    keep_nullability: bool = True
 
     @staticmethod
     def set_option(key: str, value: str) -> SchemaChange:
@@ -39,70 +56,68 @@ class SchemaChange:
 
     @staticmethod
     def add_column(
-        name: str, data_type: pa.DataType, after: str | None = None, comment: str | None = None
+        name: Column,
+        data_type: AnyType,
+        after: str | None = None,
+        comment: str | None = None,
+        *,
+        before: str | None = None,
+        first: bool = False,
+        last: bool = False,
     ) -> SchemaChange:
-        """Add a nullable column."""
-        return SchemaChange("add_column", name, data_type, after, comment)
+        """Add a nullable column: last (before the partition columns with `add-column-before-partition`) unless told where."""
+        place = _place(after, before, first, last)
+        return SchemaChange("add_column", name, data_type, place, comment)
 
     @staticmethod
-    def rename_column(name: str, to: str) -> SchemaChange:
-        """Rename a column; its id stays."""
+    def rename_column(name: Column, to: str) -> SchemaChange:
+        """Rename a column (``to``: its last step only); its id stays, options that name it follow."""
         return SchemaChange("rename_column", name, to)
 
     @staticmethod
-    def drop_column(name: str) -> SchemaChange:
-        """Drop a column."""
+    def drop_column(name: Column) -> SchemaChange:
+        """Drop a column; its id is never used again."""
         return SchemaChange("drop_column", name)
 
     @staticmethod
-    def update_type(name: str, data_type: pa.DataType) -> SchemaChange:
-        """Change a column's type; old files are cast when read."""
-        return SchemaChange("update_type", name, data_type)
+    def update_type(name: Column, data_type: AnyType, keep_nullability: bool = True) -> SchemaChange:
+        """Change a column's type; old files are cast when read. Nullability comes with the type unless it is kept."""
+        return SchemaChange("update_type", name, data_type, keep_nullability=keep_nullability)
 
     @staticmethod
-    def update_nullability(name: str, nullable: bool) -> SchemaChange:
+    def update_nullability(name: Column, nullable: bool) -> SchemaChange:
         """Let a column hold nulls, or not."""
         return SchemaChange("update_nullability", name, nullable)
 
     @staticmethod
-    def update_default(name: str, default: str | None) -> SchemaChange:
-        """Change what a column holds when a writer leaves it out."""
+    def update_column_comment(name: Column, comment: str | None) -> SchemaChange:
+        """Set a column's comment; None removes it."""
+        return SchemaChange("update_column_comment", name, comment=comment)
+
+    @staticmethod
+    def update_default(name: Column, default: str | None) -> SchemaChange:
+        """Change what a column holds when a writer leaves it out; None removes the default."""
         return SchemaChange("update_default", name, default)
 
     @staticmethod
-    def move(name: str, after: str | None = None) -> SchemaChange:
-        """Move a column behind ``after``; None puts it first."""
-        return SchemaChange("move", name, after=after)
+    def move(
+        name: Column, after: str | None = None, *, before: str | None = None, first: bool = False, last: bool = False
+    ) -> SchemaChange:
+        """Move a column behind ``after`` or before ``before``, to the end with ``last``, else to the front."""
+        return SchemaChange("move", name, move_to=_place(after, before, first, last) or Move("first"))
 
 
-def changed(schema: TableSchema, changes: Sequence[SchemaChange], table: str, has_snapshots: bool) -> TableSchema:
-    """Return ``schema`` with the changes in order (same id). Nothing is written.
-
-    Options and comments can change. Changes of columns raise UnsupportedFeature naming the change: files of an older schema
-    cannot be read yet, so carrying them out would lock the table. Raises InvalidOption for an option that snapshots fix.
-    """
-    for change in changes:
-        if change.action == "set_comment":
-            schema = replace(schema, comment=None if change.value is None else str(change.value))
-        elif change.action in ("set_option", "remove_option"):
-            schema = replace(schema, options=_options(schema, change, table, has_snapshots))
-        else:
-            raise UnsupportedFeature(f"schema change {change.action} of column '{change.column}'", table)
-    return schema
-
-
-def _options(schema: TableSchema, change: SchemaChange, table: str, has_snapshots: bool) -> dict[str, str]:
-    if change.column in ("primary-key", "partition", "path"):
-        raise InvalidSchema(f"table {table}: '{change.column}' is fixed when a table is created")
-    before = canonical(schema.options)
-    after = dict(before)
-    (name,) = canonical({change.column: ""})
-    if change.action == "set_option":
-        after[name] = str(change.value)
-    else:
-        after.pop(name, None)
-    key = REGISTRY.get(name)
-    fixed = key is not None and (key.immutable or name == "bucket")
-    if fixed and has_snapshots and before.get(name) != after.get(name):
-        raise InvalidOption(name, change.value, "no change: the table has snapshots that depend on it", table)
-    return after
+def _place(after: str | None, before: str | None, first: bool, last: bool) -> Move | None:
+    places = [
+        Move(kind, reference)
+        for kind, reference, given in (
+            ("after", after, after is not None),
+            ("before", before, before is not None),
+            ("first", None, first),
+            ("last", None, last),
+        )
+        if given
+    ]
+    if len(places) > 1:
+        raise InvalidSchema("a column goes to one place: give one of after, before, first and last")
+    return places[0] if places else None

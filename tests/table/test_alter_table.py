@@ -1,7 +1,9 @@
-"""Altering a table: options and comments change, what snapshots depend on does not, columns are refused by name."""
+"""Altering a table: options and comments change, what snapshots depend on does not, and what others alter meanwhile counts."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,30 +62,88 @@ def test_what_snapshots_depend_on_is_fixed_by_the_first_of_them(catalog: Catalog
     catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "4")])
     table = catalog.table("db.t")
     table.write(pa.table({"k": [1], "v": ["a"]}))
-    for key, value in {"bucket": "8", "merge-engine": "first-row", "bucket-key": "k"}.items():
+    for key, value in {"bucket": "-1", "merge-engine": "first-row", "bucket-key": "k"}.items():
         with pytest.raises(errors.InvalidOption, match=key):
             catalog.alter_table("db.t", [SchemaChange.set_option(key, value)])
+        with pytest.raises(errors.InvalidOption, match=key) if key == "bucket" else nullcontext():
+            catalog.alter_table("db.t", [SchemaChange.remove_option(key)])
     catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "4")])
+    assert catalog.table("db.t").store.schema.id == 1
     assert catalog.table("db.t").store.options.bucket == 4
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        SchemaChange.add_column("c", pa.int32(), after="k", comment="new"),
-        SchemaChange.rename_column("v", "w"),
-        SchemaChange.drop_column("v"),
-        SchemaChange.update_type("v", pa.binary()),
-        SchemaChange.update_nullability("v", nullable=False),
-        SchemaChange.update_default("v", "x"),
-        SchemaChange.move("v"),
-    ],
-    ids=lambda change: change.action,
-)
-def test_changes_of_columns_are_refused_by_name_and_nothing_is_written(catalog: Catalog, change: SchemaChange) -> None:
-    with pytest.raises(errors.UnsupportedFeature, match=change.action):
-        catalog.alter_table("db.t", [SchemaChange.set_comment("half"), change])
-    assert catalog.table("db.t").store.schema.id == 0
+def test_another_number_of_buckets_holds_for_partitions_that_are_overwritten(catalog: Catalog) -> None:
+    fields = pa.schema([("k", pa.int64()), ("p", pa.int64()), ("v", pa.string())])
+    catalog.create_table("db.p", Schema(fields, ["k", "p"], ["p"], {"bucket": "2"}))
+    old = catalog.table("db.p")
+    old.write(pa.table({"k": range(20), "p": [n % 2 for n in range(20)], "v": ["a"] * 20}))
+    catalog.alter_table("db.p", [SchemaChange.set_option("bucket", "5")])
+    table = catalog.table("db.p")
+    new_rows = pa.table({"k": range(20), "p": [0] * 20, "v": ["b"] * 20})
+    with pytest.raises(errors.WriterStale, match="5"):
+        table.write(new_rows)
+    table.write(new_rows, overwrite={"p": 0})
+    with pytest.raises(errors.DredgeError, match="buckets"):
+        old.write(new_rows)
+    assert table.to_arrow(filter=[("p", "=", 0)]).num_rows == 20
+    assert table.to_arrow(filter=[("p", "=", 1)]).num_rows == 10
+    for key in range(20):
+        assert table.to_arrow(filter=[("p", "=", 0), ("k", "=", key)]).column("v").to_pylist() == ["b"]
+        assert table.to_arrow(filter=[("p", "=", 1), ("k", "=", key)]).num_rows == key % 2
+
+
+def test_an_option_replaces_its_old_name(catalog: Catalog) -> None:
+    catalog.alter_table("db.t", [SchemaChange.set_option("write-only", "false")])
+    assert catalog.table("db.t").schema.options == {"bucket": "2", "write-only": "false"}
+    catalog.alter_table("db.t", [SchemaChange.remove_option("write.compaction-skip")])
+    assert catalog.table("db.t").schema.options == {"bucket": "2"}
+
+
+def test_alterations_at_the_same_time_all_happen(catalog: Catalog) -> None:
+    def alter(number: int) -> None:
+        catalog.alter_table("db.t", [SchemaChange.add_column(f"c{number}", pa.int32())])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(alter, range(24)))
+    schema = catalog.table("db.t").schema
+    assert schema.id == 24
+    assert sorted(f.id for f in schema.fields) == list(range(26))
+    assert set(schema.field_names) == {"k", "v", *(f"c{n}" for n in range(24))}
+
+
+def test_an_alteration_lost_to_a_twin_is_refused_by_what_the_twin_did(catalog: Catalog) -> None:
+    catalog.alter_table("db.t", [SchemaChange.add_column("c", pa.int32())])
+    with pytest.raises(errors.InvalidSchema, match="already has a column 'c'"):
+        catalog.alter_table("db.t", [SchemaChange.add_column("c", pa.int32())])
+
+
+def test_a_schema_file_that_is_damaged_or_gone_is_named(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.alter_table("db.t", [SchemaChange.set_comment("one")])
+    folder = tmp_path / "db.db" / "t" / "schema"
+    whole = (folder / "schema-1").read_bytes()
+    deep = b'{"type":"ARRAY","element":' * 5000 + b'"INT"' + b"}" * 5000
+    damaged = {
+        "cut short": whole[:-20],
+        "empty": b"",
+        "another id": whole.replace(b'"id" : 1', b'"id" : 7', 1),
+        "no json": b"\x00\xff",
+        "nested too deep": whole.replace(b'"STRING"', deep),
+        "two columns of one name": whole.replace(b'"v"', b'"k"'),
+        "an unknown type": whole.replace(b'"STRING"', b'"TEXTILE"'),
+        "a key that is no column": whole.replace(b'"primaryKeys" : [ "k" ]', b'"primaryKeys" : [ "x" ]'),
+    }
+    for what, data in damaged.items():
+        assert data != whole, what
+        (folder / "schema-1").write_bytes(data)
+        with pytest.raises(errors.CorruptFile, match="schema-1"):
+            catalog.table("db.t")
+        with pytest.raises(errors.CorruptFile, match="schema-1"):
+            catalog.alter_table("db.t", [SchemaChange.set_comment("two")])
+    (folder / "schema-1").write_bytes(whole)
+    assert catalog.table("db.t").schema.comment == "one"
+    (folder / "schema-0").unlink()
+    with pytest.raises(errors.CorruptFile, match="schema-0"):
+        catalog.table("db.t").store.schema_of(0)
 
 
 def test_bad_changes_name_the_thing(catalog: Catalog) -> None:

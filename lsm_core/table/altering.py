@@ -1,0 +1,267 @@
+"""Carrying out schema changes: the next schema of a table, all changes or none (Java `SchemaManager.generateTableSchema`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.format.schema import TableSchema
+from lsm_core.options import TableOptions
+from lsm_core.table.casting import castable
+from lsm_core.table.column_path import (
+    Path,
+    as_columns,
+    as_row,
+    edit_fields,
+    edit_type,
+    position,
+    shown,
+    split_path,
+)
+from lsm_core.table.field_ids import FieldIds, highest_id
+from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_option
+from lsm_core.table.schema_change import Move, SchemaChange
+from lsm_core.types import DataType, RowField, from_arrow, parse, to_sql
+
+Fields = tuple[RowField, ...]
+_FieldEdit = Callable[[RowField], RowField]
+
+
+def changed(schema: TableSchema, changes: Sequence[SchemaChange], table: str, has_snapshots: bool) -> TableSchema:
+    """Return ``schema`` with the changes in order (same id). Nothing is written, nothing but the changes is checked.
+
+    Raises InvalidSchema naming table and column, InvalidOption for an option that snapshots fix. Source class: ``SchemaManager``.
+    """
+    altering = _Altering(schema, table, has_snapshots)
+    for change in changes:
+        altering.apply(change)
+    return altering.result()
+
+
+class _Altering:
+    """The state between two changes. What a change may do is decided by the options as they were before the first."""
+
+    def __init__(self, schema: TableSchema, table: str, has_snapshots: bool) -> None:
+        self._schema, self._table, self._has_snapshots = schema, table, has_snapshots
+        self._before = TableOptions(schema.options, table)
+        self._row = as_row(schema.fields)
+        # Other writers (pypaimon) do not always count nested fields.
+        self._ids = FieldIds(max(schema.highest_field_id, highest_id(schema.fields)))
+        self._primary, self._options, self._comment = schema.primary_keys, dict(schema.options), schema.comment
+
+    def apply(self, change: SchemaChange) -> None:
+        if change.action in ("set_option", "remove_option"):
+            value = None if change.action == "remove_option" else str(change.value)
+            self._options = with_option(
+                self._options, self._schema.options, str(change.column), value, self._table, self._has_snapshots
+            )
+        elif change.action == "set_comment":
+            self._comment = None if change.value is None else str(change.value)
+        else:
+            self._apply_to_column(change, split_path(change.column, self._row))
+
+    def result(self) -> TableSchema:
+        return replace(
+            self._schema,
+            fields=as_columns(self._row),
+            highest_field_id=max(self._ids.highest, self._schema.highest_field_id),
+            primary_keys=self._primary,
+            options=self._options,
+            comment=self._comment,
+        )
+
+    def _apply_to_column(self, change: SchemaChange, path: Path) -> None:
+        if not path or not all(path):
+            raise InvalidSchema(f"table {self._table}: '{shown(path)}' is no column")
+        if change.action == "add_column":
+            self._add(path, change)
+        elif change.action == "rename_column":
+            self._rename(path, str(change.value))
+        elif change.action == "drop_column":
+            self._drop(path)
+        elif change.action == "update_type":
+            self._retype(path, change)
+        elif change.action == "update_nullability":
+            self._update_nullability(path, bool(change.value))
+        elif change.action == "update_column_comment":
+            self._edit_field(path, lambda field: replace(field, description=change.comment))
+        elif change.action == "update_default":
+            default = None if change.value is None else str(change.value)
+            self._edit_field(path, lambda field: replace(field, default=default))
+        elif change.action == "move":
+            self._move(path, change.move_to or Move("first"))
+        else:
+            raise InvalidSchema(f"table {self._table}: there is no schema change '{change.action}'")
+
+    # -- columns come and go ---------------------------------------------------------------------------------------
+
+    def _add(self, path: Path, change: SchemaChange) -> None:
+        kind = as_type(change.value, self._table, path)
+        if not kind.nullable:
+            raise InvalidSchema(
+                f"table {self._table}: new column '{shown(path)}' must be nullable: old rows have no value"
+            )
+        # Java draws the new column's own id before those of the fields inside it.
+        field_id = self._ids.take()
+        field = RowField(field_id, path[-1], self._ids.number(kind), change.comment)
+
+        def insert(fields: Fields, name: str) -> Fields:
+            self._require_free(fields, path, name)
+            at = self._place_for_new(fields, path, change.move_to)
+            return (*fields[:at], field, *fields[at:])
+
+        self._row = edit_fields(self._row, path, insert, self._table)
+
+    def _place_for_new(self, fields: Fields, path: Path, move: Move | None) -> int:
+        if move is not None:
+            return self._place(fields, path, move)
+        if len(path) == 1 and self._before.get("add-column-before-partition"):
+            keys = [at for at, field in enumerate(fields) if field.name in self._schema.partition_keys]
+            return min(keys, default=len(fields))
+        return len(fields)
+
+    def _place(self, fields: Fields, path: Path, move: Move) -> int:
+        """Where a column that is not (or no longer) among ``fields`` goes."""
+        if move.reference is None:
+            return 0 if move.kind == "first" else len(fields)
+        prefix = shown(path[:-1]) + "."
+        reference = move.reference.removeprefix(prefix) if len(path) > 1 else move.reference
+        at = position(fields, reference, self._table, (*path[:-1], reference))
+        return at + 1 if move.kind == "after" else at
+
+    def _rename(self, path: Path, to: str) -> None:
+        self._refuse_partition_key(path, "renamed")
+
+        def rename(fields: Fields, name: str) -> Fields:
+            at = position(fields, name, self._table, path)
+            self._require_free(fields, path, to)
+            return (*fields[:at], replace(fields[at], name=to), *fields[at + 1 :])
+
+        self._row = edit_fields(self._row, path, rename, self._table)
+        if len(path) == 1:
+            self._primary = tuple(to if key == path[0] else key for key in self._primary)
+            self._options = column_renamed(self._options, path[0], to)
+        else:
+            self._options = inner_field_renamed(self._options, path[0], path[-1], to)
+
+    def _drop(self, path: Path) -> None:
+        self._refuse_partition_key(path, "dropped")
+        self._refuse_primary_key(path, "dropped")
+
+        def drop(fields: Fields, name: str) -> Fields:
+            at = position(fields, name, self._table, path)
+            if len(fields) == 1:
+                raise InvalidSchema(
+                    f"table {self._table}: column '{shown(path)}' is the last one and cannot be dropped"
+                )
+            return (*fields[:at], *fields[at + 1 :])
+
+        self._row = edit_fields(self._row, path, drop, self._table)
+
+    def _move(self, path: Path, move: Move) -> None:
+        def reorder(fields: Fields, name: str) -> Fields:
+            at = position(fields, name, self._table, path)
+            others = (*fields[:at], *fields[at + 1 :])
+            ends = {"first": 0, "last": len(fields) - 1}
+            if move.reference in (name, shown(path)) or ends.get(move.kind) == at:
+                raise InvalidSchema(f"table {self._table}: column '{shown(path)}' cannot move to where it is")
+            to = self._place(others, path, move)
+            return (*others[:to], fields[at], *others[to:])
+
+        self._row = edit_fields(self._row, path, reorder, self._table)
+
+    # -- columns become others -------------------------------------------------------------------------------------
+
+    def _edit_field(self, path: Path, edit: _FieldEdit) -> None:
+        def edited(fields: Fields, name: str) -> Fields:
+            at = position(fields, name, self._table, path)
+            return (*fields[:at], edit(fields[at]), *fields[at + 1 :])
+
+        self._row = edit_fields(self._row, path, edited, self._table)
+
+    def _retype(self, path: Path, change: SchemaChange) -> None:
+        self._refuse_partition_key(path, "given another type")
+        self._refuse_primary_key(path, "given another type")
+        if len(path) == 1 and path[0] in listed(self._options.get("bucket-key", "")):
+            raise InvalidSchema(
+                f"table {self._table}: column '{path[0]}' is a bucket key: rows are found by the hash of its type"
+            )
+        target = as_type(change.value, self._table, path)
+        explicit = not self._before.get("disable-explicit-type-casting")
+
+        def retype(source: DataType) -> DataType:
+            wanted = target.with_nullable(source.nullable) if change.keep_nullability else target
+            self._require_nullability(source, wanted.nullable, path)
+            if wanted.is_nested:
+                if _same_shape(source, wanted):
+                    return source.with_nullable(wanted.nullable)
+                raise InvalidSchema(
+                    f"table {self._table}: column '{shown(path)}' cannot become {to_sql(wanted)} as a whole; change the "
+                    "fields inside it by their paths"
+                )
+            if not castable(source, wanted, explicit=explicit):
+                raise InvalidSchema(
+                    f"table {self._table}: column '{shown(path)}' of type {to_sql(source)} cannot become {to_sql(wanted)}"
+                    + ("" if explicit else " ('disable-explicit-type-casting' is set)")
+                )
+            return wanted
+
+        self._row = edit_type(self._row, path, retype, self._table)
+
+    def _update_nullability(self, path: Path, nullable: bool) -> None:
+        if nullable:
+            self._refuse_primary_key(path, "made nullable")
+
+        def update(source: DataType) -> DataType:
+            self._require_nullability(source, nullable, path)
+            return source.with_nullable(nullable)
+
+        self._row = edit_type(self._row, path, update, self._table)
+
+    # -- rules -----------------------------------------------------------------------------------------------------
+
+    def _require_nullability(self, source: DataType, nullable: bool, path: Path) -> None:
+        option = "alter-column-null-to-not-null.disabled"
+        if source.nullable and not nullable and self._before.get(option):
+            raise InvalidSchema(
+                f"table {self._table}: column '{shown(path)}' may hold nulls already and cannot become NOT NULL, unless option "
+                f"'{option}' was set to false before"
+            )
+
+    def _require_free(self, fields: Fields, path: Path, name: str) -> None:
+        if any(field.name == name for field in fields):
+            raise InvalidSchema(f"table {self._table} already has a column '{shown((*path[:-1], name))}'")
+
+    def _refuse_partition_key(self, path: Path, what: str) -> None:
+        if len(path) == 1 and path[0] in self._schema.partition_keys:
+            raise InvalidSchema(f"table {self._table}: partition column '{path[0]}' cannot be {what}")
+
+    def _refuse_primary_key(self, path: Path, what: str) -> None:
+        if len(path) == 1 and path[0] in self._primary:
+            raise InvalidSchema(f"table {self._table}: primary key column '{path[0]}' cannot be {what}")
+
+
+def as_type(value: object, table: str, path: Path) -> DataType:
+    """The logical type in a definition or a change: Arrow's, ours or text. Raises InvalidSchema naming table and column."""
+    try:
+        if isinstance(value, DataType):
+            return value
+        if isinstance(value, pa.Field):
+            return from_arrow(value.type, value.nullable)
+        if isinstance(value, pa.DataType):
+            return from_arrow(value)
+        if isinstance(value, str):
+            return parse(value)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"table {table}, column '{shown(path)}': {error}") from error
+    raise InvalidSchema(f"table {table}, column '{shown(path)}': {value!r} is no type; give an Arrow type or text")
+
+
+def _same_shape(first: DataType, second: DataType) -> bool:
+    """Whether both are the same type but for field ids and nullability of the whole."""
+    return FieldIds().number(first.with_nullable(nullable=True)) == FieldIds().number(
+        second.with_nullable(nullable=True)
+    )

@@ -1,0 +1,98 @@
+"""Finding a column by its path ("a.b", "list.element.x", "map.value"), and making a schema in which it is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.format.schema import DataField
+from lsm_core.types import DataType, RowField, TypeRoot, to_sql
+
+Path = tuple[str, ...]
+FieldsEdit = Callable[[tuple[RowField, ...], str], tuple[RowField, ...]]
+TypeEdit = Callable[[DataType], DataType]
+
+# Names of steps into types without named fields; Flink's catalog and Java's `SchemaManager` use the same.
+_STEPS = {TypeRoot.ARRAY: "element", TypeRoot.MAP: "value"}
+
+
+def as_row(fields: Sequence[DataField]) -> DataType:
+    """The columns of a table as one ROW, so that top-level and nested fields are the same thing."""
+    return DataType(
+        TypeRoot.ROW,
+        nullable=False,
+        fields=tuple(RowField(f.id, f.name, f.type, f.description, f.default) for f in fields),
+    )
+
+
+def as_columns(row: DataType) -> tuple[DataField, ...]:
+    """The opposite of :func:`as_row`."""
+    return tuple(DataField(f.id, f.name, f.type, f.description, f.default) for f in row.fields)
+
+
+def split_path(column: str | Sequence[str], row: DataType) -> Path:
+    """The steps of ``column``. A text is split at dots, unless it is the whole name of a column; a sequence is taken as it is."""
+    if not isinstance(column, str):
+        return tuple(column)
+    if any(field.name == column for field in row.fields):
+        return (column,)
+    return tuple(column.split("."))
+
+
+def shown(path: Path) -> str:
+    """``path`` for people."""
+    return ".".join(path)
+
+
+def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> DataType:
+    """``row`` with the fields of the ROW that ``path`` ends in changed by ``edit(fields, last step)``. Raises InvalidSchema."""
+
+    def last(kind: DataType) -> DataType:
+        if kind.root is not TypeRoot.ROW:
+            raise InvalidSchema(
+                f"table {table}: column '{shown(path[:-1])}' is {to_sql(kind)}, which has no fields of its own to change"
+            )
+        return replace(kind, fields=edit(kind.fields, path[-1]))
+
+    return edit_type(row, path[:-1], last, table)
+
+
+def edit_type(row: DataType, path: Path, edit: TypeEdit, table: str) -> DataType:
+    """``row`` with the type at the end of ``path`` changed by ``edit``; "element" leads into arrays, "value" into maps.
+
+    Raises InvalidSchema naming table and column for a step that leads nowhere.
+    """
+
+    def walk(kind: DataType, depth: int) -> DataType:
+        if depth == len(path):
+            return edit(kind)
+        step = path[depth]
+        if kind.root is TypeRoot.ROW:
+            at = position(kind.fields, step, table, path[: depth + 1])
+            field = replace(kind.fields[at], type=walk(kind.fields[at].type, depth + 1))
+            return replace(kind, fields=(*kind.fields[:at], field, *kind.fields[at + 1 :]))
+        if _STEPS.get(kind.root) != step:
+            raise _nowhere(kind, path[: depth + 1], table)
+        if kind.root is TypeRoot.ARRAY and kind.element is not None:
+            return replace(kind, element=walk(kind.element, depth + 1))
+        if kind.value is not None:
+            return replace(kind, value=walk(kind.value, depth + 1))
+        raise _nowhere(kind, path[: depth + 1], table)
+
+    return walk(row, 0)
+
+
+def position(fields: Sequence[RowField], name: str, table: str, path: Path) -> int:
+    """Where ``name`` stands among ``fields``. Raises InvalidSchema naming ``path``."""
+    for at, field in enumerate(fields):
+        if field.name == name:
+            return at
+    known = ", ".join(field.name for field in fields)
+    raise InvalidSchema(f"table {table} has no column '{shown(path)}'; there are {known}")
+
+
+def _nowhere(kind: DataType, path: Path, table: str) -> InvalidSchema:
+    step = _STEPS.get(kind.root)
+    hint = f"; only '{step}' leads into it" if step else ""
+    return InvalidSchema(f"table {table} has no column '{shown(path)}': '{shown(path[:-1])}' is {to_sql(kind)}{hint}")

@@ -1,0 +1,121 @@
+"""Options that change, and options that follow a column's new name: many of them name columns, in their values or their own names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, canonical, check_change
+
+# Options whose values are columns of the table, separated by commas.
+_COLUMNS: Final = frozenset(
+    {
+        "blob-descriptor-field",
+        "blob-external-storage-field",
+        "blob-field",
+        "blob-view-field",
+        "bucket-key",
+        "changelog-producer.row-deduplicate-ignore-fields",
+        "clustering.columns",
+        "partial-update.remove-record-on-sequence-group",
+        "pk-bitmap.index.columns",
+        "pk-btree.index.columns",
+        "pk-full-text.index.columns",
+        "pk-multivalue.index.columns",
+        "pk-vector.index.columns",
+        "record-level.time-field",
+        "rowkind.field",
+        "sequence.field",
+        "upsert-key",
+        "vector-field",
+    }
+)
+_INDEX_COLUMNS: Final = re.compile(r"file-index\.[^.]+\.columns")
+_INDEX_OPTION: Final = re.compile(r"(file-index\.[^.]+\.)(.+)(\.[^.]+)")
+_COLUMN_OPTION: Final = re.compile(
+    r"(fields\.)(.+?)(\.(?:aggregate-function|ignore-retract|distinct|list-agg-delimiter|nested-key|count-limit|stats-mode|"
+    r"sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|map\.storage-layout|default-value))"
+)
+# Options of a column whose values are fields inside that column, separated by commas.
+_INNER_LISTS: Final = ("nested-key", "nested-sequence-field")
+
+
+def holds_columns(name: str) -> bool:
+    """Whether the value of option ``name`` is a list of columns of the table."""
+    return name in _COLUMNS or _INDEX_COLUMNS.fullmatch(name) is not None or name.endswith(".sequence-group")
+
+
+def named_in_key(name: str) -> tuple[str, ...]:
+    """The columns that the option's own name holds ("fields.a,b.sequence-group": a and b)."""
+    found = _COLUMN_OPTION.fullmatch(name) or _INDEX_OPTION.fullmatch(name)
+    return tuple(found.group(2).split(",")) if found else ()
+
+
+def listed(value: str) -> tuple[str, ...]:
+    """The parts of a list in an option's value."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def tidied(name: str, value: str) -> str:
+    """``value`` as it may be stored: Java does not trim the columns of a list, and looks for one called " b"."""
+    (name,) = canonical({name: ""})
+    return ",".join(listed(value)) if holds_columns(name) else value
+
+
+def with_option(
+    options: Mapping[str, str], before: Mapping[str, str], key: str, value: str | None, table: str, has_snapshots: bool
+) -> dict[str, str]:
+    """``options`` with ``key`` set to ``value`` (None: removed). ``before``: the options when the alteration began.
+
+    An old name of the same option goes. Raises InvalidSchema for members of the schema, InvalidOption for what snapshots fix.
+    """
+    (name,) = canonical({key: ""})
+    if name in CREATION_ONLY:
+        raise InvalidSchema(f"table {table}: '{name}' is fixed when a table is created")
+    if has_snapshots:
+        check_change(before, name, value, table)
+    same = {name, *(REGISTRY[name].aliases if name in REGISTRY else ())}
+    after = {k: v for k, v in options.items() if k not in same}
+    if value is not None:
+        after[name] = tidied(name, value)
+    return after
+
+
+def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
+    """``options`` after a top-level column got the name ``new``."""
+    rename = _renaming(old, new)
+    result = {}
+    for key, value in options.items():
+        main = ALIASES.get(key, key)
+        result[_key_renamed(key, rename)] = rename(value) if holds_columns(main) else value
+    return result
+
+
+def inner_field_renamed(options: Mapping[str, str], column: str, old: str, new: str) -> dict[str, str]:
+    """``options`` after a field inside ``column`` (a ROW, or an array or map of them) got the name ``new``."""
+    rename = _renaming(old, new)
+    mine = {f"fields.{column}.{suffix}" for suffix in _INNER_LISTS}
+    return {key: rename(value) if key in mine else value for key, value in options.items()}
+
+
+def _renaming(old: str, new: str) -> Callable[[str], str]:
+    def rename(text: str) -> str:
+        parts = text.split(",")
+        if old not in (part.strip().partition("[")[0] for part in parts):
+            return text
+        return ",".join(_renamed(part.strip(), old, new) for part in parts)
+
+    return rename
+
+
+def _renamed(part: str, old: str, new: str) -> str:
+    """``part`` may carry a key of a map in brackets ("attributes[colour]")."""
+    name, bracket, rest = part.partition("[")
+    return new + bracket + rest if name == old else part
+
+
+def _key_renamed(key: str, rename: Callable[[str], str]) -> str:
+    found = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
+    return key if found is None else found.group(1) + rename(found.group(2)) + found.group(3)

@@ -1,0 +1,183 @@
+"""The rules that a table's whole definition must keep, new or altered (Java `SchemaValidation`): one clear error, before any file is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lsm_core.errors import InvalidOption, InvalidSchema
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.options import TableOptions
+from lsm_core.table.defaults import check_default
+from lsm_core.table.option_changes import holds_columns, listed, named_in_key
+from lsm_core.types import NESTED, DataType, RowField, TypeRoot, to_sql
+
+_RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
+_KEY_PREFIX: Final = "_KEY_"
+_NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
+_TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+# Avro's own limits; Java finds them only when the first row is written.
+_AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
+POSTPONE: Final = -2
+
+
+def validate(schema: TableSchema, table: str) -> None:
+    """Raise InvalidSchema (columns, keys, defaults) or InvalidOption naming the table and what breaks a rule."""
+    check_columns(schema.fields, table)
+    _check_keys(schema, table)
+    for field in schema.fields:
+        check_default(field, table)
+    options = TableOptions(schema.options, table)
+    _check_named_columns(schema, table)
+    _check_buckets(schema, options, table)
+    _check_sequence(schema, options, table)
+    _check_merging(schema, options, table)
+    _check_times(schema, options, table)
+    _check_formats(schema, options, table)
+
+
+def check_columns(fields: Sequence[DataField], table: str) -> None:
+    """Raise InvalidSchema for names that are blank, reserved or given twice, inside ROWs too."""
+    if not fields:
+        raise InvalidSchema(f"table {table} has no columns")
+    for field in fields:
+        if field.name in _RESERVED or field.name.startswith(_KEY_PREFIX):
+            raise InvalidSchema(f"table {table}: column name '{field.name}' is reserved")
+    for path, names in _groups((), fields):
+        for name in names:
+            if not name.strip():
+                raise InvalidSchema(f"table {table}: a column{' of ' + path if path else ''} has a blank name")
+            if names.count(name) > 1:
+                raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is given twice")
+
+
+def _groups(path: tuple[str, ...], fields: Sequence[DataField | RowField]) -> Iterator[tuple[str, list[str]]]:
+    """The names of every ROW, with the path of that ROW ("" for the table)."""
+    yield ".".join(path), [field.name for field in fields]
+    for field in fields:
+        yield from _groups_inside((*path, field.name), field.type)
+
+
+def _groups_inside(path: tuple[str, ...], kind: DataType) -> Iterator[tuple[str, list[str]]]:
+    if kind.root is TypeRoot.ROW:
+        yield from _groups(path, kind.fields)
+    for step, part in (("element", kind.element), ("key", kind.key), ("value", kind.value)):
+        if part is not None:
+            yield from _groups_inside((*path, step), part)
+
+
+def _check_keys(schema: TableSchema, table: str) -> None:
+    for what, keys in (("primary key", schema.primary_keys), ("partition", schema.partition_keys)):
+        for key in keys:
+            if not schema.has_field(key):
+                raise InvalidSchema(f"table {table}: {what} column '{key}' is not a column")
+            kind = schema.field(key).type
+            if kind.root in _NO_KEY:
+                raise InvalidSchema(f"table {table}: {what} column '{key}' cannot be of type {to_sql(kind)}")
+        if len(set(keys)) != len(keys):
+            raise InvalidSchema(f"table {table}: a {what} column is given twice")
+    if schema.primary_keys and not schema.trimmed_primary_keys:
+        raise InvalidSchema(
+            f"table {table}: the primary key holds partition columns only, so a partition would hold one row"
+        )
+
+
+def _check_named_columns(schema: TableSchema, table: str) -> None:
+    """Options that name columns, in their value or their own name, name columns of the table."""
+    accepted = f"columns of the table: {', '.join(schema.field_names)}"
+    for key, value in schema.options.items():
+        for name in named_in_key(key):
+            if name.partition("[")[0] not in schema.field_names:
+                raise InvalidOption(key, value, f"a key that names {accepted}", table)
+        for name in listed(value) if holds_columns(key) else ():
+            if name.partition("[")[0] not in schema.field_names:
+                raise InvalidOption(key, value, accepted, table)
+
+
+def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> None:
+    given, keyed, bucket = options.bucket_key, bool(schema.primary_keys), options.bucket
+    said = ",".join(given)
+    if set(given) & set(schema.partition_keys):
+        raise InvalidOption("bucket-key", said, "columns outside the partition", table)
+    if keyed and not set(given) <= set(schema.trimmed_primary_keys):
+        raise InvalidOption("bucket-key", said, "primary key columns outside the partition", table)
+    nested = [name for name in given if schema.field(name).type.root in _NO_KEY]
+    if nested:
+        raise InvalidOption("bucket-key", said, f"columns without nested types, so not '{nested[0]}'", table)
+    if bucket == -1 and given:
+        raise InvalidOption("bucket-key", said, "no bucket key with 'bucket' = -1", table)
+    if bucket == -1 and not keyed and options.get("full-compaction.delta-commits") is not None:
+        raise InvalidOption(
+            "full-compaction.delta-commits",
+            options.get("full-compaction.delta-commits"),
+            "tables with a primary key or a fixed number of buckets",
+            table,
+        )
+    if bucket == POSTPONE and not keyed:
+        raise InvalidOption("bucket", bucket, "a number above 0 or -1 in a table without primary key", table)
+    if bucket > 0 and not keyed and not given:
+        raise InvalidOption("bucket", bucket, "'bucket-key' with it, or -1, in a table without primary key", table)
+
+
+def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> None:
+    names = options.sequence_field
+    said = ",".join(names)
+    if len(set(names)) != len(names):
+        raise InvalidOption("sequence.field", said, "every column once", table)
+    for name in names:
+        if f"fields.{name}.aggregate-function" in schema.options:
+            raise InvalidOption("sequence.field", said, f"columns without aggregate function, so not '{name}'", table)
+    if names and options.merge_engine == "first-row":
+        raise InvalidOption("sequence.field", said, "no sequence field with merge engine first-row", table)
+    if names and schema.cross_partition:
+        raise InvalidOption("sequence.field", said, "none while the primary key lacks partition columns", table)
+
+
+def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> None:
+    producer, engine = options.changelog_producer, options.merge_engine
+    if producer != "none" and not schema.primary_keys:
+        raise InvalidOption("changelog-producer", producer, "none in a table without primary key", table)
+    if engine == "first-row" and producer not in ("none", "lookup"):
+        raise InvalidOption("changelog-producer", producer, "none or lookup with merge engine first-row", table)
+    if options.get("streaming-read-overwrite"):
+        if producer in ("full-compaction", "lookup"):
+            raise InvalidOption("streaming-read-overwrite", "true", f"false with changelog producer {producer}", table)
+        if not schema.primary_keys:
+            raise InvalidOption("streaming-read-overwrite", "true", "tables with a primary key", table)
+    if options.deletion_vectors_enabled:
+        if producer == "full-compaction":
+            raise InvalidOption(
+                "deletion-vectors.enabled", "true", "false with changelog producer full-compaction", table
+            )
+        if engine == "first-row" and not options.get("pk-clustering-override"):
+            raise InvalidOption("deletion-vectors.enabled", "true", "false with merge engine first-row", table)
+    if options.get("row-tracking.enabled") and (schema.primary_keys or options.bucket != -1):
+        raise InvalidOption("row-tracking.enabled", "true", "tables without primary key and with 'bucket' = -1", table)
+    if options.get("data-evolution.enabled") and not options.get("row-tracking.enabled"):
+        raise InvalidOption("data-evolution.enabled", "true", "'row-tracking.enabled' with it", table)
+
+
+def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None:
+    low, high = options.get("changelog.num-retained.min"), options.get("changelog.num-retained.max")
+    if low is not None and high is not None and high < low:
+        raise InvalidOption("changelog.num-retained.max", high, f"at least changelog.num-retained.min ({low})", table)
+    if options.get("partition.expiration-time") is not None and not schema.partition_keys:
+        raise InvalidOption(
+            "partition.expiration-time", options.raw["partition.expiration-time"], "tables with partitions", table
+        )
+    name = options.get("record-level.time-field")
+    if name and schema.field(name).type.root not in _TIMES:
+        raise InvalidOption("record-level.time-field", name, "a column of type INT, BIGINT or TIMESTAMP", table)
+
+
+def _check_formats(schema: TableSchema, options: TableOptions, table: str) -> None:
+    formats = {options.file_format, *(str(name).lower() for name in options.get("file.format.per.level").values())}
+    if "avro" not in formats:
+        return
+    for field in schema.fields:
+        limit = _AVRO_DIGITS.get(field.type.root)
+        if limit is not None and (field.type.precision or 0) > limit:
+            raise InvalidSchema(
+                f"table {table}: column '{field.name}' of type {to_sql(field.type)} does not fit into Avro files, which keep "
+                f"{limit} digits of a second"
+            )
