@@ -90,7 +90,7 @@ def _protected_functions(
 ) -> dict[str, AggregateFunction]:
     ordering = {name for group in groups for name in group.ordering}
     protected = {name for group in groups for name in group.protected}
-    functions = {}
+    chosen = {}
     for column in schema.fields:
         if column.name in schema.primary_keys or column.name in ordering:
             continue
@@ -99,14 +99,14 @@ def _protected_functions(
         name = raw.get(key)
         if name is None:
             continue
-        if column.name not in protected:
-            if name != _LAST_NON_NULL:
-                allowed = f"{_LAST_NON_NULL}, or column '{column.name}' in a sequence group"
-                raise InvalidOption(key, name, allowed, table)
-            continue
-        name = "sum" if name == "count" else name
-        functions[column.name] = aggregate_function(name, column.type, column.name, raw, table)
-    return functions
+        if column.name in protected:
+            chosen[column] = "sum" if name == "count" else name
+        elif name != _LAST_NON_NULL:
+            allowed = f"{_LAST_NON_NULL}, or column '{column.name}' in a sequence group"
+            raise InvalidOption(key, name, allowed, table)
+    return {
+        column.name: aggregate_function(name, column.type, column.name, raw, table) for column, name in chosen.items()
+    }
 
 
 def _names(text: str) -> list[str]:

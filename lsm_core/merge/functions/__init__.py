@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.functions import boundary, numeric
+from lsm_core.merge.functions import boundary, collection, nested, numeric
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -30,7 +30,12 @@ ENTRY_POINTS: Final = "dredge.aggregate_functions"
 """Entry-point group of custom functions: each gives a callable (DataType, FieldOptions) -> AggregateFunction."""
 
 Factory = Callable[[DataType, FieldOptions], AggregateFunction]
-_BUILT_IN: Final[dict[str, Any]] = {**boundary.FUNCTIONS, **numeric.FUNCTIONS}
+_BUILT_IN: Final[dict[str, Any]] = {
+    **boundary.FUNCTIONS,
+    **numeric.FUNCTIONS,
+    **collection.FUNCTIONS,
+    **nested.FUNCTIONS,
+}
 
 
 def function_names() -> list[str]:

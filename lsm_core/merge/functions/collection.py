@@ -1,0 +1,135 @@
+"""collect: arrays put one behind the other, or as sets; and listagg: texts joined (Java `FieldCollectAgg`, `FieldListaggAgg`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import InvalidOption
+from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, codes, flattened, rebuilt
+from lsm_core.types import DataType, TypeRoot
+from lsm_core.types.data_type import MAX_LENGTH
+
+_WHITESPACE: Final = " \t\n\x0b\x0c\r"
+
+
+def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
+    """Groups that hold nothing but null."""
+    valid = valid_mask(lists)
+    counts = np.arange(len(lists) + 1) if valid is None else np.concatenate((np.zeros(1, np.int64), np.cumsum(valid)))
+    return np.asarray(counts[bounds[1:]] == counts[bounds[:-1]], np.bool_)
+
+
+class Collect(ListFold):
+    """All elements in the order of arrival; with `distinct` each only once. Late input is input like any other."""
+
+    name: ClassVar[str] = "collect"
+    supports_retract: ClassVar[bool] = True
+    _late_is_input = True
+
+    def __init__(self, kind: DataType, options: FieldOptions) -> None:
+        super().__init__(kind, options)
+        self.distinct = options.flag("distinct")
+
+    def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
+        flat = flattened(lists, bounds)
+        if self.distinct:
+            flat = flat.only(np.sort(Chains.of(flat.group, codes(flat.elements)).first))
+        return rebuilt(flat, self.arrow_type, _all_null(lists, bounds))
+
+    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
+        """One occurrence goes for each element taken back, the foremost first."""
+        held = flattened(before, np.arange(len(before) + 1))
+        back = flattened(taken, bounds)
+        code = codes(pa.concat_arrays([held.elements, back.elements]))
+        count = len(held.group)
+        number = Chains.of(held.group, code[:count]).number
+        # how often the same element of the same group is taken back
+        pair = np.concatenate((held.group, back.group)) * (int(code.max(initial=0)) + 1) + code
+        distinct, place = np.unique(pair, return_inverse=True)
+        times = np.bincount(place[count:], minlength=len(distinct))
+        kept = np.flatnonzero(number >= times[place[:count]])
+        return rebuilt(held.only(kept), self.arrow_type, ~_valid(before))
+
+
+def _valid(values: pa.Array) -> Mask:
+    mask = valid_mask(values)
+    return np.ones(len(values), np.bool_) if mask is None else mask
+
+
+class ListAggregate(ListFold):
+    """Texts joined by a delimiter. Null and blank ones are left out, unless there is nothing else.
+
+    `distinct`: inputs are split at the delimiter, and only parts that are not there yet are added; the first text stays as it is.
+    """
+
+    name: ClassVar[str] = "listagg"
+
+    def __init__(self, kind: DataType, options: FieldOptions) -> None:
+        super().__init__(kind, options)
+        self.delimiter = str(options.text("list-agg-delimiter", ","))
+        self.distinct = options.flag("distinct")
+
+    def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
+        count = len(bounds) - 1
+        owner = np.repeat(np.arange(count), np.diff(bounds))
+        texts = pc.fill_null(lists, "")
+        filled = np.asarray(pc.utf8_length(pc.utf8_trim(texts, _WHITESPACE))) > 0
+        given = np.flatnonzero(filled)
+        parts = Flat(texts.take(pa.array(given)), owner[given], given, count)
+        if self.distinct:
+            parts = self._new_parts(parts)
+        lists_of = pa.ListArray.from_arrays(parts.offsets(), parts.elements)
+        joined = pc.binary_join(lists_of, self.delimiter)
+        some = np.bincount(owner[given], minlength=count) > 0
+        # nothing but blank texts: the foremost that is not null
+        valid = _valid(lists)
+        number = np.append(np.where(valid, np.arange(len(valid)), len(valid)), len(valid))
+        soonest = np.minimum.accumulate(number[::-1])[::-1][bounds[:-1]]
+        none = soonest >= bounds[1:]
+        blank = lists.take(pa.array(np.where(none, 0, soonest), mask=none))
+        return pc.if_else(pa.array(some), joined, blank)
+
+    def _new_parts(self, texts: Flat) -> Flat:
+        """Split every text but the first of a group; keep of each part the first."""
+        first = np.ones(len(texts.group), np.bool_)
+        first[1:] = texts.group[1:] != texts.group[:-1]
+        split = pc.split_pattern(texts.elements, self.delimiter)
+        lengths = np.asarray(pc.list_value_length(split), np.int64)
+        text = np.repeat(np.arange(len(texts.group)), lengths)
+        parts = split.flatten()
+        # of a first text all parts are known, but it goes out whole: its first part stands for it
+        filled = np.asarray(pc.utf8_length(pc.utf8_trim(parts, _WHITESPACE))) > 0
+        chains = Chains.of(texts.group[text], codes(parts))
+        new = np.zeros(len(parts), np.bool_)
+        new[chains.first] = True
+        new &= filled & ~first[text]
+        heads = np.flatnonzero(first)
+        index = np.concatenate((heads, len(texts.group) + np.flatnonzero(new)))
+        owner = np.concatenate((texts.group[heads], texts.group[text[new]]))
+        order = np.lexsort((index, owner))
+        everything = pa.concat_arrays([texts.elements, parts])
+        return Flat(everything.take(pa.array(index[order])), owner[order], index[order], texts.groups)
+
+
+def _collect(kind: DataType, options: FieldOptions) -> AggregateFunction:
+    if kind.root is not TypeRoot.ARRAY:
+        raise InvalidOption(
+            options.key("aggregate-function"), f"collect on type {kind}", "collect for ARRAY", options.table
+        )
+    return Collect(kind, options)
+
+
+def _listagg(kind: DataType, options: FieldOptions) -> AggregateFunction:
+    if kind.root is not TypeRoot.VARCHAR or kind.length != MAX_LENGTH:
+        value = f"listagg on type {kind}"
+        raise InvalidOption(options.key("aggregate-function"), value, "listagg for STRING", options.table)
+    return ListAggregate(kind, options)
+
+
+FUNCTIONS: Final[dict[str, Any]] = {"collect": _collect, "listagg": _listagg}

@@ -1,0 +1,240 @@
+"""Lists and maps of many groups laid flat: which elements are equal, which group each belongs to, and the way back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.functions.base import AGG, LATE, RETRACT, Accumulators, AggregateFunction, Folding
+from lsm_core.merge.keys import order_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Flat:
+    """The elements of many lists (or entries of many maps) side by side: ``group`` is the one each belongs to.
+
+    ``source``: which list of the group's it came from, ascending. Elements of a group stand together, in order.
+    """
+
+    elements: pa.Array
+    group: Ints
+    source: Ints
+    groups: int
+
+    def only(self, rows: Ints) -> Flat:
+        """Some of the elements, in the order of ``rows`` (which keeps groups together)."""
+        return Flat(self.elements.take(pa.array(rows)), self.group[rows], self.source[rows], self.groups)
+
+    def offsets(self) -> pa.Array:
+        """Where the elements of each group begin, and the end."""
+        counts = np.bincount(self.group, minlength=self.groups)
+        return pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))), pa.int32())
+
+
+def flattened(lists: pa.Array, bounds: Ints) -> Flat:
+    """The elements of ``lists``: group g has ``lists[bounds[g]:bounds[g + 1]]``. Maps give structs of key and value."""
+    lengths, elements = list_parts(lists)
+    owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    return Flat(elements, np.repeat(owner, lengths), np.repeat(np.arange(len(lists)), lengths), len(bounds) - 1)
+
+
+def list_parts(lists: pa.Array) -> tuple[Ints, pa.Array]:
+    """Length of each list (null: 0), and all elements; entries of maps as structs."""
+    if pa.types.is_map(lists.type):
+        whole = lists.take(
+            pa.array(np.arange(len(lists)))
+        )  # a copy that is no slice: its keys and items are all its own
+        entries = pa.StructArray.from_arrays(
+            [whole.keys, whole.items], fields=[lists.type.key_field, lists.type.item_field]
+        )
+        return np.diff(np.asarray(whole.offsets)).astype(np.int64), entries
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
+    return lengths, lists.flatten()
+
+
+def rebuilt(flat: Flat, kind: pa.DataType, nothing: Mask) -> pa.Array:
+    """One list or map a group; null where ``nothing`` is true."""
+    mask = pa.array(nothing) if nothing.any() else None
+    if pa.types.is_map(kind):
+        keys, items = flat.elements.field(0), flat.elements.field(1)
+        return pa.MapArray.from_arrays(flat.offsets(), keys, items, type=kind, mask=mask)
+    return pa.ListArray.from_arrays(flat.offsets(), flat.elements, type=kind, mask=mask)
+
+
+def codes(values: pa.Array) -> Ints:
+    """Numbers that are equal where values are; nulls equal each other. Maps are equal whatever the order of their entries."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        valid = _valid(values)
+        parts = [np.where(valid, codes(values.field(place)), -1) for place in range(kind.num_fields)]
+        return dense([valid.astype(np.int64), *parts])
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        return _list_codes(values)
+    return dense(order_parts(values))
+
+
+def _list_codes(values: pa.Array) -> Ints:
+    lengths, elements = list_parts(values)
+    inner = codes(elements)
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))[:-1]
+    if pa.types.is_map(values.type):
+        inner = inner[np.lexsort((inner, np.repeat(np.arange(len(values)), lengths)))]
+    code = dense([_valid(values).astype(np.int64), lengths])
+    for position in range(int(lengths.max(initial=0))):
+        longer = lengths > position
+        here = np.full(len(values), -1, np.int64)
+        here[longer] = inner[starts[longer] + position]
+        code = dense([code, here])
+    return code
+
+
+def dense(parts: Sequence[Ints]) -> Ints:
+    """Ranks of rows by all ``parts``; equal rows have one rank."""
+    if not len(parts[0]):
+        return np.zeros(0, np.int64)
+    order = np.lexsort(tuple(parts)[::-1])
+    differs = np.zeros(len(order) - 1, np.bool_)
+    for part in parts:
+        ranked = part[order]
+        differs |= ranked[1:] != ranked[:-1]
+    ranks = np.zeros(len(order), np.int64)
+    ranks[order[1:]] = np.cumsum(differs)
+    return ranks
+
+
+def _valid(values: pa.Array) -> Mask:
+    mask = valid_mask(values)
+    return np.ones(len(values), np.bool_) if mask is None else mask
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Equal elements of one group, in their order: chain c is ``order[starts[c]:ends[c]]``."""
+
+    order: Ints
+    starts: Ints
+    ends: Ints
+
+    @staticmethod
+    def of(group: Ints, code: Ints) -> Chains:
+        """Chains of elements with the same group and code."""
+        order = np.lexsort((code, group))  # stable: within a chain elements keep their order
+        if not len(order):
+            return Chains(order, order, order)
+        ranked = group[order], code[order]
+        new = np.concatenate(
+            (np.ones(1, np.bool_), (ranked[0][1:] != ranked[0][:-1]) | (ranked[1][1:] != ranked[1][:-1]))
+        )
+        starts = np.flatnonzero(new)
+        return Chains(order, starts, np.append(starts[1:], len(order)))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def first(self) -> Ints:
+        """The first element of each chain."""
+        return self.order[self.starts]
+
+    @property
+    def last(self) -> Ints:
+        """The last element of each chain."""
+        return self.order[self.ends - 1]
+
+    @property
+    def chain_of(self) -> Ints:
+        """For each place of ``order`` its chain."""
+        return np.repeat(np.arange(len(self)), self.ends - self.starts)
+
+    @property
+    def number(self) -> Ints:
+        """For each element how many of its chain come before it."""
+        number = np.empty(len(self.order), np.int64)
+        number[self.order] = np.arange(len(self.order)) - np.repeat(self.starts, self.ends - self.starts)
+        return number
+
+
+class ListFold(AggregateFunction):
+    """A function over lists, maps or texts: inputs of one operation in a row are folded at once.
+
+    Late input is the accumulator's place and the accumulator its input, so a row of late inputs comes first, newest foremost.
+    """
+
+    def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
+        seen = initial.seen | (folding.sizes > 0)
+        result = initial.values
+        for groups, starts, ends, op in _rounds(folding, self._late_is_input):
+            before = result.take(pa.array(groups))
+            after = self._round(folding, before, starts, ends, op, groups)
+            if len(groups) == len(result):
+                result = after
+            else:
+                index = np.arange(len(result))
+                index[groups] = len(result) + np.arange(len(groups))
+                result = pa.concat_arrays([result, after]).take(pa.array(index))
+        return Accumulators(result, seen)
+
+    _late_is_input = False
+    """Whether the function treats late input like any other."""
+
+    def _round(self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints) -> pa.Array:
+        sizes = ends - starts
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], sizes)
+        rows = np.repeat(starts, sizes) + within
+        if op == RETRACT:
+            return self._take_back(before, folding.values.take(pa.array(rows)), offsets)
+        bounds = offsets + np.arange(len(offsets))
+        place = np.arange(int(bounds[-1]))
+        own = np.zeros(len(place), np.bool_)
+        index = np.empty(len(place), np.int64)
+        if op == LATE:
+            rows = np.repeat(ends - 1, sizes) - within
+            own[bounds[1:] - 1] = True
+        else:
+            own[bounds[:-1]] = True
+        index[own], index[~own] = len(folding.values) + np.arange(len(groups)), rows
+        lists = pa.concat_arrays([folding.values, before]).take(pa.array(index))
+        return self._join(lists, bounds, groups)
+
+    @abstractmethod
+    def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
+        """Fold ``lists[bounds[g]:bounds[g + 1]]``, accumulators among them, into one a group; ``groups`` are for errors."""
+
+    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
+        """Each accumulator of ``before`` without what ``taken[bounds[g]:bounds[g + 1]]`` take back."""
+        raise AssertionError(f"{self.name} takes nothing back")
+
+
+def _rounds(folding: Folding, late_is_input: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
+    """Rows of one operation side by side: of all groups the first such stretch, then the second ...
+
+    Gives groups, first rows, ends, and the operation.
+    """
+    count = len(folding.values)
+    if not count:
+        return
+    ops = np.zeros(count, np.int8) if folding.ops is None else folding.ops
+    if late_is_input:
+        ops = np.where(ops == LATE, AGG, ops)
+    group = folding.groups
+    new = np.concatenate((np.ones(1, np.bool_), (group[1:] != group[:-1]) | (ops[1:] != ops[:-1])))
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], count)
+    owner = group[starts]
+    firsts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), owner[1:] != owner[:-1])))
+    number = np.arange(len(starts)) - np.repeat(firsts, np.diff(np.append(firsts, len(starts))))
+    for turn in range(int(number.max()) + 1):
+        for op in (AGG, LATE, RETRACT):
+            chosen = np.flatnonzero((number == turn) & (ops[starts] == op))
+            if len(chosen):
+                yield owner[chosen], starts[chosen], ends[chosen], op
+
+
+__all__ = ["Chains", "Flat", "ListFold", "codes", "dense", "flattened", "list_parts", "rebuilt"]
