@@ -12,6 +12,8 @@ from lsm_core.storage import FileIO
 if TYPE_CHECKING:
     from lsm_core.metadata.store import TableStore
 
+# A schema of 10,000 columns takes 2 MB; more than this is no schema, and is not read into memory to find out.
+_MOST_BYTES = 64 << 20
 _NAME = re.compile(r"schema-(0|[1-9][0-9]{0,18})")
 
 
@@ -32,9 +34,12 @@ def list_schema_ids(file_io: FileIO, root: str, branch: str = "main") -> list[in
 
 
 def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main") -> TableSchema:
-    """Return one schema. Raises CorruptFile naming the file when it is missing, cut short or about another id."""
+    """Return one schema. Raises CorruptFile naming the file when it is missing, too big, cut short or about another id."""
     path = schema_path(root, schema_id, branch)
     try:
+        size = file_io.size(path)
+        if size > _MOST_BYTES:
+            raise CorruptFile(path, f"a schema of {size} bytes")
         schema = TableSchema.from_json(file_io.read_bytes(path), path)
     except FileNotFoundError as error:
         raise CorruptFile(path, "the schema file is missing") from error

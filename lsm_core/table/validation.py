@@ -158,8 +158,10 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
 
 
 def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None:
-    low, high = options.get("changelog.num-retained.min"), options.get("changelog.num-retained.max")
-    if low is not None and high is not None and high < low:
+    # Changelogs live as long as snapshots unless told otherwise.
+    low = options.get("changelog.num-retained.min") or options.get("snapshot.num-retained.min")
+    high = options.get("changelog.num-retained.max") or options.get("snapshot.num-retained.max")
+    if high < low:
         raise InvalidOption("changelog.num-retained.max", high, f"at least changelog.num-retained.min ({low})", table)
     if options.get("partition.expiration-time") is not None and not schema.partition_keys:
         raise InvalidOption(

@@ -139,6 +139,10 @@ def test_a_schema_file_that_is_damaged_or_gone_is_named(catalog: Catalog, tmp_pa
             catalog.table("db.t")
         with pytest.raises(errors.CorruptFile, match="schema-1"):
             catalog.alter_table("db.t", [SchemaChange.set_comment("two")])
+    with (folder / "schema-1").open("wb") as hole:
+        hole.truncate(1 << 40)
+    with pytest.raises(errors.CorruptFile, match="schema-1"):
+        catalog.table("db.t")
     (folder / "schema-1").write_bytes(whole)
     assert catalog.table("db.t").schema.comment == "one"
     (folder / "schema-0").unlink()

@@ -58,6 +58,22 @@ def test_databases_and_tables_come_and_go(catalog: Catalog) -> None:
         catalog.drop_database("b2")
 
 
+def test_a_database_goes_with_its_tables_only_when_told(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table("db.t", Schema(FIELDS))
+    (tmp_path / "wh" / "db.db" / "no-table").mkdir()
+    assert catalog.list_tables("db") == ["t"]
+    with pytest.raises(DatabaseExists, match="still holds 1 tables: t"):
+        catalog.drop_database("db")
+    catalog.drop_database("db", cascade=True)
+    assert catalog.list_databases() == []
+
+
+def test_lists_of_columns_are_stored_as_java_reads_them(catalog: Catalog) -> None:
+    options = {"bucket": "2", "bucket-key": " k , v", "sequence.field": "dt ", "my.list": "a, b"}
+    table = catalog.create_table("db.t", Schema(FIELDS, ["k", "v"], options=options))
+    assert table.options == {"bucket": "2", "bucket-key": "k,v", "sequence.field": "dt", "my.list": "a, b"}
+
+
 def test_what_is_missing_is_named_with_what_there_is(catalog: Catalog) -> None:
     catalog.create_table("db.orders", Schema(FIELDS, ["k"], options={"bucket": "1"}))
     with pytest.raises(TableNotFound, match=r"db\.order is not in .*database db has: orders"):
@@ -92,6 +108,68 @@ BAD = {
     "rowkind": (_schema(fields=FIELDS.append(pa.field("rowkind", pa.int8()))), InvalidSchema, "rowkind"),
     "twice": (_schema(fields=FIELDS.append(pa.field("v", pa.int8()))), InvalidSchema, "'v' is given twice"),
     "blank": (_schema(fields=FIELDS.append(pa.field(" ", pa.int8()))), InvalidSchema, "blank"),
+    "twice inside": (
+        _schema(fields=FIELDS.append(pa.field("r", pa.struct([("x", pa.int8()), ("x", pa.int8())])))),
+        InvalidSchema,
+        r"'r\.x' is given twice",
+    ),
+    "blank inside": (
+        _schema(fields=FIELDS.append(pa.field("r", pa.list_(pa.struct([("", pa.int8())]))))),
+        InvalidSchema,
+        r"of r\.element has a blank name",
+    ),
+    "array as key": (
+        _schema(fields=FIELDS.append(pa.field("l", pa.list_(pa.int8()))), primary_keys=["l"]),
+        InvalidSchema,
+        "primary key column 'l' cannot be of type ARRAY",
+    ),
+    "row as partition": (
+        _schema(fields=FIELDS.append(pa.field("r", pa.struct([("x", pa.int8())]))), partition_keys=["r"]),
+        InvalidSchema,
+        "partition column 'r' cannot be of type ROW",
+    ),
+    "no type text": (_schema(fields=[("k", "INT"), ("v", "TEXTILE")]), InvalidSchema, "'v'.*TEXTILE"),
+    "buckets without key": (_schema(primary_keys=[], options={"bucket": "2"}), InvalidOption, "bucket-key"),
+    "key without buckets": (_schema(options={"bucket": "-1", "bucket-key": "k"}), InvalidOption, "bucket-key"),
+    "postponed append": (_schema(primary_keys=[], options={"bucket": "-2"}), InvalidOption, "bucket"),
+    "bucket key in partition": (
+        _schema(primary_keys=["k", "dt"], partition_keys=["dt"], options={"bucket": "1", "bucket-key": "dt"}),
+        InvalidOption,
+        "bucket-key",
+    ),
+    "sequence twice": (_schema(options={"bucket": "1", "sequence.field": "v,v"}), InvalidOption, "sequence.field"),
+    "option of no column": (
+        _schema(options={"bucket": "1", "fields.x.ignore-retract": "true"}),
+        InvalidOption,
+        r"fields\.x\.ignore-retract",
+    ),
+    "index of no column": (
+        _schema(options={"bucket": "1", "file-index.bloom-filter.columns": "x"}),
+        InvalidOption,
+        r"file-index\.bloom-filter\.columns",
+    ),
+    "changelog of append": (
+        _schema(primary_keys=[], options={"changelog-producer": "input"}),
+        InvalidOption,
+        "changelog-producer",
+    ),
+    "expiry without partitions": (
+        _schema(options={"bucket": "1", "partition.expiration-time": "1 d"}),
+        InvalidOption,
+        r"partition\.expiration-time",
+    ),
+    "vectors and first row": (
+        _schema(options={"bucket": "1", "merge-engine": "first-row", "deletion-vectors.enabled": "true"}),
+        InvalidOption,
+        r"deletion-vectors\.enabled",
+    ),
+    "nanoseconds in avro": (
+        _schema(
+            fields=FIELDS.append(pa.field("n", pa.timestamp("ns"))), options={"bucket": "1", "file.format": "avro"}
+        ),
+        InvalidSchema,
+        "'n'.*Avro",
+    ),
     "unknown key": (_schema(primary_keys=["x"]), InvalidSchema, "primary key column 'x'"),
     "key twice": (_schema(primary_keys=["k", "k"]), InvalidSchema, "twice"),
     "unknown partition": (_schema(partition_keys=["x"]), InvalidSchema, "partition column 'x'"),
