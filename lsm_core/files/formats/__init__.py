@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
-from lsm_core.files.formats import parquet
+from lsm_core.files.formats import orc, parquet
 from lsm_core.files.formats.protocol import FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -29,6 +29,8 @@ def open_source(
     extension = name.rpartition(".")[2]
     if extension == "parquet":
         return parquet.ParquetSource(file_io, path, size=size, rows=rows)
+    if extension == "orc":
+        return orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
     raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
 
 
@@ -49,6 +51,8 @@ def open_sink(
     name, codec = format_of(options, level), compression_of(options, level)
     if name == "parquet":
         return parquet.open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
+    if name == "orc":
+        return orc.open_sink(file_io, path, sample, options, codec=codec)
     raise UnsupportedFeature(f"file format '{name}'", options.table)
 
 

@@ -13,12 +13,11 @@ from lsm_core.format.stats import ColumnStats, float_bounds
 class ValueGatherer:
     """Null counts and bounds of columns over many tables, in Java's order: NaN above everything, -0.0 below 0.0.
 
-    Binary and nested columns have no order, only null counts; neither have columns of ``unordered``.
+    Binary and nested columns have no order, only null counts.
     """
 
-    def __init__(self, names: Iterable[str], unordered: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._nulls = dict.fromkeys(names, 0)
-        self._unordered = set(unordered)
         self._types: dict[str, pa.DataType] = {}
         self._bounds: dict[str, tuple[pa.Array, pa.Array]] = {}
 
@@ -28,7 +27,7 @@ class ValueGatherer:
             column = rows.column(name)
             self._types[name] = column.type
             self._nulls[name] += column.null_count
-            if name in self._unordered or not _ordered(column.type) or column.null_count == len(column):
+            if not _ordered(column.type) or column.null_count == len(column):
                 continue
             found = bounds(column)
             seen = self._bounds.get(name)

@@ -1,0 +1,55 @@
+"""Arrow types and columns seen leaf by leaf: what a format must store otherwise, and what it cannot hold at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FieldRule = Callable[[pa.Field], pa.Field]
+
+
+def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
+    """``field`` with ``rule`` applied to it and to every field nested in it, the inner ones first."""
+    return rule(field.with_type(_map_type(field.type, rule)))
+
+
+def _map_type(kind: pa.DataType, rule: FieldRule) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(map_field(kind.key_field, rule), map_field(kind.item_field, rule))
+    if pa.types.is_list(kind):
+        return pa.list_(map_field(kind.value_field, rule))
+    return kind
+
+
+def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of all values that are not themselves made of others."""
+    if pa.types.is_map(kind):
+        yield from leaf_types(kind.key_type)
+        yield from leaf_types(kind.item_type)
+    elif pa.types.is_nested(kind):
+        for i in range(kind.num_fields):
+            yield from leaf_types(kind.field(i).type)
+    else:
+        yield kind
+
+
+def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
+    """The columns of such values inside ``array``; those under a null are left out."""
+    if pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from leaf_arrays(child)
+    elif pa.types.is_map(array.type):
+        # The entries of a sliced map are those of the whole: cut them, and drop those under nulls.
+        entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+        yield from leaf_arrays(entries)
+    elif pa.types.is_list(array.type):
+        yield from leaf_arrays(pc.list_flatten(array))
+    else:
+        yield array
+
+
+__all__ = ["FieldRule", "leaf_arrays", "leaf_types", "map_field"]

@@ -1,0 +1,214 @@
+"""ORC as Paimon's Java writes and reads it: types, `paimon.id` of every field, and batches instead of whole stripes.
+
+Differences of ORC that readers of the table never see: TIME is an int of milliseconds, and Arrow decodes timestamps as
+nanoseconds, so that those outside 1677 to 2262 are refused on both ways rather than wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import orc
+
+from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
+from lsm_core.files.formats.gather import ValueGatherer
+from lsm_core.files.formats.guard import check_rows, check_size, disk_full_named, named, quietly_close
+from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
+from lsm_core.format.stats import ColumnValues
+from lsm_core.options import TableOptions
+from lsm_core.options.units import memory_size
+from lsm_core.storage import FileIO
+
+STRIPE_SIZE: Final = 16 * 1024 * 1024
+"""Encoded bytes of a stripe: what a writer holds back, and about what a reader holds."""
+_CODECS: Final = {"zstd": "zstd", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
+_BLOCK_SIZE: Final = 128 * 1024
+_ROW_INDEX_STRIDE: Final = 10_000
+_DICTIONARY_SHARE: Final = 0.5
+"""Distinct values per value up to which a text column gets a dictionary."""
+_BATCH_ROWS: Final = 8_192
+_TEXT_ID, _ID = b"PARQUET:field_id", b"paimon.id"
+_OUT_OF_RANGE: Final = "out of range for nanosecond"
+_RANGE: Final = "timestamps outside 1677-09-21 to 2262-04-11 in ORC files"
+_FIRST_GUESS: Final = 0.5
+"""Encoded bytes per decoded byte before anything was encoded."""
+
+
+class OrcSink:
+    """One ORC file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+
+    def __init__(self, file_io: FileIO, path: str, sample: pa.Table, *, table: str, **settings: Any) -> None:
+        """Open ``path``; ``sample`` gives the schema, ``settings`` are those of ``pyarrow.orc.ORCWriter``."""
+        self.path = path
+        self.rows = 0
+        self._table = table
+        self._stored = pa.schema([map_field(field, _stored_field) for field in sample.schema])
+        self._dated = [f.name for f in sample.schema if any(pa.types.is_timestamp(leaf) for leaf in leaf_types(f.type))]
+        self._gathered = ValueGatherer(sample.column_names)
+        self._encoded = self._flushed = self._pending = 0
+        self._output: Any = file_io.open_output(path)
+        try:
+            self._stream: Any = pa.PythonFile(self._output, mode="w")
+            self._writer: Any = orc.ORCWriter(self._stream, **settings)
+        except BaseException:
+            quietly_close(self._output)
+            raise
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far and, by the share seen until now, those that the open stripe will take."""
+        share = self._encoded / self._flushed if self._flushed else _FIRST_GUESS
+        return self._encoded + int(share * self._pending)
+
+    def write(self, rows: pa.Table) -> None:
+        """Append ``rows``. Raises :class:`StorageFull`, and :class:`InvalidData` for a timestamp that Arrow could not read back."""
+        for name in self._dated:
+            self._check_range(name, rows.column(name))
+        stored = rows.cast(self._stored)
+        with disk_full_named(self.path):
+            self._writer.write(stored)
+            written = int(self._output.tell())
+        self._gathered.add(rows)
+        self.rows += rows.num_rows
+        self._pending += rows.nbytes
+        if written > self._encoded:
+            self._flushed, self._pending, self._encoded = self._flushed + self._pending, 0, written
+
+    def close(self) -> tuple[int, ColumnValues]:
+        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
+        with disk_full_named(self.path):
+            self._writer.close()
+            size = int(self._output.tell())
+            self._stream.close()
+            self._output.close()
+        return size, self._gathered.values()
+
+    def discard(self) -> None:
+        """Give up after a failure: close the handle and remove the unfinished file."""
+        with suppress(OSError, ValueError):
+            self._output.abort()
+        quietly_close(self._writer)
+        quietly_close(self._stream)
+
+    def _check_range(self, name: str, column: pa.ChunkedArray) -> None:
+        for chunk in column.chunks:
+            for leaf in leaf_arrays(chunk):
+                if not pa.types.is_timestamp(leaf.type) or leaf.type.unit == "ns":
+                    continue
+                try:
+                    pc.min_max(leaf).cast(
+                        pa.struct([(side, pa.timestamp("ns", leaf.type.tz)) for side in ("min", "max")])
+                    )
+                except pa.ArrowInvalid as error:
+                    raise InvalidData(self._table, name, _RANGE) from error
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    """The field as ORC holds it, with Paimon's id as the attribute that Java looks for."""
+    kind = pa.int32() if pa.types.is_time(field.type) else field.type
+    number = (field.metadata or {}).get(_TEXT_ID)
+    return field.with_type(kind).with_metadata({_ID: number} if number else None)
+
+
+def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> OrcSink:
+    """A sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer knows."""
+    chosen = _CODECS.get(codec)
+    if chosen is None:
+        raise InvalidOption("file.compression", codec, f"for ORC: {', '.join(_CODECS)}", options.table)
+    raw = options.raw
+    stripe = options.get("file.block-size") or _bytes(raw, "orc.stripe.size", STRIPE_SIZE)
+    return OrcSink(
+        file_io,
+        path,
+        sample,
+        table=options.table,
+        compression=chosen,
+        stripe_size=int(stripe),
+        compression_block_size=_bytes(raw, "orc.compress.size", _BLOCK_SIZE),
+        row_index_stride=_ROW_INDEX_STRIDE,
+        dictionary_key_size_threshold=_DICTIONARY_SHARE,
+        batch_size=_BATCH_ROWS,
+    )
+
+
+def _bytes(raw: Any, key: str, default: int) -> int:
+    return memory_size(raw[key], key) if key in raw else default
+
+
+class OrcSource:
+    """One ORC file being read: opened, checked against its metadata, streamed in batches."""
+
+    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None, table: str = "") -> None:
+        """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
+        self.path = path
+        self._table = table
+        with named(path, "ORC"):
+            self._input = file_io.open_input(path)
+        try:
+            with named(path, "ORC"):
+                check_size(path, self._input.size(), size)
+                file: Any = orc.ORCFile(self._input)
+                self.schema: pa.Schema = file.schema
+                self.rows = int(file.nrows)
+                # The reader's schema, not the fragment's: ORC's own row type.
+                self._fragment: Any = ds.OrcFileFormat().make_fragment(self._input)
+            check_rows(path, self.rows, rows)
+            self.group_rows = [self.rows]
+        except BaseException:
+            quietly_close(self._input)
+            raise
+
+    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
+        """Nothing: ORC's metadata does not tell how large decoded values are."""
+        return {}
+
+    def batches(
+        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of at most ``batch_rows`` rows of ``columns`` (file order); the whole file is the one row group."""
+        if row_groups is not None and not row_groups:
+            return
+        seen = 0
+        with self._decoding():
+            chosen = {name: ds.field(name) for name in columns}
+            stream = self._fragment.to_batches(
+                self.schema, columns=chosen, batch_size=batch_rows, use_threads=False, batch_readahead=0
+            )
+        while True:
+            with self._decoding():
+                batch = next(stream, None)
+            if batch is None:
+                break
+            if batch.num_rows:
+                seen += batch.num_rows
+                yield batch
+        if seen != self.rows:
+            raise CorruptFile(self.path, f"gave {seen} rows, its footer says {self.rows}")
+
+    def close(self) -> None:
+        """Release the file handle."""
+        quietly_close(self._input)
+
+    def _decoding(self) -> _decoding:
+        return _decoding(self.path, self._table)
+
+
+class _decoding(named):  # noqa: N801 - reads as a statement where it is used
+    """As :class:`named`, but an honest value that Arrow cannot hold does not make the file a corrupt one."""
+
+    def __init__(self, path: str, table: str) -> None:
+        super().__init__(path, "ORC")
+        self._table = table
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, pa.ArrowException) and _OUT_OF_RANGE in str(error):
+            raise UnsupportedFeature(f"{_RANGE} ({self._path})", self._table) from error
+        super().__exit__(kind, error, trace)
+
+
+__all__ = ["OrcSink", "OrcSource", "open_sink"]
