@@ -38,7 +38,7 @@ from lsm_core.format.manifest import (
 from lsm_core.format.manifest.container import read_container
 from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
 from lsm_core.format.stats import key_stats, value_stats
-from lsm_core.format.tag import Tag
+from lsm_core.format.side_files import Tag
 from lsm_core.options import TableOptions
 from lsm_core.types import DataType
 from tests.support.data import golden_dir, golden_names, unpack_golden
