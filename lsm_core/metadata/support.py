@@ -39,6 +39,7 @@ _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
 # Boolean options that change what rows mean or what must be written, and what they are called.
 _SWITCHES_READ = {
     "deletion-vectors.enabled": "deletion vectors",
+    "deletion-vectors.merge-on-read": "deletion vectors merged on read",
     "data-evolution.enabled": "data evolution",
     "row-tracking.enabled": "row tracking",
     "chain-table.enabled": "chain tables",
@@ -140,6 +141,8 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (what for key, what in present.items() if options.get(key))
     formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
     yield from (f"file format '{name}'" for name in sorted(formats - {"parquet"}))
+    if str(options.get("manifest.format")).lower() != "avro":
+        yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer != "none":
         yield f"changelog producer '{options.changelog_producer}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":

@@ -20,6 +20,7 @@ _OTHER_READS: Final = (
     "incremental-between",
     "incremental-between-timestamp",
     "incremental-to-auto-tag",
+    "scan.bucket",
 )
 _OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
 _OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")

@@ -95,7 +95,9 @@ def write_once(
     commit = BatchCommit(store)
     if not replacing:
         return commit.commit(messages)
-    return commit.overwrite(messages, None if overwrite is True else dict(overwrite))  # type: ignore[arg-type]
+    if isinstance(overwrite, Mapping):
+        return commit.overwrite(messages, overwrite)
+    return commit.overwrite(messages, None if store.options.get("dynamic-partition-overwrite") else {})
 
 
 def _last(snapshot_ids: Sequence[int]) -> int | None:

@@ -14,7 +14,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.errors import DredgeError, InvalidData, ValueTooLarge
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.types import is_retract
+from lsm_core.types import RowKind, is_retract
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.bucket import fixed, unaware
 from lsm_core.write.key_value import KeyValueBucket
@@ -142,7 +142,7 @@ class TableWrite:
         return table
 
     def _without_ignored(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
-        """Rows without the retracts that `ignore-delete` drops; append tables take inserts only."""
+        """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""
         if kinds is None:
             return table, None
         if not self.store.schema.primary_keys:
@@ -150,10 +150,15 @@ class TableWrite:
             if len(changes):
                 raise InvalidData(self.store.name, "row_kinds", f"row {changes[0]}: an append table takes inserts only")
             return table, None
-        retracts = is_retract(kinds)
-        if not self.store.options.ignore_delete or not retracts.any():
+        if self.store.options.ignore_delete:
+            ignored = is_retract(kinds)
+        elif self.store.options.get("ignore-update-before"):
+            ignored = kinds.to_numpy(zero_copy_only=False) == RowKind.UPDATE_BEFORE
+        else:
             return table, kinds
-        kept = pa.array(~retracts)
+        if not ignored.any():
+            return table, kinds
+        kept = pa.array(~ignored)
         return table.filter(kept), kinds.filter(kept)
 
     def _add(self, partition: bytes, bucket: int, rows: pa.Table, kinds: pa.Array | None) -> None:
