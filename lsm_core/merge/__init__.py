@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lsm_core.merge.changelog import ChangelogFunction, changelog_function
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
-from lsm_core.merge.deduplicate import Deduplicate
 from lsm_core.merge.digest import Digest, digest
-from lsm_core.merge.function import MergeFunction, merge_function
+from lsm_core.merge.engines.deduplicate import Deduplicate
+from lsm_core.merge.function import FoldFunction, MergeFunction, PickFunction, merge_function
+from lsm_core.merge.functions import AggregateFunction, aggregate_function
 from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
 from lsm_core.merge.order_free import Verdict, order_free
 from lsm_core.merge.sort_key import KeySpec, key_bytes, normalise_keys
@@ -15,17 +17,23 @@ __all__ = [
     "DELETE_AT_BOTTOM",
     "IGNORED_DELETE",
     "OLDER_VERSION",
+    "AggregateFunction",
     "ByteKeys",
+    "ChangelogFunction",
     "Deduplicate",
     "Digest",
+    "FoldFunction",
     "IntKeys",
     "KeySpec",
     "MergeCounters",
     "MergeFunction",
     "NormalisedKeys",
+    "PickFunction",
     "RunInput",
     "UnsortedInput",
     "Verdict",
+    "aggregate_function",
+    "changelog_function",
     "digest",
     "key_bytes",
     "merge_function",

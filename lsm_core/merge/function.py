@@ -11,8 +11,8 @@ import numpy.typing as npt
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints
-from lsm_core.merge.deduplicate import Deduplicate
 from lsm_core.merge.engines.aggregation import Aggregation
+from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.fold import FoldInput, FoldOutput
 from lsm_core.merge.engines.partial_update import PartialUpdate

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.deduplicate import Deduplicate
+from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.options import TableOptions
 
 

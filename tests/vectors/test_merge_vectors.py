@@ -11,6 +11,7 @@ import pytest
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import MergeFunction, RunInput, merge_function, merge_streams, merge_unsorted
+from lsm_core.merge.changelog import LookupChangelog, Versions, changelog_function
 from lsm_core.merge.engines.fold import FoldInput
 from lsm_core.merge.functions import (
     AGG,
@@ -41,9 +42,10 @@ def function_for(case: Case) -> MergeFunction:
 
 @pytest.mark.parametrize("case", cases("sort_merge"))
 def test_sort_merge(case: Case) -> None:
-    if case["op"] in LOOKUP:
-        not_yet("lookup merging")
     function = function_for(case)
+    if case["op"] in LOOKUP:
+        _lookup(case, function)
+        return
     names = {"k0": "value"} if "columns" not in case else {case["columns"][0][0]: case["columns"][1][0]}
     ((key, value),) = names.items()
 
@@ -67,6 +69,22 @@ def test_sort_merge(case: Case) -> None:
         ]
         merged = list(merge_streams(inputs, function))
         assert [row for part in merged for row in cases_of(part)] == case["expect"]
+
+
+def _lookup(case: Case, function: MergeFunction) -> None:
+    """Level-0 rows and the lowest level above 0 take part, rows of unknown level all do."""
+    made = kv_batch(case["inputs"])
+    batch = made.append_column("_LEVEL", pa.array([row["level"] for row in case["inputs"]], pa.int32()))
+    if case["op"] == "pick_high_level":
+        versions = Versions.of(batch, function)
+        row = versions.batch.take(pa.array(versions.lowest_high())).to_pylist()[0]
+        assert {"level": row["_LEVEL"], "value": row["value"]} == case["expect"]
+    elif case["op"] == "contains_level0":
+        versions = Versions.of(batch, function)
+        assert versions.any(versions.levels == 0).tolist() == [case["expect"]]
+    else:
+        rows, _ = LookupChangelog(function).merge(batch)
+        assert rows.column("value").to_pylist() == [case["expect"]["value"]]
 
 
 @pytest.mark.parametrize("case", cases("partial_update"))
@@ -223,4 +241,66 @@ def _same(function: AggregateFunction, found: pa.Array, case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("changelog_wrappers"))
 def test_changelog_wrappers(case: Case) -> None:
-    not_yet(f"changelog producer {case['wrapper']}")
+    asked = case["options"]
+    names = asked.get("value_fields") or [f"f{i}" for i in range(len(case["inputs"][0]["value"]))]
+    fields = (
+        DataField(0, "k", parse("INT NOT NULL")),
+        *(DataField(i, n, parse("INT")) for i, n in enumerate(names, 1)),
+    )
+    schema = TableSchema(0, fields, len(fields) - 1, primary_keys=("k",))
+    producer = "full-compaction" if case["wrapper"] == "full_compaction" else "lookup"
+    options = {"merge-engine": case["merge_engine"], "changelog-producer": producer}
+    options["changelog-producer.row-deduplicate"] = str(asked.get("row_deduplicate", False)).lower()
+    options["changelog-producer.row-deduplicate-ignore-fields"] = ",".join(
+        asked.get("row_deduplicate_ignore_fields", [])
+    )
+    if "aggregate" in asked:
+        options["fields.default-aggregate-function"] = asked["aggregate"]
+    if "sequence_field" in asked:
+        options["sequence.field"] = asked["sequence_field"]
+    function = changelog_function(schema, options, asked.get("max_level", 5))
+    looked_up = case["lookup"]
+    if case["wrapper"] == "first_row":
+        looked_up = {**case["inputs"][0], "level": 5} if looked_up else None
+    rows, changes = function.merge(
+        _leveled(case["inputs"], names), None if looked_up is None else _leveled([looked_up], names)
+    )
+    _as_expected(changes, case["expect"]["changelog"], names)
+    if "result" in case["expect"]:
+        _as_expected(rows, [case["expect"]["result"]] if case["expect"]["result"] else [], names)
+
+
+def _leveled(rows: list[Case], names: list[str]) -> pa.RecordBatch:
+    columns: dict[str, pa.Array] = {"_KEY_k": pa.array([row["key"] for row in rows], pa.int32())}
+    columns["_SEQUENCE_NUMBER"] = pa.array([row["seq"] for row in rows], pa.int64())
+    columns["_VALUE_KIND"] = kinds_from_text(pa.array([row["kind"] for row in rows], pa.string()))
+    columns["_LEVEL"] = pa.array([row["level"] for row in rows], pa.int32())
+    for place, name in enumerate(names):
+        columns[name] = pa.array([row["value"][place] for row in rows], pa.int32())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_expected(found: pa.RecordBatch, expected: list[Case], names: list[str]) -> None:
+    """Only what the case asserts is compared."""
+    assert found.num_rows == len(expected)
+    kinds = kinds_to_text(found.column("_VALUE_KIND")).to_pylist()
+    for at, wanted in enumerate(expected):
+        row = found.slice(at, 1).to_pylist()[0]
+        ours = {
+            "kind": kinds[at],
+            "key": row["_KEY_k"],
+            "seq": row["_SEQUENCE_NUMBER"],
+            "value": [row[n] for n in names],
+        }
+        assert {what: ours[what] for what in wanted} == wanted
+
+
+def test_lookup_merging_needs_the_lowest_level_above_zero_only() -> None:
+    """Levels 1 and 2 hold the key: level 2 must not be merged again."""
+    rows = [{"key": 1, "seq": n, "kind": "+I", "value": [n], "level": 3 - n} for n in (1, 2, 3)]
+    fields = (DataField(0, "k", parse("INT NOT NULL")), DataField(1, "f0", parse("INT")))
+    options = {"merge-engine": "aggregation", "fields.f0.aggregate-function": "sum", "changelog-producer": "lookup"}
+    merged, _ = changelog_function(TableSchema(0, fields, 1, primary_keys=("k",)), options, 5).merge(
+        _leveled(rows, ["f0"])
+    )
+    assert merged.column("f0").to_pylist() == [5]
