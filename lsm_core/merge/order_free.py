@@ -1,13 +1,42 @@
-"""Whether a table's answers depend on which of its runs are merged first: if not, any unit may be compacted."""
+"""Whether a table's answers depend on which of its runs are merged first: if not, any unit may be compacted.
+
+A merged row stands for several versions and meets older rows later. That changes nothing only if folding is associative over
+neighbours in age, and Paimon's engines are not always that (see `Verdict.reasons`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.format.schema import TableSchema
+from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate
-from lsm_core.options import TableOptions
+from lsm_core.merge.engines.first_row import FirstRow
+from lsm_core.merge.engines.partial_update import PartialUpdate
+from lsm_core.merge.function import merge_function
+from lsm_core.merge.functions import AggregateFunction
+from lsm_core.types import TypeRoot
+
+_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_COMMUTING: Final = frozenset({"sum", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64"})
+"""The order of their inputs does not matter, except to sums of floats."""
+_IN_ARRIVAL_ORDER: Final = frozenset(
+    {
+        "last_value",
+        "last_non_null_value",
+        "first_value",
+        "first_non_null_value",
+        "primary-key",
+        "listagg",
+        "collect",
+        "merge_map",
+        "nested_update",
+        "nested_partial_update",
+    }
+)
+"""Folding neighbours first gives the same, as long as inputs are folded in the order in which they arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +47,86 @@ class Verdict:
     reasons: tuple[str, ...] = ()
 
 
-def order_free(schema: TableSchema, options: Mapping[str, str], has_retracts: bool) -> Verdict:
-    """Judge a primary-key table by its merge engine.
+def order_free(schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "") -> Verdict:
+    """Judge a primary-key table by its merge engine, its functions, and whether its files hold retracts.
 
-    Deduplicate keeps the greatest row of one total order, so merging some runs first changes nothing, with retracts or
-    without. Engines that Dredge does not merge yet are never called order-free.
+    An order-free verdict promises that merging neighbouring runs first never changes an answer. Raises InvalidOption as
+    `merge_function` does.
     """
-    engine = TableOptions(options).merge_engine
-    if engine == Deduplicate.name:
+    function = merge_function(schema, options, table)
+    if isinstance(function, (Deduplicate, FirstRow)):
+        # the greatest (smallest) row of one total order, whatever the order of merging
         return Verdict(ok=True)
-    retracts = " with retracts" if has_retracts else ""
-    keys = ", ".join(schema.primary_keys)
-    return Verdict(ok=False, reasons=(f"merge engine {engine}{retracts} (key {keys}) is not known to be order-free",))
+    if isinstance(function, PartialUpdate):
+        reasons = tuple(_of_partial_update(function, has_retracts))
+    elif isinstance(function, Aggregation):
+        reasons = tuple(_of_aggregation(function, has_retracts))
+    else:
+        reasons = (f"merge engine {function.name} is not known to be order-free",)
+    return Verdict(not reasons, reasons)
+
+
+def _of_partial_update(function: PartialUpdate, has_retracts: bool) -> Iterator[str]:
+    if function.key_spec.sequence_columns:
+        fields = ", ".join(function.key_spec.sequence_columns)
+        yield f"sequence.field {fields}: a merged row carries values of older rows under its newest sequence"
+    if has_retracts and function.remove_on_delete:
+        yield "partial-update.remove-record-on-delete: a delete merged with later rows does not reach older rows"
+    elif has_retracts:
+        yield "retracts: the first row of a merge starts it with all of its values, and merged rows hide that they retract"
+    grouped = {name for group in function.groups for name in group.protected}
+    for name, aggregate in function.functions.items():
+        if name in grouped:
+            yield from _late(name, aggregate)
+
+
+def _late(column: str, function: AggregateFunction) -> Iterator[str]:
+    """What late data of a sequence group makes depend on the order."""
+    yield from _inexact(column, function)
+    associative = function.name in _COMMUTING or function.name == "last_value"
+    if function.name == "collect":
+        associative = True  # late elements are appended like any others
+    if not associative:
+        yield f"column '{column}': {function.name} in a sequence group folds late rows where they arrive"
+
+
+def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
+    if has_retracts and function.remove_on_delete:
+        yield "aggregation.remove-record-on-delete: a delete merged with later rows does not reach older rows"
+    sequences = function.key_spec.sequence_columns
+    for column, aggregate in function.functions.items():
+        yield from _inexact(column, aggregate)
+        if aggregate.name not in _COMMUTING | _IN_ARRIVAL_ORDER:
+            yield f"column '{column}': {aggregate.name} is not known to be order-free"
+        elif sequences and aggregate.name not in _COMMUTING | {"last_value", "primary-key"}:
+            yield f"column '{column}': {aggregate.name} folds by sequence.field, under which a merged row has one place only"
+        yield from _limited(column, aggregate)
+        if has_retracts:
+            yield from _retracted(column, aggregate)
+
+
+def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
+    if function.name == "sum" and function.type.root in _FLOATS:
+        yield f"column '{column}': sums of {function.type} differ in their last bits"
+    if function.name == "product":
+        yield f"column '{column}': products round, and overflow, at other steps"
+
+
+def _limited(column: str, function: AggregateFunction) -> Iterator[str]:
+    """Functions that forget what a later merge would need."""
+    keyed = function.name == "nested_partial_update" or (
+        function.name == "nested_update" and bool(function.options.text("nested-key"))
+    )
+    if keyed and function.options.text("count-limit") is not None:
+        yield f"column '{column}': {function.name} with count-limit leaves out updates of keys that only older rows have"
+
+
+def _retracted(column: str, function: AggregateFunction) -> Iterator[str]:
+    """What retracts make depend on the order: taken back before what they take back has arrived, they are lost."""
+    if function.ignore_retract:
+        # a merge of nothing but ignored retracts is an insert of null
+        if function.name in {"last_value", "first_value"}:
+            yield f"column '{column}': rows of ignored retracts alone become null, which {function.name} takes for a value"
+        return
+    if function.name not in {"sum", "last_value", "primary-key"}:
+        yield f"column '{column}': {function.name} cannot take back what older rows hold"

@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.merge import Digest, digest, order_free
-from lsm_core.types import parse
+from lsm_core.merge import Digest, digest
 
 COLUMNS = [(0, "i"), (1, "s"), (2, "d"), (3, "x")]
 value = st.tuples(
@@ -139,11 +137,3 @@ def test_the_digest_is_the_same_in_every_version_because_ledgers_keep_it() -> No
 def test_nested_columns_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="list<"):
         digest(pa.table({"c": [[1]]}), [(0, "c")])
-
-
-@pytest.mark.parametrize(("engine", "ok"), [("deduplicate", True), ("partial-update", False), ("aggregation", False)])
-def test_only_engines_known_to_be_order_free_are_called_so(engine: str, ok: bool) -> None:
-    schema = TableSchema(0, (DataField(0, "id", parse("BIGINT NOT NULL")),), 0, primary_keys=("id",))
-    verdict = order_free(schema, {"merge-engine": engine}, has_retracts=True)
-    assert verdict.ok is ok
-    assert ok or engine in verdict.reasons[0]
