@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
-from lsm_core.files.formats import orc, parquet
+from lsm_core.files.formats import avro, orc, parquet
 from lsm_core.files.formats.protocol import FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -31,6 +31,8 @@ def open_source(
         return parquet.ParquetSource(file_io, path, size=size, rows=rows)
     if extension == "orc":
         return orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
+    if extension == "avro":
+        return avro.AvroSource(file_io, path, size=size, rows=rows)
     raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
 
 
@@ -53,7 +55,7 @@ def open_sink(
         return parquet.open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
     if name == "orc":
         return orc.open_sink(file_io, path, sample, options, codec=codec)
-    raise UnsupportedFeature(f"file format '{name}'", options.table)
+    return avro.open_sink(file_io, path, sample, options, codec=codec)
 
 
 def format_of(options: TableOptions, level: int) -> str:

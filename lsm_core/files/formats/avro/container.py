@@ -1,0 +1,203 @@
+"""Avro container files as a stream of blocks: nothing in the file is believed before its size is known to be bearable."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from backports import zstd
+
+from lsm_core.errors import CorruptFile, InvalidOption
+
+MAGIC: Final = b"Obj\x01"
+SYNC_BYTES: Final = 16
+_MOST_HEADER: Final = 1 << 24
+_MOST_BLOCK: Final = 1 << 28
+"""Plain bytes of a block: writers cut at some ten thousand, but a block holds at least one row."""
+_ALLOWANCE, _MOST_EXPANSION = 1 << 24, 200
+"""A block may be this large whatever its size in the file, or this many times as large."""
+_VARINT_BYTES: Final = 10
+_BUFFER: Final = 64 * 1024
+_CHECKSUM_BYTES: Final = 4
+_CODECS: Final = {
+    "zstd": "zstandard",
+    "zstandard": "zstandard",
+    "deflate": "deflate",
+    "snappy": "snappy",
+    "bzip2": "bzip2",
+    "xz": "xz",
+    "none": "null",
+    "null": "null",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: ``rows`` records in ``size`` bytes of the file from ``start`` on."""
+
+    rows: int
+    start: int
+    size: int
+
+
+class Container:
+    """An open Avro file: its schema, codec, and where its blocks lie."""
+
+    def __init__(self, source: pa.NativeFile, path: str) -> None:
+        """Read the header and the frame of every block; raises :class:`CorruptFile`."""
+        self._source, self._path = source, path
+        self._end = int(source.size())
+        if self._take(len(MAGIC)) != MAGIC:
+            raise CorruptFile(path, "not an Avro file")
+        members = self._members()
+        try:
+            self.schema: Any = json.loads(members["avro.schema"])
+            self.codec = members.get("avro.codec", b"null").decode()
+        except (KeyError, ValueError, RecursionError) as error:
+            raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
+        if self.codec not in _CODECS.values():
+            raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
+        self._sync = self._take(SYNC_BYTES)
+        self.blocks = list(self._frames())
+        self.rows = sum(block.rows for block in self.blocks)
+
+    def plain(self, block: Block) -> bytes:
+        """The block's records, decompressed."""
+        self._source.seek(block.start)
+        found = decompress(self._take(block.size), self.codec, self._path)
+        if block.rows > len(found):
+            raise CorruptFile(self._path, f"an Avro block claims {block.rows} records in {len(found)} bytes")
+        return found
+
+    def _frames(self) -> Iterator[Block]:
+        while self._source.tell() < self._end:
+            rows, size = self._long(), self._long()
+            start = int(self._source.tell())
+            if rows < 0 or size < 0 or start + size + SYNC_BYTES > self._end:
+                raise CorruptFile(self._path, f"an Avro block of {rows} records and {size} bytes does not fit the file")
+            self._source.seek(start + size)
+            if self._take(SYNC_BYTES) != self._sync:
+                raise CorruptFile(self._path, "an Avro sync marker is missing")
+            yield Block(rows, start, size)
+
+    def _members(self) -> dict[str, bytes]:
+        members: dict[str, bytes] = {}
+        while count := self._long():
+            if count < 0:
+                self._long()  # byte size of the block, which a negative count announces
+            for _ in range(abs(count)):
+                key = self._take(self._long()).decode(errors="replace")
+                members[key] = self._take(self._long())
+                if self._source.tell() > _MOST_HEADER:
+                    raise CorruptFile(self._path, "its Avro header is too large")
+        return members
+
+    def _take(self, count: int) -> bytes:
+        if count < 0 or self._source.tell() + count > self._end:
+            raise CorruptFile(self._path, f"the Avro file ends at byte {self._end}, inside a value")
+        found = bytes(self._source.read(count))
+        if len(found) != count:
+            raise CorruptFile(self._path, "the Avro file was cut while it was read")
+        return found
+
+    def _long(self) -> int:
+        value = 0
+        for index in range(_VARINT_BYTES):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise CorruptFile(self._path, "an Avro number is longer than 10 bytes")
+
+
+def codec_of(name: str, table: str = "") -> str:
+    """Avro's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    codec = _CODECS.get(name)
+    if codec is None:
+        raise InvalidOption("file.compression", name, "for Avro: zstd, snappy, deflate, bzip2, xz, none", table)
+    return codec
+
+
+def compress(data: bytes, codec: str, level: int) -> bytes:
+    """A block's bytes as ``codec`` stores them; ``level`` is zstandard's."""
+    if codec == "zstandard":
+        return bytes(zstd.compress(data, level))
+    if codec == "deflate":
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return packer.compress(data) + packer.flush()
+    if codec == "snappy":
+        packed = pa.Codec("snappy").compress(data, asbytes=True)
+        return bytes(packed) + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big")
+    if codec == "bzip2":
+        return bz2.compress(data)
+    return lzma.compress(data) if codec == "xz" else data
+
+
+def decompress(data: bytes, codec: str, path: str) -> bytes:
+    """The plain bytes of a block, never more than what a block may have; raises :class:`CorruptFile`."""
+    most = min(_MOST_BLOCK, _ALLOWANCE + _MOST_EXPANSION * len(data))
+    try:
+        if codec == "null":
+            return data
+        if codec == "snappy":
+            return _unsnap(data, most, path)
+        unpacker: Any = {
+            "zstandard": zstd.ZstdDecompressor,
+            "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
+            "bzip2": bz2.BZ2Decompressor,
+            "xz": lambda: lzma.LZMADecompressor(memlimit=_MOST_BLOCK),
+        }[codec]()
+        plain: bytes = unpacker.decompress(data, most)
+    except (zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise CorruptFile(path, f"an Avro block does not unpack: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise CorruptFile(path, f"an Avro block is cut short or unpacks to more than {most} bytes")
+    return plain
+
+
+def _unsnap(data: bytes, most: int, path: str) -> bytes:
+    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    size = shift = 0
+    for byte in body[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > most:
+        raise CorruptFile(path, f"an Avro block unpacks to more than {most} bytes")
+    plain = bytes(pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True))
+    if zlib.crc32(plain).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
+        raise CorruptFile(path, "an Avro block has another checksum")
+    return plain
+
+
+def header(schema: Any, codec: str, sync: bytes) -> bytes:
+    """What stands before the first block."""
+    text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
+    out = io.BytesIO()
+    out.write(MAGIC + varint(2))
+    for key, value in ((b"avro.schema", text), (b"avro.codec", codec.encode())):
+        out.write(varint(len(key)) + key + varint(len(value)) + value)
+    out.write(varint(0) + sync)
+    return out.getvalue()
+
+
+def varint(value: int) -> bytes:
+    """Avro's int and long of a value from 0 on."""
+    value <<= 1
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+__all__ = ["Block", "Container", "codec_of", "compress", "decompress", "header", "varint"]

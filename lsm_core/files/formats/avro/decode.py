@@ -1,0 +1,143 @@
+"""Records as fastavro gives them, and the plain Arrow values in them, to the columns of a table."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.files.formats.avro.container import MAGIC, SYNC_BYTES, varint
+from lsm_core.files.formats.avro.schema import AvroField
+from lsm_core.format.binary_row.layout import ragged
+
+_SYNC = bytes(SYNC_BYTES)
+_DECIMAL_BYTES = 16
+
+
+class RecordDecoder:
+    """Takes the chosen columns out of plain blocks; the others are passed over as they are decoded."""
+
+    def __init__(self, fields: Mapping[str, AvroField], columns: Sequence[str], path: str) -> None:
+        """``fields`` are all of the file in order, ``columns`` those that are wanted."""
+        self._path = path
+        self._names = list(columns)
+        self._fields = [fields[name] for name in columns]
+        positions = {name: f"f{i}" for i, name in enumerate(fields)}
+        stored = [(positions[name], field) for name, field in fields.items()]
+        wanted = [(positions[name], fields[name]) for name in columns]
+        text = json.dumps(_record(stored)).encode()
+        self._prefix = (
+            MAGIC
+            + varint(1)
+            + varint(len(b"avro.schema"))
+            + b"avro.schema"
+            + varint(len(text))
+            + text
+            + varint(0)
+            + _SYNC
+        )
+        self._reader_schema = None if len(wanted) == len(stored) else _record(wanted)
+        self._raw = pa.struct([pa.field(name, field.raw) for name, field in wanted])
+
+    def records(self, plain: bytes, rows: int) -> Any:
+        """An iterator over the records of a block; what it raises is the file's fault (see :meth:`failure`)."""
+        frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
+        return fastavro.reader(io.BytesIO(frame), self._reader_schema)
+
+    def take(self, records: Any, count: int) -> list[Any]:
+        """At most ``count`` more records, as fastavro's objects; :meth:`batch` makes columns of them."""
+        try:
+            return list(islice(records, count))
+        except Exception as error:  # fastavro raises whatever its parser met: IndexError, struct.error, EOFError ...
+            raise CorruptFile(self._path, f"an Avro record is broken: {type(error).__name__}: {error}") from error
+
+    def batch(self, records: list[Any]) -> pa.RecordBatch:
+        """Columns of ``records``, in the order asked for."""
+        try:
+            raw = pa.array(records, self._raw)
+            columns = [
+                convert(child, field, self._path) for child, field in zip(raw.flatten(), self._fields, strict=True)
+            ]
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise CorruptFile(self._path, f"an Avro record is broken: {error}") from error
+        if not columns:
+            return pa.RecordBatch.from_struct_array(raw)
+        schema = pa.schema([pa.field(n, f.arrow, f.nullable) for n, f in zip(self._names, self._fields, strict=True)])
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _record(fields: Sequence[tuple[str, AvroField]]) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": name, "type": field.avro} for name, field in fields]}
+
+
+def convert(array: pa.Array, field: AvroField, path: str) -> pa.Array:
+    """Values as fastavro's plain ones turned into what they mean."""
+    return array if field.raw.equals(field.arrow) else _converted(array, field.arrow, path)
+
+
+def _converted(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
+    if array.type.equals(wanted):
+        return array
+    if pa.types.is_decimal(wanted):
+        return _decimals(array, wanted, path)
+    if pa.types.is_struct(wanted):
+        children = [_converted(child, wanted.field(i).type, path) for i, child in enumerate(array.flatten())]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(
+            children, fields=[wanted.field(i) for i in range(wanted.num_fields)], mask=mask
+        )
+    if pa.types.is_map(wanted):
+        entries = array.values
+        keys, items = entries.field(0), entries.field(1)
+        if keys.null_count:
+            raise CorruptFile(path, "the key of a map is null")
+        mask = array.is_null() if array.null_count else None
+        return pa.MapArray.from_arrays(
+            array.offsets,
+            _converted(keys, wanted.key_type, path),
+            _converted(items, wanted.item_type, path),
+            wanted,
+            mask=mask,
+        )
+    if pa.types.is_list(wanted):
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(
+            array.offsets, _converted(array.values, wanted.value_type, path), wanted, mask=mask
+        )
+    return array.view(wanted)
+
+
+def _decimals(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
+    """Big-endian two's complement of 1 to 16 bytes as decimals."""
+    count = len(array)
+    valid = np.ones(count, bool) if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
+    offsets = (
+        np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + count + 1].astype(np.int64)
+        if count
+        else np.zeros(1, np.int64)
+    )
+    lengths = np.where(valid, np.diff(offsets), 0)
+    if (valid & ((lengths < 1) | (lengths > _DECIMAL_BYTES))).any():
+        raise CorruptFile(path, "a decimal has no or over 16 bytes")
+    buffer = array.buffers()[2]
+    data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
+    starts = offsets[:-1]
+    negative = valid & (data[np.minimum(starts, len(data) - 1)] >= 0x80)
+    digits = np.where(negative, np.uint8(0xFF), np.uint8(0)).repeat(_DECIMAL_BYTES)
+    ends = _DECIMAL_BYTES * np.arange(1, count + 1, dtype=np.int64)
+    digits[ragged(ends - lengths, lengths)] = data[ragged(starts, lengths)]
+    little = np.ascontiguousarray(digits.reshape(count, _DECIMAL_BYTES)[:, ::-1])
+    validity = pa.array(valid).buffers()[1] if array.null_count else None
+    found = pa.Array.from_buffers(wanted, count, [validity, pa.py_buffer(little)])
+    found.validate(full=True)
+    return found
+
+
+__all__ = ["RecordDecoder", "convert"]

@@ -1,0 +1,159 @@
+"""Avro data files, written and read: the sink and the source."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.files.formats.avro import container
+from lsm_core.files.formats.avro.decode import RecordDecoder
+from lsm_core.files.formats.avro.encode import encode_rows
+from lsm_core.files.formats.avro.schema import avro_schema, fields_of
+from lsm_core.files.formats.gather import ValueGatherer
+from lsm_core.files.formats.guard import check_rows, check_size, named, quietly_close
+from lsm_core.format.stats import ColumnValues
+from lsm_core.options import TableOptions
+from lsm_core.storage import FileIO
+
+_BLOCK_BYTES: Final = 1 << 18
+_ENCODE_ROWS: Final = 16_384
+_DECODE_ROWS: Final = 16_384
+"""Most records that are Python objects at a time."""
+_DECODE_BYTES: Final = 1 << 23
+
+
+class AvroSink:
+    """One Avro file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+
+    def __init__(
+        self, file_io: FileIO, path: str, sample: pa.Table, *, codec: str, level: int, table: str = ""
+    ) -> None:
+        """Open ``path``; ``sample`` gives the schema, ``codec`` is Avro's name of it."""
+        self.path = path
+        self.rows = 0
+        self._codec, self._level = codec, level
+        self._gathered = ValueGatherer(sample.column_names)
+        self._sync = os.urandom(container.SYNC_BYTES)
+        start = container.header(avro_schema(sample.schema, table), codec, self._sync)
+        self._output: Any = file_io.open_output(path)
+        try:
+            self._output.write(start)
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far."""
+        return int(self._output.tell())
+
+    def write(self, rows: pa.Table) -> None:
+        """Append ``rows``. Raises :class:`StorageFull`."""
+        for start in range(0, rows.num_rows, _ENCODE_ROWS):
+            part = rows.slice(start, _ENCODE_ROWS).combine_chunks()
+            for batch in part.to_batches():
+                self._write_batch(batch)
+        self._gathered.add(rows)
+        self.rows += rows.num_rows
+
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        records = encode_rows(batch)
+        ends = np.cumsum(records.lengths)
+        first = start = 0
+        while first < len(ends):
+            # As many records as fit a block, one at least.
+            last = max(int(np.searchsorted(ends, start + _BLOCK_BYTES, side="right")), first + 1)
+            end = int(ends[last - 1])
+            packed = container.compress(records.data[start:end].tobytes(), self._codec, self._level)
+            frame = container.varint(last - first) + container.varint(len(packed))
+            self._output.write(frame + packed + self._sync)
+            first, start = last, end
+
+    def close(self) -> tuple[int, ColumnValues]:
+        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
+        size = self.position
+        self._output.close()
+        return size, self._gathered.values()
+
+    def discard(self) -> None:
+        """Give up after a failure: close the handle and remove the unfinished file."""
+        with contextlib.suppress(OSError, ValueError):
+            self._output.abort()
+
+
+def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> AvroSink:
+    """A sink with the table's settings; raises UnsupportedFeature for types that Paimon's Avro files cannot hold."""
+    name = container.codec_of(codec, options.table)
+    return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
+
+
+class AvroSource:
+    """One Avro file being read: opened, checked against its metadata, streamed in batches."""
+
+    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None) -> None:
+        """Open ``path`` and walk over its blocks; raises :class:`CorruptFile` when it is not what ``size``/``rows`` say."""
+        self.path = path
+        with named(path, "Avro"):
+            self._input = file_io.open_input(path)
+        try:
+            with named(path, "Avro"):
+                check_size(path, self._input.size(), size)
+                self._container = container.Container(self._input, path)
+            self.rows = self._container.rows
+            check_rows(path, self.rows, rows)
+            self.group_rows = [self.rows]
+            self._fields = fields_of(self._container.schema, path)
+            self.schema = pa.schema([pa.field(name, f.arrow, f.nullable) for name, f in self._fields.items()])
+        except BaseException:
+            quietly_close(self._input)
+            raise
+
+    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
+        """Nothing: an Avro file does not tell."""
+        return {}
+
+    def batches(
+        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of at most ``batch_rows`` rows of ``columns`` (file order); the whole file is the one row group."""
+        if row_groups is not None and not row_groups:
+            return
+        # Of no columns one is decoded all the same, so that rows are counted as they are found.
+        decoder = RecordDecoder(self._fields, list(columns) or list(self._fields)[:1], self.path)
+        for records in self._records(decoder, min(batch_rows, _DECODE_ROWS)):
+            batch = decoder.batch(records)
+            yield batch.select(list(columns))
+
+    def _records(self, decoder: RecordDecoder, most: int) -> Iterator[list[Any]]:
+        """Records in lists of ``most``, shorter where records are large or the file ends."""
+        gathered: list[Any] = []
+        unpacked = 0
+        for block in self._container.blocks:
+            with named(self.path, "Avro"):
+                plain = self._container.plain(block)
+            unpacked += len(plain)
+            records, left = decoder.records(plain, block.rows), block.rows
+            while left:
+                found = decoder.take(records, min(left, most - len(gathered)))
+                if not found:
+                    raise CorruptFile(self.path, f"an Avro block has {left} records fewer than it claims")
+                left -= len(found)
+                gathered += found
+                if len(gathered) >= most or unpacked > _DECODE_BYTES:
+                    yield gathered
+                    gathered, unpacked = [], 0
+        if gathered:
+            yield gathered
+
+    def close(self) -> None:
+        """Release the file handle."""
+        quietly_close(self._input)
+
+
+__all__ = ["AvroSink", "AvroSource", "open_sink"]
