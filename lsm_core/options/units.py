@@ -21,7 +21,7 @@ _BYTES: dict[str, int] = {
 _MS, _S = 1_000_000, 1_000_000_000  # in nanoseconds
 _NANOS: dict[str, int] = {
     **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
-    **dict.fromkeys(("µs", "μs", "us", "micro", "micros", "microsecond", "microseconds"), 1_000),
+    **dict.fromkeys(("µs", "μs", "micro", "micros", "microsecond", "microseconds"), 1_000),
     **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), _MS),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), _S),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * _S),
@@ -29,7 +29,7 @@ _NANOS: dict[str, int] = {
     **dict.fromkeys(("d", "day", "days"), 86_400 * _S),
 }
 SIZE_FORM = "a size such as '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
-DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, us, ms, s, min, h, d; a bare number is ms)"
+DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, µs, ms, s, min, h, d; a bare number is ms)"
 
 
 def memory_size(value: str | int, key: str = "memory size") -> int:

@@ -92,6 +92,31 @@ def test_another_number_of_buckets_holds_for_partitions_that_are_overwritten(cat
         assert table.to_arrow(filter=[("p", "=", 1), ("k", "=", key)]).num_rows == key % 2
 
 
+def test_a_table_opened_before_the_alteration_does_not_rewrite_files_by_the_old_one(catalog: Catalog) -> None:
+    old = catalog.table("db.t")
+    for value in "abc":
+        old.write(pa.table({"k": [1], "v": [value]}))
+    catalog.alter_table("db.t", [SchemaChange.set_comment("nothing that rewriting depends on")])
+    assert old.compact(full=True).snapshot_id is not None
+    old.write(pa.table({"k": [1], "v": ["d"]}))
+    catalog.alter_table("db.t", [SchemaChange.set_option("sequence.field", "v")])
+    with pytest.raises(errors.WriterStale, match="open it again"):
+        old.compact(full=True)
+    assert catalog.table("db.t").compact(full=True).snapshot_id is not None
+
+
+def test_a_writer_opened_before_the_alteration_commits_what_it_wrote(catalog: Catalog) -> None:
+    table = catalog.table("db.t")
+    with table.new_write() as writer:
+        writer.write(pa.table({"k": [1], "v": ["a"]}))
+        catalog.alter_table("db.t", [SchemaChange.add_column("c", pa.int32())])
+        table.new_commit().commit(writer.prepare_commit())
+    snapshot = catalog.table("db.t").latest_snapshot()
+    assert snapshot is not None
+    assert snapshot.schema_id == 1
+    assert catalog.table("db.t$files").to_arrow()["schema_id"].to_pylist() == [0]
+
+
 def test_an_option_replaces_its_old_name(catalog: Catalog) -> None:
     catalog.alter_table("db.t", [SchemaChange.set_option("write-only", "false")])
     assert catalog.table("db.t").schema.options == {"bucket": "2", "write-only": "false"}
