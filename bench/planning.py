@@ -33,11 +33,12 @@ import json, resource, sys, time
 from lsm_core import Catalog
 table = Catalog(sys.argv[1]).table("bench.t")
 choice = json.loads(sys.argv[2])
+if "filter" in choice:
+    choice["filter"] = [tuple(test) for test in choice["filter"]]
 started = time.perf_counter()
 splits = table.plan_scan(**choice)
 seconds = time.perf_counter() - started
-files = sum(len(split.files) for split in splits) if len(sys.argv) > 3 else -1
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(splits), files]))
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(splits)]))
 """
 
 
@@ -142,7 +143,14 @@ def run(files: int | None, rounds: int) -> list[Result]:
                     name = f"{kind} table, {what}, {'plan' if unit == 's' else 'peak RSS'}"
                     results.append(
                         Result(
-                            "plan", name, values[len(values) // 2], unit, target, low=values[0], high=values[-1], note=note
+                            "plan",
+                            name,
+                            values[len(values) // 2],
+                            unit,
+                            target,
+                            low=values[0],
+                            high=values[-1],
+                            note=note,
                         ).judged()
                     )
     return results

@@ -91,7 +91,8 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
 
 
 def _changes(groups: Ints) -> Bools:
-    return np.r_[True, groups[1:] != groups[:-1]]
+    changed: Bools = np.r_[True, groups[1:] != groups[:-1]]
+    return changed
 
 
 def _alone(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:

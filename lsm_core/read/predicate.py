@@ -256,14 +256,18 @@ def _expression(test: Conjunct) -> pc.Expression:
 
 def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
     """The exact test and, for pruning's sake, the range that it implies."""
-    test = pc.starts_with(column, pattern=prefix)
+    test, end = pc.starts_with(column, pattern=prefix), prefix_end(prefix)
+    return test if end is None else test & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The smallest text above all that start with ``prefix``; None when there is none."""
     for length in range(len(prefix), 0, -1):
         last = prefix[length - 1]
         if last != _HIGHEST:
             following = 0xE000 if ord(last) == 0xD7FF else ord(last) + 1
-            end = prefix[: length - 1] + chr(following)
-            return test & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
-    return test
+            return prefix[: length - 1] + chr(following)
+    return None
 
 
 def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:

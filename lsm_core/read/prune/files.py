@@ -6,19 +6,19 @@ leave out single files only where no two files share a key, else a whole bucket 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
+from lsm_core.read.prune.bounds import Mask
 from lsm_core.read.prune.file_index import embedded_mask
-from lsm_core.read.prune.guarantees import conjoin, possible, prunable
-from lsm_core.read.prune.statistics import key_guarantees, partition_guarantees, value_guarantees
+from lsm_core.read.prune.guarantees import possible
+from lsm_core.read.prune.places import flat
+from lsm_core.read.prune.statistics import place_bounds, value_bounds
 
-Mask = np.ndarray[Any, Any]
 _WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
 """Merge engines that answer with a stored row, not with one put together from several files."""
 
@@ -33,36 +33,25 @@ def prune_files(
     if predicate is None or not entries.num_rows:
         return entries
     schema = store.schema
-    places = partition_guarantees(schema, entries, predicate)
     if schema.primary_keys:
-        places = conjoin([places, key_guarantees(schema, entries, predicate)])
-        kept = possible(schema, places, predicate)
-        if not kept.all():
-            entries = entries.filter(pa.array(kept))
-            places = [place for place, stays in zip(places, kept, strict=True) if stays]
-    if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
-        return entries if schema.primary_keys else entries.filter(pa.array(possible(schema, places, predicate)))
-    mask = _by_values(store, entries, places, predicate)
+        kept = possible(schema, place_bounds(schema, entries, predicate), entries.num_rows, predicate)
+        entries = entries if kept.all() else entries.filter(pa.array(kept))
+        if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
+            return entries
+    # What a file's place says is exact, its statistics may be cut: so the former goes over the latter.
+    bounds = {**value_bounds(store, entries, predicate), **place_bounds(schema, entries, predicate)}
+    mask = embedded_mask(store, entries, predicate, possible(schema, bounds, entries.num_rows, predicate))
     if schema.primary_keys and not disjoint:
         mask = _for_whole_buckets(store, entries, mask)
     return entries if mask.all() else entries.filter(pa.array(mask))
 
 
-def _by_values(store: TableStore, entries: pa.Table, places: list[pc.Expression], predicate: Predicate) -> Mask:
-    if prunable(store.schema, predicate, predicate.columns):
-        guarantees = conjoin([places, value_guarantees(store, entries, predicate)])
-        mask = possible(store.schema, guarantees, predicate)
-    else:
-        mask = np.ones(entries.num_rows, dtype=bool)
-    return embedded_mask(store, entries, predicate, mask)
-
-
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
     """The mask as far as a merge allows: single files of a bucket with one level above 0 (or one file), else all or none."""
-    partitions = entries.column("partition").combine_chunks().dictionary_encode().indices.to_numpy()
-    places = np.stack([partitions.astype(np.int64), entries.column("bucket").to_numpy().astype(np.int64)])
-    _, bucket = np.unique(places, axis=1, return_inverse=True)
-    bucket = bucket.reshape(-1)
+    partitions = flat(entries.column("partition")).dictionary_encode().indices.to_numpy().astype(np.int64)
+    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    combined = partitions * (buckets.max() - buckets.min() + 1) + (buckets - buckets.min())
+    _, bucket = np.unique(combined, return_inverse=True)
     count = int(bucket.max()) + 1
     levels = entries.column("level").to_numpy()
     lowest, highest = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)

@@ -16,7 +16,8 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.read.predicate import Conjunct, Predicate
-from lsm_core.read.prune.guarantees import conjoin, equalities, possible, prunable, ranges
+from lsm_core.read.prune.bounds import Bounds
+from lsm_core.read.prune.guarantees import possible, prunable
 
 _MAX_COMBINATIONS: Final = 1000
 _ARITY_BYTES: Final = 4
@@ -30,7 +31,7 @@ def manifest_chooser(
 
     def choose(metas: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
         for predicate in useful:
-            keep = possible(schema, _partition_ranges(schema, metas, predicate), predicate)
+            keep = possible(schema, _partition_ranges(schema, metas, predicate), len(metas), predicate)
             metas = [meta for meta, kept in zip(metas, keep, strict=True) if kept]
         return metas
 
@@ -39,25 +40,24 @@ def manifest_chooser(
 
 def _partition_ranges(
     schema: TableSchema, metas: Sequence[ManifestFileMeta], predicate: Predicate
-) -> list[pc.Expression]:
+) -> dict[str, Bounds]:
     stats = [meta.partition_stats for meta in metas]
     arity = len(schema.partition_keys).to_bytes(_ARITY_BYTES, "big")
     known = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
-    blank = pa.array([None] * len(stats), pa.binary())
     sides = [
-        pc.if_else(pa.array(known, pa.bool_()), pa.array([getattr(s, side) for s in stats], pa.binary()), blank)
+        pa.array([getattr(s, side) if good else None for s, good in zip(stats, known, strict=True)], pa.binary())
         for side in ("min_values", "max_values")
     ]
     try:
         lows, highs = (decoded_rows(side, schema.partition_types) for side in sides)
     except DredgeError:  # ranges that cannot be read prove nothing; the entries will speak for themselves
-        return [pc.scalar(value=True)] * len(metas)
-    columns = []
+        return {}
+    bounds = {}
     for name in prunable(schema, predicate, schema.partition_keys):
         at = schema.partition_keys.index(name)
-        nulls = (None if not s.null_counts or at >= len(s.null_counts) else s.null_counts[at] for s in stats)
-        columns.append(ranges(name, lows[at], highs[at], nulls))
-    return conjoin(columns)
+        nulls = [None if not s.null_counts or at >= len(s.null_counts) else s.null_counts[at] for s in stats]
+        bounds[name] = Bounds.of(lows[at], highs[at], nulls)
+    return bounds
 
 
 def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
@@ -73,13 +73,25 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
     """Entries whose partition can hold rows for which the filter is true (`ENTRY_SCHEMA` in and out)."""
     if predicate is None or not set(predicate.columns) & set(schema.partition_keys) or not entries.num_rows:
         return entries
-    codes = entries.column("partition").combine_chunks().dictionary_encode()
-    values = decode_rows(codes.dictionary.cast(pa.binary()), schema.partition_types)
-    guarantees = conjoin(
-        [equalities(name, column) for name, column in zip(schema.partition_keys, values, strict=True)]
-    )
-    keep = possible(schema, guarantees, predicate)
-    return entries.filter(pa.array(keep[codes.indices.to_numpy()]))
+    codes, known = partition_bounds(schema, entries, predicate)
+    keep = possible(schema, known, len(codes.dictionary), predicate)
+    return entries if keep.all() else entries.filter(pa.array(keep[codes.indices.to_numpy()]))
+
+
+def partition_bounds(
+    schema: TableSchema, entries: pa.Table, predicate: Predicate
+) -> tuple[pa.DictionaryArray, dict[str, Bounds]]:
+    """Partitions of the entries, and the values of each in the columns that the filter asks for."""
+    codes = pc.dictionary_encode(flat(entries.column("partition")))
+    names = prunable(schema, predicate, schema.partition_keys)
+    columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types) if names else []
+    return codes, {name: Bounds.exactly(columns[schema.partition_keys.index(name)]) for name in names}
+
+
+def flat(values: pa.ChunkedArray) -> pa.Array:
+    """One array."""
+    joined = values.combine_chunks()
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
@@ -139,4 +151,12 @@ def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[An
     return allowed or None
 
 
-__all__ = ["combinations", "decoded_rows", "manifest_chooser", "prune_buckets", "prune_partitions"]
+__all__ = [
+    "combinations",
+    "decoded_rows",
+    "flat",
+    "manifest_chooser",
+    "partition_bounds",
+    "prune_buckets",
+    "prune_partitions",
+]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.predicate import ALWAYS, Predicate
-from lsm_core.read.prune.guarantees import conjoin, equalities, prunable, ranges
-from lsm_core.read.prune.places import decoded_rows
+from lsm_core.read.predicate import Predicate
+from lsm_core.read.prune.bounds import Bounds
+from lsm_core.read.prune.guarantees import prunable
+from lsm_core.read.prune.places import decoded_rows, flat, partition_bounds
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 _ARITY_BYTES: Final = 4
@@ -24,50 +25,49 @@ _FLOAT_DIGITS: Final = {TypeRoot.FLOAT: _WHOLE[:2], TypeRoot.DOUBLE: _WHOLE[:3]}
 """Whole numbers that a floating point type holds exactly."""
 _TEXT: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _FRACTIONS: Final = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIME)
-Guarantees = list[pc.Expression]
 
 
-def partition_guarantees(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> Guarantees:
-    """Per file, the partition it lies in; always true where the filter does not ask for partition columns."""
-    if not set(predicate.columns) & set(schema.partition_keys):
-        return [ALWAYS] * entries.num_rows
-    codes = pc.dictionary_encode(_flat(entries.column("partition")))
-    columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types)
-    each = conjoin([equalities(name, column) for name, column in zip(schema.partition_keys, columns, strict=True)])
-    return [each[code] for code in codes.indices.to_pylist()]
+def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
+    """Per file, the partition it lies in and, of a primary-key table, its key range.
 
-
-def key_guarantees(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> Guarantees:
-    """Per file of a primary-key table, its key range: exact bounds of the first key column, statistics of the others."""
-    columns = []
+    The first key column has exact bounds, the others those of the key statistics.
+    """
+    codes, partitions = partition_bounds(schema, entries, predicate)
+    found = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}
     for name in prunable(schema, predicate, schema.trimmed_primary_keys):
         position = schema.trimmed_primary_keys.index(name)
         sources = ("min_key", "max_key") if position == 0 else ("key_stats_min", "key_stats_max")
-        sides = [_decoded(entries.column(source), schema.trimmed_key_types, position) for source in sources]
-        columns.append(ranges(name, sides[0], sides[1], itertools.repeat(0)))
-    return conjoin(columns) if columns else [ALWAYS] * entries.num_rows
+        lows, highs = (_decoded(entries.column(source), schema.trimmed_key_types, position) for source in sources)
+        found[name] = Bounds.of(lows, highs, None)
+    return found
 
 
-def value_guarantees(store: TableStore, entries: pa.Table, predicate: Predicate) -> Guarantees:
+def value_bounds(store: TableStore, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
     """Per file, what its value statistics say about the columns that the filter asks for."""
     schema = store.schema
     used = [name for name in prunable(schema, predicate, predicate.columns) if name not in schema.partition_keys]
-    found: Guarantees = [ALWAYS] * entries.num_rows
-    if not used:
-        return found
+    if not used or not entries.num_rows:
+        return {}
+    parts: dict[str, list[Bounds]] = {name: [] for name in used}
+    places: list[list[int]] = []
+    for (schema_id, names), rows in _layouts(entries).items():
+        written = store.schema_of(schema_id)
+        part = entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
+        places.append(rows)
+        for name in used:
+            covered = written.field_names if names is None else names
+            parts[name].append(_of_column(schema.field(name), written, covered, part))
+    order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
+    return {name: Bounds.joined(found).take(order) for name, found in parts.items()}
+
+
+def _layouts(entries: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], list[int]]:
+    """Files by the schema that they were written with and by the columns that their statistics cover (None: all)."""
     layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
     covers = entries.column("value_stats_cols").to_pylist()
     for row, (schema_id, names) in enumerate(zip(entries.column("schema_id").to_pylist(), covers, strict=True)):
         layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
-    for (schema_id, names), rows in layouts.items():
-        written = store.schema_of(schema_id)
-        part = entries.take(pa.array(rows))
-        columns = [_of_column(schema.field(name), written, names or written.field_names, part) for name in used] if (
-            names is None or names
-        ) else [itertools.repeat(ALWAYS, len(rows))]
-        for row, guarantee in zip(rows, conjoin(columns), strict=True):
-            found[row] = guarantee
-    return found
+    return layouts
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
@@ -90,13 +90,13 @@ def keeps_order(old: DataType, new: DataType) -> bool:
     return old.with_nullable(nullable=True) == new.with_nullable(nullable=True)
 
 
-def _of_column(field: DataField, written: TableSchema, names: Sequence[str], part: pa.Table) -> Iterable[pc.Expression]:
-    """Guarantees about ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
-    unknown = itertools.repeat(ALWAYS, part.num_rows)
+def _of_column(field: DataField, written: TableSchema, names: Sequence[str], part: pa.Table) -> Bounds:
+    """Bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
+    kind = to_arrow(field.type)
+    unknown = Bounds.unknown(kind, part.num_rows)
     old = next((one for one in written.fields if one.id == field.id), None)
     if old is None:  # added later: rows of such files have null there
-        absent = ALWAYS if field.default is not None else pc.field(field.name).is_null()
-        return itertools.repeat(absent, part.num_rows)
+        return unknown if field.default is not None else Bounds.absent(kind, part.num_rows)
     if old.name not in names or not all(written.has_field(name) for name in names):
         return unknown
     if not keeps_order(old.type, field.type):
@@ -105,24 +105,25 @@ def _of_column(field: DataField, written: TableSchema, names: Sequence[str], par
     types = [written.field(name).type for name in names]
     try:
         sides = [_decoded(part.column(side), types, position) for side in ("value_stats_min", "value_stats_max")]
-        lows, highs = (side.cast(to_arrow(field.type)) for side in sides)
+        lows, highs = (side.cast(kind) for side in sides)
     except (DredgeError, pa.ArrowException):  # statistics that cannot be read prove nothing
         return unknown
-    counts = (None if not c or position >= len(c) else c[position] for c in part.column("value_stats_nulls").to_pylist())
-    return ranges(field.name, lows, highs, counts, part.column("row_count").to_pylist())
+    return Bounds.of(lows, highs, _null_counts(part, position), part.column("row_count").to_numpy())
+
+
+def _null_counts(part: pa.Table, position: int) -> list[int | None]:
+    """Null count of one column, None where it is not known."""
+    return [None if not c or position >= len(c) else c[position] for c in part.column("value_stats_nulls").to_pylist()]
 
 
 def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
     """Column ``position`` of serialised rows of ``types``; null where a row has another number of columns (none, mostly)."""
-    flat = _flat(blobs)
-    prefix = pc.binary_slice(flat, 0, _ARITY_BYTES)
+    rows = flat(blobs)
+    prefix = pc.binary_slice(rows, 0, _ARITY_BYTES)
     right = pc.equal(prefix, pa.scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
-    return decoded_rows(pc.if_else(right, flat, pa.scalar(None, flat.type)), types)[position]
+    if not pc.all(right, min_count=0).as_py():
+        rows = pc.if_else(right, rows, pa.scalar(None, rows.type))
+    return decoded_rows(rows, types)[position]
 
 
-def _flat(values: pa.ChunkedArray) -> pa.Array:
-    joined = values.combine_chunks()
-    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-
-
-__all__ = ["keeps_order", "key_guarantees", "partition_guarantees", "value_guarantees"]
+__all__ = ["keeps_order", "place_bounds", "value_bounds"]

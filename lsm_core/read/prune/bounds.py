@@ -1,0 +1,148 @@
+"""Between what a column's values lie in each manifest or file, and whether one test of a filter can hold there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.read.predicate import ALWAYS, Conjunct, prefix_end
+
+Mask = np.ndarray[Any, Any]
+_LONG_LIST: Final = 64
+"""An `in` of more values is tested by its smallest and largest alone."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is known of one column, an item a manifest or file.
+
+    All values that are not null lie from ``lows`` to ``highs`` (both null: unknown); ``nulls``: some may be null;
+    ``only_nulls``: all are.
+    """
+
+    lows: pa.Array
+    highs: pa.Array
+    nulls: Mask
+    only_nulls: Mask
+
+    @staticmethod
+    def of(
+        lows: pa.Array, highs: pa.Array, null_counts: Sequence[int | None] | Mask | None, rows: Mask | None = None
+    ) -> Bounds:
+        """Bounds from statistics; without a null count nothing is known. ``null_counts`` None: there are no nulls.
+
+        A NaN bound is unknown: Java up to 1.3, and ORC, leave NaN out where later writers make it the largest value.
+        """
+        count = len(lows)
+        counts = np.zeros(count) if null_counts is None else np.array(null_counts, dtype=np.float64)
+        if pa.types.is_floating(lows.type):
+            lows, highs = (pc.if_else(pc.is_nan(side), None, side) for side in (lows, highs))
+        known = np.asarray(pc.and_(pc.is_valid(lows), pc.is_valid(highs))) & ~np.isnan(counts)
+        lows, highs = (side if known.all() else pc.if_else(pa.array(known), side, None) for side in (lows, highs))
+        only = np.zeros(count, np.bool_) if rows is None else (counts >= rows) & (rows > 0)
+        return Bounds(lows, highs, ~(counts == 0), only)
+
+    @staticmethod
+    def exactly(values: pa.Array) -> Bounds:
+        """Every row has this one value, or null."""
+        missing = np.asarray(pc.is_null(values))
+        return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
+
+    @staticmethod
+    def absent(kind: pa.DataType, count: int) -> Bounds:
+        """Every row has null."""
+        nothing, yes = pa.nulls(count, kind), np.ones(count, np.bool_)
+        return Bounds(nothing, nothing, yes, yes)
+
+    @staticmethod
+    def unknown(kind: pa.DataType, count: int) -> Bounds:
+        """Nothing is known."""
+        nothing = pa.nulls(count, kind)
+        return Bounds(nothing, nothing, np.ones(count, np.bool_), np.zeros(count, np.bool_))
+
+    def take(self, places: pa.Array) -> Bounds:
+        """The items at ``places``."""
+        at = places.to_numpy(zero_copy_only=False)
+        return Bounds(self.lows.take(places), self.highs.take(places), self.nulls[at], self.only_nulls[at])
+
+    @staticmethod
+    def joined(parts: Sequence[Bounds]) -> Bounds:
+        """The items of all ``parts``, one after the other."""
+        lows, highs = (pa.concat_arrays([getattr(p, side) for p in parts]) for side in ("lows", "highs"))
+        return Bounds(lows, highs, *(np.concatenate([getattr(p, m) for p in parts]) for m in ("nulls", "only_nulls")))
+
+    def expressions(self, name: str) -> Iterator[pc.Expression]:
+        """The same as expressions that are true for every row of an item."""
+        field, is_null = pc.field(name), pc.field(name).is_null()
+        for low, high, null, only in zip(self.lows, self.highs, self.nulls, self.only_nulls, strict=True):
+            if only:
+                yield is_null
+            elif not low.is_valid or not high.is_valid:
+                yield ALWAYS
+            else:
+                between = (field >= low) & (field <= high)
+                yield between | is_null if null else between
+
+    def may_hold(self, test: Conjunct) -> Mask:
+        """Mask of the items in which some row can pass ``test``."""
+        if test.op == "is null":
+            return self.nulls | self.only_nulls
+        if test.op == "is not null":
+            return ~self.only_nulls
+        try:
+            found = self._by_value(test)
+        except pa.ArrowException:  # values that do not compare with the bounds prove nothing
+            return ~self.only_nulls
+        # Unknown bounds compare to null, and so does a NaN to nothing: a comparison that says nothing rules nothing out.
+        return np.asarray(pc.fill_null(found, fill_value=True)) & ~self.only_nulls
+
+    def _by_value(self, test: Conjunct) -> Any:
+        nothing = pa.scalar(value=False)
+        if test.op in ("in", "not in"):
+            return self._among(test)
+        assert isinstance(test.value, pa.Scalar)
+        if not test.value.is_valid:
+            return pa.array(np.zeros(len(self.lows), np.bool_))
+        if test.op == "starts with":
+            end = prefix_end(test.value.as_py())
+            below = pc.less(self.lows, pa.scalar(end)) if end is not None else pc.is_valid(self.lows)
+            return pc.and_kleene(pc.greater_equal(self.highs, test.value), pc.or_kleene(below, pc.is_null(self.lows)))
+        return _COMPARE[test.op](self.lows, self.highs, test.value) if test.op in _COMPARE else nothing
+
+    def _among(self, test: Conjunct) -> Any:
+        values = list(test.others) if test.value is None else test.value
+        if test.op == "not in":
+            if test.value is None:
+                return pa.nulls(len(self.lows), pa.bool_())
+            single = pc.equal(self.lows, self.highs)
+            return pc.invert(pc.and_kleene(single, pc.is_in(self.lows, value_set=test.value)))
+        if isinstance(values, pa.Array) and len(values) > _LONG_LIST:
+            ends = pc.min_max(values)
+            return pc.and_kleene(pc.less_equal(self.lows, ends["max"]), pc.greater_equal(self.highs, ends["min"]))
+        found = pa.array(np.zeros(len(self.lows), np.bool_))
+        for value in values:
+            found = pc.or_kleene(found, _inside(self.lows, self.highs, value))
+        return found
+
+
+def _inside(lows: pa.Array, highs: pa.Array, value: pa.Scalar) -> Any:
+    return pc.and_kleene(pc.less_equal(lows, value), pc.greater_equal(highs, value))
+
+
+_COMPARE: Final[dict[str, Callable[[pa.Array, pa.Array, pa.Scalar], Any]]] = {
+    "=": _inside,
+    "==": _inside,
+    "!=": lambda lows, highs, v: pc.invert(pc.and_kleene(pc.equal(lows, v), pc.equal(highs, v))),
+    "<>": lambda lows, highs, v: pc.invert(pc.and_kleene(pc.equal(lows, v), pc.equal(highs, v))),
+    "<": lambda lows, _, v: pc.less(lows, v),
+    "<=": lambda lows, _, v: pc.less_equal(lows, v),
+    ">": lambda _, highs, v: pc.greater(highs, v),
+    ">=": lambda _, highs, v: pc.greater_equal(highs, v),
+}
+
+__all__ = ["Bounds", "Mask"]
