@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -31,12 +32,12 @@ class Groups:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
+    @cached_property
     def ends(self) -> Ints:
         """Position behind the last row of each group."""
         return np.append(self.starts[1:], len(self.order))
 
-    @property
+    @cached_property
     def newest(self) -> Ints:
         """Row index of the newest version of each key."""
         return self.order[self.ends - 1]

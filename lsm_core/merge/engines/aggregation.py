@@ -102,7 +102,7 @@ class Aggregation:
             ops = np.where(reset.gone, SKIP, AGG if ops is None else ops).astype(np.int8) if reset.gone.any() else ops
             before = np.where(reset.last >= 0, inputs.rows[reset.last], before)
         try:
-            if isinstance(function, PickAggregate) and not function.needs_values:
+            if isinstance(function, PickAggregate) and not function.computes:
                 return _picked(answer, inputs, function, ops, before, seen)
             initial = pc.take(window.whole(name), pa.array(before, mask=before < 0), boundscheck=False)
             values = window.taken(name, inputs.rows)
@@ -116,16 +116,23 @@ class Aggregation:
 def _picked(
     answer: Answer, inputs: GroupRows, function: PickAggregate, ops: Operations | None, before: Ints, seen: Mask
 ) -> Mask:
-    """Choose the row that supplies each group's value, looking only at which values are null."""
+    """Choose the row that supplies each group's value; most functions only look at which values are null."""
     window, name = answer.window, function.field
     valid = window.valid(name)
-    if valid is None:
+    initial = None
+    if function.needs_values:
+        present, filled = (
+            window.taken(name, inputs.rows),
+            before >= 0 if valid is None else (before >= 0) & valid[before],
+        )
+        initial = window.taken(name, np.maximum(before, 0)) if filled.any() else None
+    elif valid is None:
         present, filled = pa.array(np.zeros(len(inputs.rows), np.int8)), before >= 0
     else:
         present = pa.array(np.zeros(len(inputs.rows), np.int8), mask=~valid[inputs.rows])
         filled = (before >= 0) & valid[before]
     folding = function.prepared(present, inputs.offsets, ops)
-    picks, seen = function.pick(folding, filled, seen)
+    picks, seen = function.pick(folding, filled, seen, initial)
     rows = inputs.rows[folding.original(np.maximum(picks, 0))] if len(folding.values) else picks
     answer.pick(name, np.where(picks >= 0, rows, np.where(picks == KEEP, before, NO_ROW)))
     return seen

@@ -119,12 +119,22 @@ class GroupRows:
     def __len__(self) -> int:
         return len(self.groups)
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Rows of each group."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
+    def places(self) -> Ints:
+        """The number of each row."""
+        return np.arange(len(self.rows))
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether every group has a row."""
+        return bool(self.sizes.all())
+
+    @cached_property
     def group_of(self) -> Ints:
         """For each row the index of its group among these."""
         return np.repeat(np.arange(len(self)), self.sizes)
@@ -153,13 +163,20 @@ class Answer:
     def pick(self, name: str, rows: Ints) -> None:
         """``rows``: for each group with several versions the row that supplies its value (NO_ROW: null)."""
         index = self.window.groups.newest.copy()
-        index[self.window.multiple] = rows
-        self._columns[name] = _take(self.window.whole(name), index)
+        index[self.window.inputs.groups] = rows
+        self._columns[name] = _take(self.window.whole(name), index, bool((rows < 0).any()))
 
     def compute(self, name: str, values: pa.Array) -> None:
         """``values``: one for each group with several versions."""
         whole, window = self.window.whole(name), self.window
-        index = np.where(window.multiple, len(whole) + np.cumsum(window.multiple) - 1, window.groups.newest)
+        if _plain(whole) and _plain(values):
+            numbers = np.frombuffer(whole.buffers()[1], whole.type.to_pandas_dtype(), whole.offset + len(whole))
+            result = numbers[whole.offset :][window.groups.newest]
+            result[window.inputs.groups] = values.to_numpy()
+            self._columns[name] = pa.array(result, whole.type)
+            return
+        index = window.groups.newest.copy()
+        index[window.inputs.groups] = np.arange(len(whole), len(whole) + len(values))
         self._columns[name] = _take(pa.concat_arrays([whole, values]), index)
 
     def column(self, name: str) -> pa.Array:
@@ -170,7 +187,7 @@ class Answer:
         if name != VALUE_KIND:
             return newest
         kinds = newest.to_numpy(zero_copy_only=False).copy()
-        kinds[self.window.multiple] = self.kinds
+        kinds[self.window.inputs.groups] = self.kinds
         return pa.array(kinds, newest.type)
 
 
@@ -192,9 +209,16 @@ def finish(answer: Answer) -> FoldOutput:
     return FoldOutput(batches, _open_state(answer, batch.slice(closed, 1)) if window.open_end else None)
 
 
-def _take(whole: pa.Array, index: Ints) -> pa.Array:
-    nothing = index < 0
-    return pc.take(whole, pa.array(index, mask=nothing if nothing.any() else None), boundscheck=False)
+def _plain(values: pa.Array) -> bool:
+    """Whether values lie in memory as NumPy has them."""
+    kind = values.type
+    return not values.null_count and (
+        pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    )
+
+
+def _take(whole: pa.Array, index: Ints, some_null: bool = False) -> pa.Array:
+    return pc.take(whole, pa.array(index, mask=index < 0 if some_null else None), boundscheck=False)
 
 
 def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:

@@ -38,7 +38,7 @@ class Segment:
 
     def counts(self, inputs: GroupRows) -> Mask:
         """Which rows still count."""
-        return np.asarray(np.arange(len(inputs.rows)) >= self.begin[inputs.group_of], np.bool_)
+        return np.asarray(inputs.places >= self.begin[inputs.group_of], np.bool_)
 
 
 def accepted(group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment) -> tuple[Mask, Mask]:
@@ -82,7 +82,9 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
     """The last place of each group for which ``wanted`` is true, -1 for none."""
-    number = np.concatenate((np.full(1, -1), np.where(wanted, np.arange(len(wanted)), -1)))
+    if inputs.full:
+        return np.asarray(np.maximum.reduceat(np.where(wanted, inputs.places, -1), inputs.offsets[:-1]))
+    number = np.concatenate((np.full(1, -1), np.where(wanted, inputs.places, -1)))
     latest = np.maximum.accumulate(number)[inputs.offsets[1:]]
     return np.where(latest >= inputs.offsets[:-1], latest, -1)
 

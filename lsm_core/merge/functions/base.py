@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
@@ -88,12 +89,12 @@ class Folding:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Inputs of each group."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
     def groups(self) -> Ints:
         """The group of each row."""
         return np.repeat(np.arange(len(self)), self.sizes)
@@ -123,7 +124,11 @@ def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
     A left fold over every group takes as many rounds as the longest group has rows.
     """
     sizes = np.diff(offsets)
-    by_size = np.argsort(-sizes, kind="stable")
+    # sixteen bits sort by radix, in a fraction of the time
+    short = np.minimum(sizes, np.iinfo(np.int16).max).astype(np.int16)
+    by_size = np.argsort(-short, kind="stable")
+    if len(short) and int(short.max()) == np.iinfo(np.int16).max:
+        by_size = np.argsort(-sizes, kind="stable")
     ordered = sizes[by_size]
     for number in range(int(ordered[0]) if len(ordered) else 0):
         groups = by_size[: int(np.searchsorted(-ordered, -number, side="left"))]

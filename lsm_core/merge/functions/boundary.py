@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.comparable import Ints, Mask, numbers, valid_mask
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -38,6 +38,11 @@ class PickAggregate(AggregateFunction):
 
     needs_values: ClassVar[bool] = False
     """Whether picking looks at values, or only at which of them are null."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether values are found faster than the rows that hold them."""
+        return False
 
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
@@ -182,6 +187,30 @@ class _Extreme(PickAggregate):
     needs_values: ClassVar[bool] = True
     greatest: ClassVar[bool]
 
+    @property
+    def computes(self) -> bool:
+        """Numbers: their order is a number too, from which the value comes back."""
+        kind = self.arrow_type
+        return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind))
+
+    def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
+        if not self.computes:
+            return super()._fold(folding, initial)
+        seen = initial.seen | (folding.sizes > 0)
+        given = folding.only(folding.valid())
+        before = valid_mask(initial.values)
+        begun = np.ones(len(folding), np.bool_) if before is None else before
+        extreme = np.maximum if self.greatest else np.minimum
+        best, some = numbers(initial.values).copy(), given.sizes > 0
+        if some.any():
+            found = extreme.reduceat(numbers(given.values), given.offsets[:-1][some])
+            best[some] = np.where(begun[some], extreme(best[some], found), found)
+        if pa.types.is_floating(self.arrow_type):
+            # the way back from order to bits is the way there
+            bits = best ^ ((best >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
+            return Accumulators(pa.array(bits.view(np.float64), mask=~(begun | some)), seen)
+        return Accumulators(pa.array(best, mask=~(begun | some)).cast(self.arrow_type), seen)
+
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
@@ -192,19 +221,20 @@ class _Extreme(PickAggregate):
         after = seen | (folding.sizes > 0)
         given = folding.only(folding.valid())
         groups = given.groups
-        values, sources = given.values, given.original(np.arange(len(given.values)))
-        if folding.source is not None:
-            sources = np.searchsorted(folding.source, sources)
+        values, sources = given.values, np.arange(len(given.values))
+        if given is not folding:
+            sources = given.original(sources)
+            sources = sources if folding.source is None else np.searchsorted(folding.source, sources)
         if initial is not None and initial_valid.any():
             begun = np.flatnonzero(initial_valid)
             values = pa.concat_arrays([initial.take(pa.array(begun)), values])
             groups = np.concatenate((begun, groups))
             sources = np.concatenate((np.full(len(begun), KEEP), sources))
+            order = np.argsort(groups, kind="stable")
+            values, groups, sources = values.take(pa.array(order)), groups[order], sources[order]
         picks = np.full(len(folding), KEEP, np.int64)
         if len(values):
-            order = np.argsort(groups, kind="stable")
-            parts = [(part if self.greatest else ~part)[order] for part in order_parts(values)]
-            winners = order[_greatest(parts, groups[order])]
+            winners = _greatest([part if self.greatest else ~part for part in order_parts(values)], groups)
             picks[groups[winners]] = sources[winners]
         return picks, after
 
@@ -213,6 +243,10 @@ def _greatest(parts: list[Ints], groups: Ints) -> Ints:
     """The first row of each group that no other of its group exceeds; rows lie group by group."""
     starts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), groups[1:] != groups[:-1])))
     sizes = np.diff(np.append(starts, len(groups)))
+    if len(parts) == 1:
+        candidate = parts[0] == np.repeat(np.maximum.reduceat(parts[0], starts), sizes)
+        number = np.where(candidate, np.arange(len(groups)), len(groups))
+        return np.asarray(np.minimum.reduceat(number, starts))
     candidate = np.ones(len(groups), np.bool_)
     lowest = np.iinfo(np.int64).min
     for part in parts:
