@@ -55,17 +55,29 @@ def partition_dirs(schema: TableSchema, partitions: Sequence[bytes], options: Ta
     """As :func:`partition_dir` for many partitions, decoded at once."""
     if not schema.partition_keys:
         return [""] * len(partitions)
-    columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types)
+    columns = _texts(schema, partitions, options)
     names = [f"{escape(name)}=" for name in schema.partition_keys]
-    texts = [_column_texts(column, kind, options) for column, kind in zip(columns, schema.partition_types, strict=True)]
+    texts = [[escape(text) for text in column] for column in columns]
     return ["/".join(name + text[i] for name, text in zip(names, texts, strict=True)) for i in range(len(partitions))]
+
+
+def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
+    """As :func:`partition_dirs`, nothing escaped: how catalogs list partitions."""
+    columns = zip(schema.partition_keys, _texts(schema, partitions, options), strict=True)
+    named = [[f"{name}={text}" for text in texts] for name, texts in columns]
+    return ["/".join(row) for row in zip(*named, strict=True)] if named else [""] * len(partitions)
+
+
+def _texts(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[list[str]]:
+    """The texts of each partition column."""
+    columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
+    return [_column_texts(column, kind, options) for column, kind in zip(columns, schema.partition_types, strict=True)]
 
 
 def _column_texts(column: pa.Array, kind: DataType, options: TableOptions) -> list[str]:
     to_text = _formatter(kind, options.partition_legacy_name)
-    default = escape(options.partition_default_name)
     texts = [None if value is None else to_text(value) for value in _internal(column, kind).to_pylist()]
-    return [default if text is None or _is_blank(text) else escape(text) for text in texts]
+    return [options.partition_default_name if text is None or _is_blank(text) else text for text in texts]
 
 
 def _internal(column: pa.Array, kind: DataType) -> pa.Array:
@@ -179,6 +191,7 @@ __all__ = [
     "partition_bytes",
     "partition_dir",
     "partition_dirs",
+    "partition_specs",
     "partition_text",
     "partition_value",
     "partition_values",

@@ -20,9 +20,13 @@ def branch_name(table: str, branch: str) -> str:
 
 def list_branches(store: TableStore) -> list[str]:
     """Return the names of all branches but main, sorted."""
-    folder = f"{store.root}/branch"
-    names = [f.name for f in store.file_io.list_dir(folder) if f.is_dir and f.name.startswith(_PREFIX)]
-    return sorted(name[len(_PREFIX) :] for name in names)
+    return list(change_times(store))
+
+
+def change_times(store: TableStore) -> dict[str, int]:
+    """Return when the directory of each branch but main last changed (epoch ms), by name, sorted."""
+    folders = [f for f in store.file_io.list_dir(f"{store.root}/branch") if f.is_dir and f.name.startswith(_PREFIX)]
+    return {f.name[len(_PREFIX) :]: f.mtime_ms for f in sorted(folders, key=lambda folder: folder.name)}
 
 
 def open_branch(store: TableStore, branch: str) -> TableStore:

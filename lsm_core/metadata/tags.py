@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.side_files.tag import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
@@ -17,12 +18,17 @@ def tag_path(store: TableStore, name: str) -> str:
 
 def list_tags(store: TableStore) -> dict[str, Snapshot]:
     """Return every tag with the snapshot it names, by name. Raises CorruptFile."""
-    found: dict[str, Snapshot] = {}
+    return {name: tag.snapshot for name, tag in list_details(store).items()}
+
+
+def list_details(store: TableStore) -> dict[str, Tag]:
+    """Return every tag with its snapshot, when it was made and how long it is kept, by name. Raises CorruptFile."""
+    found: dict[str, Tag] = {}
     for status in store.file_io.list_dir(f"{store.metadata_root}/tag"):
         if status.is_dir or not status.name.startswith(_PREFIX):
             continue
         try:
-            found[status.name[len(_PREFIX) :]] = Snapshot.from_json(store.file_io.read_bytes(status.path), status.path)
+            found[status.name[len(_PREFIX) :]] = Tag.from_json(store.file_io.read_bytes(status.path), status.path)
         except FileNotFoundError:  # deleted while we were reading
             continue
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -60,14 +60,15 @@ def plan_scan(
     columns: Sequence[str] | None = None,
     filter: object = None,  # noqa: A002 - the public API calls it so
     partitions: Sequence[Mapping[str, Any]] | None = None,
+    levels: Collection[int] | None = None,
     tag: str | None = None,
     timestamp_ms: int | None = None,
     watermark: int | None = None,
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
 
-    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. The version is the newest, or the one
-    that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark`` names, with the schema of its time (`resolve`).
+    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what
+    files on these levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark`` names, with the schema of its time (`resolve`).
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
     :class:`InvalidOption`, :class:`CorruptFile`.
     """
@@ -87,6 +88,7 @@ def plan_scan(
         store,
         snapshot,
         partitions=wanted,
+        levels=levels,
         choose=manifest_chooser(schema, chooser, predicate),
         keep=partial(_visible, store, vectors),
     )
@@ -149,7 +151,9 @@ def read_split(
     if split.raw:
         source = read_raw(store, split, columns=needed, predicate=predicate)
     else:
-        deletions = {file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector}
+        deletions = {
+            file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector
+        }
         source = read_bucket_merged(
             store,
             split.partition,

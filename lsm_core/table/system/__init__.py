@@ -1,54 +1,86 @@
-"""System tables: what a table knows about itself, as rows ("db.t$snapshots", "db.t$files")."""
+"""System tables: what a table ("db.t$files") or a whole catalog ("sys.tables") knows about itself, as rows.
+
+Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`); times of day are UTC.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from lsm_core.errors import ColumnNotFound
+from lsm_core.errors import InvalidOption
+from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.table.system.files import files_table
-from lsm_core.table.system.snapshots import snapshots_table
+from lsm_core.table.system.catalog_tables import GLOBAL_TABLES
+from lsm_core.table.system.definition import AggregationFields, Options, Schemas
+from lsm_core.table.system.files import FILES, KEY_RANGES, Files
+from lsm_core.table.system.history import Branches, Consumers, Snapshots, Statistics, Tags
+from lsm_core.table.system.manifests import Manifests, TableIndexes
+from lsm_core.table.system.reader import Parts, ReadOnlyTable
+from lsm_core.table.system.rows import AuditLog, Binlog, ReadOptimized
+from lsm_core.table.system.totals import Buckets, Partitions
+from lsm_core.table.system.view import View
 
-SYSTEM_TABLES = {"snapshots": snapshots_table, "files": files_table}
+if TYPE_CHECKING:
+    from lsm_core.table.catalog import Catalog
+
+SYSTEM_TABLES: Final[dict[str, View]] = {
+    "snapshots": Snapshots(),
+    "schemas": Schemas(),
+    "options": Options(),
+    "files": Files(FILES),
+    "file_key_ranges": Files(KEY_RANGES),
+    "manifests": Manifests(),
+    "partitions": Partitions(),
+    "buckets": Buckets(),
+    "tags": Tags(),
+    "branches": Branches(),
+    "consumers": Consumers(),
+    "statistics": Statistics(),
+    "aggregation_fields": AggregationFields(),
+    "table_indexes": TableIndexes(),
+    "audit_log": AuditLog(),
+    "binlog": Binlog(),
+    "ro": ReadOptimized(),
+}
+"""By name after the "$"; each can be called with a store (and a snapshot id) for all of its rows."""
 
 
-class SystemTable:
-    """A read-only view of metadata, with the reading methods of a table."""
+class SystemTable(ReadOnlyTable):
+    """A read-only view of one table ("db.orders$files"), with the reading methods of a table."""
 
     def __init__(self, store: TableStore, system: str) -> None:
-        self.store, self.system = store, system
+        self.store, self.system, self._view = store, system, SYSTEM_TABLES[system]
+        self.name = f"{store.name}${system}"
 
     def __repr__(self) -> str:
         return f"SystemTable({self.name!r})"
 
-    @property
-    def name(self) -> str:
-        """ "db.table$system"."""
-        return f"{self.store.name}${self.system}"
+    def copy(self, options: Mapping[str, str]) -> SystemTable:
+        """The same view of the table with dynamic options on top. Raises InvalidOption for an immutable one."""
+        return SystemTable(self.store.copy(options), self.system)
 
-    @property
-    def options(self) -> Mapping[str, str]:
-        """System tables have none."""
-        return {}
-
-    def to_arrow(
-        self, columns: Sequence[str] | None = None, limit: int | None = None, snapshot_id: int | None = None
-    ) -> pa.Table:
-        """The rows; columns as in Paimon. Raises ColumnNotFound, SnapshotNotFound, CorruptFile."""
-        rows = SYSTEM_TABLES[self.system](self.store, snapshot_id)
-        for column in columns or ():
-            if column not in rows.column_names:
-                raise ColumnNotFound(self.name, column, rows.column_names)
-        rows = rows if columns is None else rows.select(list(columns))
-        return rows if limit is None else rows.slice(0, limit)
-
-    def to_batches(
-        self, columns: Sequence[str] | None = None, limit: int | None = None, snapshot_id: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows, as batches."""
-        return iter(self.to_arrow(columns, limit, snapshot_id).to_batches())
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+        version = self._view.version(self.store, named)
+        return self._view.schema(version.store), lambda wanted: self._view.tables(version, wanted)
 
 
-__all__ = ["SYSTEM_TABLES", "SystemTable", "files_table", "snapshots_table"]
+class GlobalTable(ReadOnlyTable):
+    """A read-only view of a catalog ("sys.tables"), with the reading methods of a table."""
+
+    def __init__(self, catalog: Catalog, table: str) -> None:
+        self._catalog, self.system = catalog, table
+        self.name = f"sys.{table}"
+
+    def __repr__(self) -> str:
+        return f"GlobalTable({self.name!r})"
+
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+        for key, value in named.items():
+            if value is not None:
+                raise InvalidOption(key, value, "nothing: this system table has no versions", self.name)
+        schema, rows = GLOBAL_TABLES[self.system]
+        return schema, lambda _: rows(self._catalog)
+
+
+__all__ = ["GLOBAL_TABLES", "SYSTEM_TABLES", "GlobalTable", "SystemTable"]

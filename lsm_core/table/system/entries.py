@@ -1,0 +1,232 @@
+"""Columns of manifest entries as system tables print them: places, key ranges, statistics in today's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
+from lsm_core.format.schema import DataField
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune.places import decoded_rows
+from lsm_core.table.casting import cast_values
+from lsm_core.table.system.texts import cast_text, internal_text, listed, mapped
+from lsm_core.types import DataType, TypeRoot, parse, to_arrow
+
+_ARITY_BYTES: Final = 4
+_LONG: Final = parse("BIGINT")
+# What files of tables with row tracking hold beside the table's own columns.
+_SYSTEM: Final = {ROW_ID: _LONG, SEQUENCE_NUMBER: _LONG}
+_SEPARATOR: Final = "\x00"
+_NO_ROW: Final = pa.scalar(None, pa.binary())
+_STAMPS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_MICROS: Final = 6
+_MOST_MICROS: Final = (2**63 - 1) // 1000 - 1000
+"""How far from the epoch nanoseconds reach for sure."""
+
+
+def whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array of what may be chunks."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    joined = values.combine_chunks()
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def partition_texts(store: TableStore, partitions: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Partitions as "{2024-01-01, 3}", each made once."""
+    encoded = pc.dictionary_encode(whole(partitions))
+    return row_texts(store, encoded.dictionary).take(encoded.indices)
+
+
+def row_texts(store: TableStore, partitions: pa.Array) -> pa.Array:
+    """Serialised partitions as texts, one by one."""
+    types = store.schema.partition_types
+    columns = decode_rows(partitions, types) if types else []
+    texts = [cast_text(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return listed(texts, len(partitions), "{}")
+
+
+def paths(store: TableStore, entries: pa.Table) -> pa.Array:
+    """Full path of every data file; the directory of a bucket is made once."""
+    encoded = pc.dictionary_encode(whole(entries.column("partition")))
+    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    lowest = int(buckets.min(initial=0))
+    span = int(buckets.max(initial=0)) - lowest + 1
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) * span + (buckets - lowest)
+    places, inverse = np.unique(codes, return_inverse=True)
+    known = encoded.dictionary.to_pylist()
+    folders = [store.bucket_dir(known[code // span], int(code % span) + lowest) for code in places.tolist()]
+    inside = pc.binary_join_element_wise(
+        pa.array(folders, pa.string()).take(pa.array(inverse.reshape(-1))), whole(entries.column("file_name")), "/"
+    )
+    return pc.coalesce(whole(entries.column("external_path")), inside)
+
+
+def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
+    """Keys as "[5, a]" by the schema that each file was written with; null for files without keys."""
+    if not store.schema.primary_keys:
+        return pa.nulls(entries.num_rows, pa.string())
+    parts = []
+    for rows, part in _groups(whole(entries.column("schema_id")), entries.select([column, "schema_id"])):
+        types = store.schema_of(part.column("schema_id")[0].as_py()).trimmed_key_types
+        parts.append((rows, _key_texts(whole(part.column(column)), types)))
+    return _scattered(parts, entries.num_rows)
+
+
+def _key_texts(blobs: pa.Array, types: Sequence[DataType]) -> pa.Array:
+    if not types:
+        return pa.nulls(len(blobs), pa.string())
+    right = _of_arity(blobs, len(types))
+    columns = _decoded(pc.if_else(right, blobs, _NO_ROW), types)
+    texts = listed([column.text() for column in columns], len(blobs), "[]")
+    return pc.if_else(right, texts, pa.scalar(None, pa.string()))
+
+
+def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
+    """Null counts, minima and maxima of every column the table has now, as "{a=1, b=null}".
+
+    Files of older schemas: renamed columns under their new names, values cast, added columns null in every row. Null where
+    a file has no statistics of a column. Java: `SimpleStatsEvolution`.
+    """
+    keys = pc.binary_join_element_wise(
+        pc.cast(whole(entries.column("schema_id")), pa.string()),
+        _joined_names(entries.column("value_stats_cols")),
+        _joined_names(entries.column("write_cols")),
+        _SEPARATOR,
+    )
+    names = ("null_value_counts", "min_value_stats", "max_value_stats")
+    parts: dict[str, list[tuple[np.ndarray[Any, Any], pa.Array]]] = {name: [] for name in names}
+    for rows, part in _groups(keys, entries):
+        texts = _stats_of_layout(store, part)
+        for name, text in zip(names, texts, strict=True):
+            parts[name].append((rows, text))
+    return {name: _scattered(found, entries.num_rows) for name, found in parts.items()}
+
+
+def _joined_names(lists: pa.ChunkedArray) -> pa.Array:
+    """Lists of names as texts that tell no list from an empty one."""
+    flat = whole(lists)
+    joined = pc.binary_join(flat, _SEPARATOR)
+    return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(joined, ""), ""), "")
+
+
+def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Texts of files whose statistics cover the same columns of one schema."""
+    written = store.schema_of(part.column("schema_id")[0].as_py())
+    dense, columns = (part.column(name)[0].as_py() for name in ("value_stats_cols", "write_cols"))
+    names = dense if dense is not None else columns if columns is not None else list(written.field_names)
+    types = [_SYSTEM.get(name) or (written.field(name).type if written.has_field(name) else None) for name in names]
+    known = [kind for kind in types if kind is not None]
+    readable = bool(known) and len(known) == len(types)
+    sides = [
+        _bounds(whole(part.column(side)), known) if readable else [None] * len(names)
+        for side in ("value_stats_min", "value_stats_max")
+    ]
+    counts = whole(part.column("value_stats_nulls"))
+    rows = pc.cast(whole(part.column("row_count")), pa.string())
+    nulls: list[tuple[str, pa.Array]] = []
+    lows: list[tuple[str, pa.Array]] = []
+    highs: list[tuple[str, pa.Array]] = []
+    for field in store.schema.fields:
+        old = next((one for one in written.fields if one.id == field.id), None)
+        at = names.index(old.name) if old is not None and old.name in names else None
+        nulls.append((field.name, rows if old is None else _counts(counts, at)))
+        for texts, side in ((lows, sides[0]), (highs, sides[1])):
+            column = None if at is None else side[at]
+            texts.append((field.name, _bound(column, old, field, part.num_rows)))
+    return mapped(nulls, part.num_rows), mapped(lows, part.num_rows), mapped(highs, part.num_rows)
+
+
+def _bound(column: _Column | None, old: DataField | None, field: DataField, count: int) -> pa.Array:
+    if column is None or old is None:
+        return pa.nulls(count, pa.string())
+    if old.type.with_nullable(nullable=True) == field.type.with_nullable(nullable=True):
+        return column.text()
+    try:
+        return internal_text(cast_values(column.values, old.type, field.type).cast(to_arrow(field.type)), field.type)
+    except (DredgeError, pa.ArrowException):  # a bound that today's type cannot hold is none
+        return pa.nulls(count, pa.string())
+
+
+def _counts(lists: pa.Array, at: int | None) -> pa.Array:
+    """Null counts of the column at ``at``, null where a file has none."""
+    if at is None:
+        return pa.nulls(len(lists), pa.string())
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    ends = np.cumsum(lengths)
+    slots = pa.array(ends - lengths + at, mask=lengths <= at)
+    return pc.cast(pc.list_flatten(lists).take(slots), pa.string())
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Values of one type; ``coarse``: to the microsecond those that Arrow's nanoseconds do not reach (null in ``values``)."""
+
+    values: pa.Array
+    type: DataType
+    coarse: pa.Array | None = None
+
+    def text(self) -> pa.Array:
+        """As Java prints them."""
+        text = internal_text(self.values, self.type)
+        return text if self.coarse is None else pc.coalesce(text, internal_text(self.coarse, self.type))
+
+
+def _bounds(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column] | list[None]:
+    """Columns of serialised rows, null where a row has another number of columns (none, mostly)."""
+    try:
+        return _decoded(pc.if_else(_of_arity(blobs, len(types)), blobs, _NO_ROW), types)
+    except DredgeError:  # statistics that cannot be read say nothing, and hide nothing else of the file
+        return [None] * len(types)
+
+
+def _decoded(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column]:
+    """Columns of serialised rows; rows with nanoseconds outside 1677 to 2262 are read to the microsecond."""
+    try:
+        return [_Column(values, kind) for values, kind in zip(decoded_rows(blobs, types), types, strict=True)]
+    except UnsupportedFeature:
+        fine = [kind.root in _STAMPS and (kind.precision or 0) > _MICROS for kind in types]
+        rounded = [replace(kind, precision=_MICROS) if cut else kind for kind, cut in zip(types, fine, strict=True)]
+        coarse = decoded_rows(blobs, rounded)
+    beyond = np.zeros(len(blobs), np.bool_)
+    for column, cut in zip(coarse, fine, strict=True):
+        if cut:
+            micros = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+            beyond |= np.abs(micros) > _MOST_MICROS
+    exact = decoded_rows(pc.if_else(pa.array(beyond), _NO_ROW, blobs), types)
+    return [_Column(*one) for one in zip(exact, types, coarse, strict=True)]
+
+
+def _of_arity(blobs: pa.Array, count: int) -> pa.Array:
+    prefix = pc.binary_slice(blobs, 0, _ARITY_BYTES)
+    return pc.equal(prefix, pa.scalar(count.to_bytes(_ARITY_BYTES, "big"), prefix.type))
+
+
+def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any, Any], pa.Table]]:
+    """Rows that share a key, with their positions."""
+    encoded = pc.dictionary_encode(keys)
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code in range(len(encoded.dictionary)):
+        rows = np.flatnonzero(codes == code)
+        yield rows, entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
+
+
+def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: int) -> pa.Array:
+    """Parts put back where their rows came from."""
+    if not count:
+        return pa.array([], pa.string())
+    where = np.concatenate([rows for rows, _ in parts])
+    back = np.empty(count, np.int64)
+    back[where] = np.arange(count)
+    return pa.concat_arrays([whole(values) for _, values in parts]).take(pa.array(back))
+
+
+__all__ = ["key_texts", "partition_texts", "paths", "row_texts", "stats_texts", "whole"]

@@ -1,0 +1,180 @@
+"""`$snapshots`, `$tags`, `$branches`, `$consumers`, `$statistics`: what happened to a table, and who holds on to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+from lsm_core.format.schema import TableSchema
+from lsm_core.metadata import branches, consumers, snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+
+SNAPSHOTS: Final = table_schema(
+    [
+        ("snapshot_id", "BIGINT NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("commit_user", "STRING NOT NULL"),
+        ("commit_identifier", "BIGINT NOT NULL"),
+        ("commit_kind", "STRING NOT NULL"),
+        ("commit_time", "TIMESTAMP(3) NOT NULL"),
+        ("base_manifest_list", "STRING NOT NULL"),
+        ("delta_manifest_list", "STRING NOT NULL"),
+        ("changelog_manifest_list", "STRING"),
+        ("total_record_count", "BIGINT"),
+        ("delta_record_count", "BIGINT"),
+        ("changelog_record_count", "BIGINT"),
+        ("watermark", "BIGINT"),
+        ("next_row_id", "BIGINT"),
+    ]
+)
+TAGS: Final = table_schema(
+    [
+        ("tag_name", "STRING NOT NULL"),
+        ("snapshot_id", "BIGINT NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("commit_time", "TIMESTAMP(3) NOT NULL"),
+        ("record_count", "BIGINT"),
+        ("create_time", "TIMESTAMP(3)"),
+        ("time_retained", "STRING"),
+    ]
+)
+BRANCHES: Final = table_schema([("branch_name", "STRING NOT NULL"), ("create_time", "TIMESTAMP(3) NOT NULL")])
+CONSUMERS: Final = table_schema([("consumer_id", "STRING NOT NULL"), ("next_snapshot_id", "BIGINT NOT NULL")])
+STATISTICS: Final = table_schema(
+    [
+        ("snapshot_id", "BIGINT NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("mergedRecordCount", "BIGINT"),
+        ("mergedRecordSize", "BIGINT"),
+        ("colstat", "STRING"),
+    ]
+)
+_SAME: Final = [name for name in SNAPSHOTS.field_names if name not in {"snapshot_id", "commit_time", "commit_kind"}]
+
+
+class Snapshots(View):
+    """All snapshots, oldest first, or the one named; record counts are of unmerged rows, times are UTC."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return SNAPSHOTS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once. Raises CorruptFile."""
+        found = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
+        shown = [snapshot for snapshot in found if snapshot is not None]
+        columns: dict[str, list[object]] = {name: [getattr(one, name) for one in shown] for name in _SAME}
+        columns["snapshot_id"] = [one.id for one in shown]
+        columns["commit_time"] = [one.time_millis for one in shown]
+        columns["commit_kind"] = [one.commit_kind.value for one in shown]
+        yield of_columns(SNAPSHOTS, columns)
+
+
+class Tags(View):
+    """All tags, oldest snapshot first."""
+
+    timeless = True
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return TAGS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once. Raises CorruptFile."""
+        found = sorted(tags.list_details(version.store).items(), key=lambda one: (one[1].snapshot.id, one[0]))
+        yield of_columns(
+            TAGS,
+            {
+                "tag_name": [name for name, _ in found],
+                "snapshot_id": [tag.snapshot.id for _, tag in found],
+                "schema_id": [tag.snapshot.schema_id for _, tag in found],
+                "commit_time": [tag.snapshot.time_millis for _, tag in found],
+                "record_count": [tag.snapshot.total_record_count for _, tag in found],
+                "create_time": [tag.create_time_ms for _, tag in found],
+                "time_retained": [
+                    None if tag.time_retained_ms is None else duration_text(tag.time_retained_ms) for _, tag in found
+                ],
+            },
+        )
+
+
+def duration_text(millis: int) -> str:
+    """Java's `Duration.toString`: "PT24H", "PT1M30.5S", "PT0S"."""
+    sign, seconds = ("-" if millis < 0 else ""), abs(millis) // 1000
+    hours, minutes, rest = seconds // 3600, seconds // 60 % 60, seconds % 60
+    fraction = f"{abs(millis) % 1000:03d}".rstrip("0")
+    text = "".join(f"{sign}{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M")) if count)
+    if rest or fraction or not text:
+        text += f"{sign}{rest}{'.' if fraction else ''}{fraction}S"
+    return f"PT{text}"
+
+
+class Branches(View):
+    """All branches but main, with the time when their directory last changed."""
+
+    timeless = True
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return BRANCHES
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once."""
+        found = branches.change_times(version.store)
+        yield of_columns(BRANCHES, {"branch_name": found.keys(), "create_time": found.values()})
+
+
+class Consumers(View):
+    """All consumers by name, with the next snapshot that each reads."""
+
+    timeless = True
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return CONSUMERS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once. Raises CorruptFile."""
+        found = sorted(consumers.list_consumers(version.store).items())
+        yield of_columns(
+            CONSUMERS,
+            {"consumer_id": [name for name, _ in found], "next_snapshot_id": [following for _, following in found]},
+        )
+
+
+class Statistics(View):
+    """The statistics that the version carries: one row, or none."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return STATISTICS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """At most one row. Raises CorruptFile."""
+        snapshot = version.snapshot
+        if snapshot is None or snapshot.statistics is None:
+            return
+        path = version.store.statistics_path(snapshot.statistics)
+        try:
+            members = parse_object(version.store.file_io.read_bytes(path), path)
+        except FileNotFoundError as error:
+            raise CorruptFile(path, "the file is missing") from error
+        reader = ObjectReader(members, path)
+        yield of_columns(
+            STATISTICS,
+            {
+                "snapshot_id": [reader.integer("snapshotId")],
+                "schema_id": [reader.integer("schemaId")],
+                "mergedRecordCount": [reader.optional_integer("mergedRecordCount")],
+                "mergedRecordSize": [reader.optional_integer("mergedRecordSize")],
+                "colstat": [pretty(members.get("colStats") or {})],
+            },
+        )
+
+
+__all__ = ["Branches", "Consumers", "Snapshots", "Statistics", "Tags", "duration_text"]

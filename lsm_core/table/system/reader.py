@@ -1,0 +1,132 @@
+"""Reading system tables as tables are read: columns, filter, limit and version."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.format.schema import TableSchema
+from lsm_core.options import whole_number
+from lsm_core.read import parse_filter
+from lsm_core.read.predicate import Predicate
+from lsm_core.table.system.view import Wanted, shaped
+
+Parts = Callable[[Wanted], Iterator[pa.Table]]
+
+
+class ReadOnlyTable(ABC):
+    """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
+
+    name: str
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns as in Paimon; ``schema.arrow_schema`` is their Arrow form."""
+        return self._open({})[0]
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """System tables have none of their own."""
+        return {}
+
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """System tables have no keys of their own."""
+        return ()
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """System tables have no partitions of their own."""
+        return ()
+
+    @abstractmethod
+    def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
+        """Schema at the version named, and what gives the rows. Raises SnapshotNotFound, InvalidOption."""
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> pa.Table:
+        """The rows as one table; arguments and errors as of :meth:`lsm_core.Table.to_arrow`."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        schema, parts = self._read(columns, filter, limit, named)
+        return pa.concat_tables([schema.empty_table(), *parts])
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`to_arrow`, streaming; errors in the arguments are raised at once."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        _, parts = self._read(columns, filter, limit, named)
+        return (batch for part in parts for batch in part.to_batches())
+
+    def _read(
+        self,
+        columns: Sequence[str] | None,
+        given: object,
+        limit: int | None,
+        named: Mapping[str, Any],
+    ) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        schema, parts = self._open(named)
+        chosen = _chosen(self.name, columns, schema)
+        predicate = parse_filter(given, schema, self.name)
+        left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
+        used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()
+        wanted = Wanted(frozenset((*chosen, *used)), predicate, given)
+        ordered = [name for name in schema.field_names if name in wanted]
+        needed = pa.schema([schema.arrow_schema.field(name) for name in ordered])
+        target = pa.schema([schema.arrow_schema.field(name) for name in chosen])
+        return target, _limited(parts(wanted), needed, target, predicate, left)
+
+
+def _limited(
+    parts: Iterator[pa.Table], needed: pa.Schema, target: pa.Schema, predicate: Predicate | None, left: int | None
+) -> Iterator[pa.Table]:
+    if left == 0:
+        return
+    for part in parts:
+        kept = shaped(part, needed)
+        if predicate is not None:
+            kept = kept.filter(predicate.expression)
+        kept = kept.select(target.names)
+        if left is not None:
+            kept = kept.slice(0, left)
+            left -= kept.num_rows
+        if kept.num_rows:
+            yield kept
+        if left == 0:
+            return
+
+
+def _chosen(table: str, columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise InvalidFilter(f"table {table}: columns are a list of names, not the text {columns!r}")
+    chosen = schema.field_names if columns is None else tuple(columns)
+    for name in chosen:
+        if not schema.has_field(name):
+            raise ColumnNotFound(table, name, schema.field_names)
+    if len(set(chosen)) != len(chosen):
+        raise InvalidFilter(f"table {table}: a column is chosen twice: {', '.join(chosen)}")
+    return chosen
+
+
+__all__ = ["Parts", "ReadOnlyTable"]
