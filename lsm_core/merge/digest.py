@@ -53,7 +53,8 @@ class Digest:
 def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]]) -> Digest:
     """Digest of the rows of ``batch`` over ``columns``, given as (field id, name) in any order.
 
-    A value counts with its field id, not with its column's name or place. Raises UnsupportedFeature for nested columns.
+    A value counts with its field id, not with its column's name or place; fields inside a ROW count with their place. The
+    order of a map's entries does not count. Raises UnsupportedFeature for a type without values of its own.
     """
     ordered = [(field_id, flat(batch.column(name))) for field_id, name in sorted(columns)]
     total = Digest()
@@ -101,8 +102,45 @@ def _raw_words(column: pa.Array) -> list[Words]:
         return [np.zeros(len(column), np.uint64)]
     if pa.types.is_floating(kind) and not pa.types.is_float16(kind):
         return [_float_bits(column)]
+    if pa.types.is_nested(kind):
+        return [_nested_hash(column)]
     width_of(kind)
     return [numbers(column).view(np.uint64)]
+
+
+def _nested_hash(column: pa.Array) -> Words:
+    """A word for each list, map or struct, made from the words of what it holds."""
+    if pa.types.is_struct(column.type):
+        total = np.zeros(len(column), np.uint64)
+        for child in column.flatten():
+            total = (total ^ _value_words(child)) * _CHAIN
+        return total
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    offsets, lengths = offsets - first, np.diff(offsets)
+    if pa.types.is_map(column.type):
+        keys, items = (_value_words(side.slice(first, count)) for side in (column.keys, column.items))
+        words = _finish((keys * _CHAIN) ^ items)
+    else:
+        position = np.arange(count, dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+        words = _value_words(column.values.slice(first, count)) * _factor(position.astype(np.uint64))
+    sums = np.concatenate(
+        (np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64))
+    )  # wraps around, as differences do
+    total = sums[offsets[1:]] - sums[offsets[:-1]]
+    return np.asarray(total + lengths.astype(np.uint64) * np.uint64(_POSITION | 1))
+
+
+def _value_words(column: pa.Array) -> Words:
+    """One word for each value inside a nested one, nulls too."""
+    valid = valid_mask(column)
+    total = np.zeros(len(column), np.uint64)
+    for raw in _raw_words(column):
+        words = _spread_words(raw)
+        if valid is not None:
+            words = np.where(valid, words, _NULL)
+        total = (total ^ words) * _CHAIN
+    return _finish(total)
 
 
 def _float_bits(column: pa.Array) -> Words:

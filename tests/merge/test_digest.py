@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core.errors import UnsupportedFeature
 from lsm_core.merge import Digest, digest
 
 COLUMNS = [(0, "i"), (1, "s"), (2, "d"), (3, "x")]
@@ -134,6 +133,28 @@ def test_the_digest_is_the_same_in_every_version_because_ledgers_keep_it() -> No
     assert digest(table(rows), COLUMNS).text() == "3:d904c61841a21642031f2fe43f349c81"
 
 
-def test_nested_columns_are_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match="list<"):
-        digest(pa.table({"c": [[1]]}), [(0, "c")])
+NESTED = pa.list_(pa.struct([("a", pa.int32()), ("m", pa.map_(pa.string(), pa.float64()))]))
+NESTED_ROWS: list[object] = [
+    None,
+    [],
+    [None],
+    [{"a": 1, "m": [("x", 1.0), ("y", None)]}],
+    [{"a": 1, "m": [("x", 1.0)]}, {"a": 2, "m": None}],
+    [{"a": 2, "m": None}, {"a": 1, "m": [("x", 1.0)]}],
+    [{"a": None, "m": [("x", 1.0)]}],
+    [{"a": 1, "m": [("x", None)]}],
+    [{"a": 1, "m": []}],
+    [{"a": 1, "m": None}],
+]
+
+
+def test_nested_values_count_with_all_that_they_hold() -> None:
+    def of(rows: list[object]) -> Digest:
+        return digest(pa.table({"c": pa.array(rows, NESTED)}), [(3, "c")])
+
+    assert len({of([row]).value for row in NESTED_ROWS}) == len(NESTED_ROWS)
+    assert of([[{"a": 1, "m": [("y", None), ("x", 1.0)]}]]) == of([NESTED_ROWS[3]]), "a map's entries have no order"
+    many = NESTED_ROWS * 3
+    assert of(many) == of(list(reversed(many)))
+    sliced = pa.table({"c": pa.array(many, NESTED).slice(4, 20)})
+    assert digest(sliced, [(3, "c")]) == of(many[4:24])
