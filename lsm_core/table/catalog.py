@@ -23,12 +23,11 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
 from lsm_core.options import CatalogOptions
 from lsm_core.storage import file_io_for, inside_really
-from lsm_core.table import system
 from lsm_core.table.altering import changed
 from lsm_core.table.definition import Schema, new_table_schema
 from lsm_core.table.names import DATABASE_SUFFIX, SYSTEM_DATABASE, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
-from lsm_core.table.system import SYSTEM_TABLES, SystemTable
+from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES, GlobalTable, SystemTable
 from lsm_core.table.table import Table
 from lsm_core.table.validation import validate
 
@@ -149,12 +148,11 @@ class Catalog:
             raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
         return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
 
-    def _global_table(self, parsed: TableName) -> object:
-        tables = getattr(system, "GLOBAL_TABLES", {})
-        if parsed.table not in tables or parsed.system or parsed.branch != MAIN:
-            known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in tables) or "none"
+    def _global_table(self, parsed: TableName) -> GlobalTable:
+        if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
+            known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
             raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
-        return system.GlobalTable(self, parsed.table)  # type: ignore[attr-defined]
+        return GlobalTable(self, parsed.table)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
         """Carry out schema changes of a table or branch, all or nothing (api.md); retried when others alter it meanwhile.
@@ -170,7 +168,7 @@ class Catalog:
             wanted = changed(store.schema, changes, store.name, snapshots.latest_id(store) is not None)
             if wanted == store.schema:
                 return
-            validate(wanted, store.name)
+            validate(wanted, store.name, store.schema)
             following = replace(
                 wanted, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
             )

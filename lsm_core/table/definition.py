@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.clock import Clock
-from lsm_core.errors import InvalidSchema
+from lsm_core.errors import InvalidOption, InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.table.altering import as_type
 from lsm_core.table.field_ids import FieldIds
@@ -43,6 +43,8 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     Primary key columns become NOT NULL, as Paimon forces them; all fields are numbered from 0.
     """
     definition = _with_key_options(definition, name)
+    if "path" in definition.options:
+        raise InvalidOption("path", definition.options["path"], "no path: tables lie below their warehouse", name)
     ids = FieldIds()
     given = tuple(_columns(definition.fields, name))
     check_columns(given, name)

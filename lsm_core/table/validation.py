@@ -21,14 +21,21 @@ _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoo
 POSTPONE: Final = -2
 
 
-def validate(schema: TableSchema, table: str) -> None:
-    """Raise InvalidSchema (columns, keys, defaults) or InvalidOption naming the table and what breaks a rule."""
+def validate(schema: TableSchema, table: str, before: TableSchema | None = None) -> None:
+    """Raise InvalidSchema (columns, keys, defaults) or InvalidOption naming the table and what breaks a rule.
+
+    ``before``: the schema that was altered; what hung in the air in it (Java renames columns without their file index) may stay.
+    """
     check_columns(schema.fields, table)
     _check_keys(schema, table)
     for field in schema.fields:
         check_default(field, table)
     options = TableOptions(schema.options, table)
-    _check_named_columns(schema, table)
+    dangling = set() if before is None else set(_dangling(before))
+    for key, value, accepted in _dangling(schema):
+        if (key, value, accepted) not in dangling:
+            columns = f"{accepted} of the table: {', '.join(schema.field_names)}"
+            raise InvalidOption(key, value, columns, table)
     _check_buckets(schema, options, table)
     _check_sequence(schema, options, table)
     _check_merging(schema, options, table)
@@ -82,16 +89,13 @@ def _check_keys(schema: TableSchema, table: str) -> None:
         )
 
 
-def _check_named_columns(schema: TableSchema, table: str) -> None:
-    """Options that name columns, in their value or their own name, name columns of the table."""
-    accepted = f"columns of the table: {', '.join(schema.field_names)}"
+def _dangling(schema: TableSchema) -> Iterator[tuple[str, str, str]]:
+    """Options that name, in their value or their own name, what is no column: key, value, and what should stand there."""
     for key, value in schema.options.items():
-        for name in named_in_key(key):
-            if name.partition("[")[0] not in schema.field_names:
-                raise InvalidOption(key, value, f"a key that names {accepted}", table)
-        for name in listed(value) if holds_columns(key) else ():
-            if name.partition("[")[0] not in schema.field_names:
-                raise InvalidOption(key, value, accepted, table)
+        if any(name.partition("[")[0] not in schema.field_names for name in named_in_key(key)):
+            yield key, value, "a key that names columns"
+        if holds_columns(key) and any(name.partition("[")[0] not in schema.field_names for name in listed(value)):
+            yield key, value, "columns"
 
 
 def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> None:
@@ -101,7 +105,7 @@ def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> No
         raise InvalidOption("bucket-key", said, "columns outside the partition", table)
     if keyed and not set(given) <= set(schema.trimmed_primary_keys):
         raise InvalidOption("bucket-key", said, "primary key columns outside the partition", table)
-    nested = [name for name in given if schema.field(name).type.root in _NO_KEY]
+    nested = [name for name in given if schema.has_field(name) and schema.field(name).type.root in _NO_KEY]
     if nested:
         raise InvalidOption("bucket-key", said, f"columns without nested types, so not '{nested[0]}'", table)
     if bucket == -1 and given:
@@ -168,7 +172,7 @@ def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None
             "partition.expiration-time", options.raw["partition.expiration-time"], "tables with partitions", table
         )
     name = options.get("record-level.time-field")
-    if name and schema.field(name).type.root not in _TIMES:
+    if name and schema.has_field(name) and schema.field(name).type.root not in _TIMES:
         raise InvalidOption("record-level.time-field", name, "a column of type INT, BIGINT or TIMESTAMP", table)
 
 

@@ -80,8 +80,8 @@ def test_what_is_missing_is_named_with_what_there_is(catalog: Catalog) -> None:
         catalog.table("db.order")
     with pytest.raises(DatabaseNotFound, match="it has: db"):
         catalog.table("nope.orders")
-    with pytest.raises(UnsupportedFeature, match=r"\$audit_log"):
-        catalog.table("db.orders$audit_log")
+    with pytest.raises(UnsupportedFeature, match=r"\$nothing; there are .*\$files"):
+        catalog.table("db.orders$nothing")
     with pytest.raises(DatabaseNotFound):
         catalog.list_tables("nope")
 
@@ -108,6 +108,7 @@ BAD = {
     "rowkind": (_schema(fields=FIELDS.append(pa.field("rowkind", pa.int8()))), InvalidSchema, "rowkind"),
     "twice": (_schema(fields=FIELDS.append(pa.field("v", pa.int8()))), InvalidSchema, "'v' is given twice"),
     "blank": (_schema(fields=FIELDS.append(pa.field(" ", pa.int8()))), InvalidSchema, "blank"),
+    "path": (_schema(options={"bucket": "1", "path": "/elsewhere"}), InvalidOption, "path"),
     "twice inside": (
         _schema(fields=FIELDS.append(pa.field("r", pa.struct([("x", pa.int8()), ("x", pa.int8())])))),
         InvalidSchema,
