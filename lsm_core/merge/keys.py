@@ -25,6 +25,7 @@ from lsm_core.merge.comparable import (
 Words = npt.NDArray[np.uint64]
 _WordsOf = Callable[[int, Ints], Words]
 _PAD = 8
+_SIGNED_BITS = 63
 # keeps the first 0..8 bytes of a big-endian word
 _KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9))], dtype=np.uint64)
 
@@ -58,17 +59,42 @@ class IntKeys:
         """Whether no key is smaller than the one before it."""
         return bool((self.values[1:] >= self.values[:-1]).all())
 
+    def climbing(self) -> bool:
+        """Whether every key is larger than the one before it."""
+        return bool((self.values[1:] > self.values[:-1]).all())
+
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """Stable permutation that sorts, and for rows 1.. of it whether the key equals the one before.
 
         ``sorted_runs``: the rows are a few ascending runs, which a merging sort detects; else any order.
         """
+        if (packed := self._with_places()) is not None:
+            packed.sort()
+            bits = np.int64(len(packed).bit_length())
+            order = packed & ((np.int64(1) << bits) - np.int64(1))
+            packed >>= bits
+            return order, packed[1:] == packed[:-1]
         order = np.argsort(self.values, kind="stable") if sorted_runs else np.argsort(self.values)
         ranked = self.values[order]
         same = ranked[1:] == ranked[:-1]
         if not sorted_runs and same.any():
             order = np.argsort(self.values, kind="stable")
         return order, same
+
+    def _with_places(self) -> Ints | None:
+        """Each key's distance from the smallest, with its row number in the low bits, if both fit into one number.
+
+        Sorting these numbers is sorting the keys stably, and a processor sorts numbers in half the time of their positions.
+        """
+        if not len(self.values):
+            return None
+        low, bits = int(self.values.min()), len(self.values).bit_length()
+        if (int(self.values.max()) - low).bit_length() + bits > _SIGNED_BITS:
+            return None
+        packed = self.values - np.int64(low)
+        packed <<= np.int64(bits)
+        packed |= np.arange(len(packed))
+        return np.asarray(packed, dtype=np.int64)
 
     @staticmethod
     def concat(parts: Sequence[IntKeys]) -> IntKeys:
@@ -157,6 +183,13 @@ class ByteKeys:
                 return False
             tied = tied[here == before]
         return bool((self.lengths[tied] >= self.lengths[tied - 1]).all())
+
+    def climbing(self) -> bool:
+        """Whether every key is larger than the one before it, as far as its first differing bytes tell."""
+        if len(self) < 2:
+            return True
+        _, words = self._first_words(int(self.lengths.max()))
+        return bool((words[1:] > words[:-1]).all())
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""

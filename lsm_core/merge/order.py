@@ -6,7 +6,7 @@ of the key does most of it; only groups of several rows that are not ascending a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge.comparable import Ints, Mask
+from lsm_core.merge.comparable import Ints, Mask, values_of
 from lsm_core.merge.keys import order_parts
-from lsm_core.merge.rows import Rows, retracts
+from lsm_core.merge.rows import Piece, Rows, retracts
 from lsm_core.merge.sort_key import KeySpec
 
 
@@ -86,11 +86,34 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
 
 
 def _arrive_in_order(rows: Rows, spec: KeySpec, order: Ints) -> bool:
-    """Whether level and age alone order versions, and the pieces lie in that order, but for one row of the first key."""
-    if spec.sequence_columns or rows.has(SEQUENCE_NUMBER):
+    """Whether versions of a key lie in their order as they are, but for one row of the first key."""
+    if spec.sequence_columns:
         return False
     pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and order[0] == 0 else rows.pieces
+    if rows.has(SEQUENCE_NUMBER):
+        return sequences_climb(pieces)
     return all((-a.level, a.age) <= (-b.level, b.age) for a, b in pairwise(pieces))
+
+
+def sequences_climb(pieces: Sequence[Piece]) -> bool:
+    """Whether a later version of a key always has a larger sequence number, going by the range of each piece.
+
+    Neighbours that follow each other in key, as batches of one file do, have no key in common: they count as one piece.
+    """
+    last_key: int | bytes | None = None
+    before = here = np.iinfo(np.int64).min
+    for piece in pieces:
+        column = piece.batch.column(SEQUENCE_NUMBER)
+        if not piece.keys.climbing() or column.null_count:
+            return False
+        if last_key is None or not last_key < piece.keys.scalar(0):  # type: ignore[operator]
+            before = here
+        last_key = piece.keys.scalar(len(piece) - 1)
+        numbers = values_of(column, np.int64)
+        if int(numbers.min()) <= before:
+            return False
+        here = max(here, int(numbers.max()))
+    return True
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:

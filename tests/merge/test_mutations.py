@@ -53,6 +53,12 @@ def test_the_property_check_sees(mutant: str, size: int, monkeypatch: pytest.Mon
     assert _first_failure(size) is not None, f"no history noticed {mutant}"
 
 
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_it_sees_later_inputs_that_are_trusted_to_be_newer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "sequences_climb", lambda pieces: True)
+    assert _first_failure(size) is not None
+
+
 @pytest.mark.parametrize("size", [1, 7])
 def test_the_same_histories_pass_without_a_mutation(size: int) -> None:
     assert _first_failure(size) is None

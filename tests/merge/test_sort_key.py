@@ -126,6 +126,16 @@ def test_sequence_fields_sort_nulls_first_in_both_directions(kind: str, descendi
     assert all(compare_keys(a, b) == 0 for a, b in zip(found[len(absent) :], wanted, strict=True))
 
 
+@given(st.lists(st.one_of(st.integers(0, 5), st.integers(-(2**63), 2**63 - 1)), max_size=12), st.booleans())
+def test_numbers_sort_stably_whether_or_not_they_fit_beside_their_places(values: list[int], runs: bool) -> None:
+    keys = IntKeys(np.array(values, np.int64))
+    order, same = keys.order(runs)
+    assert order.tolist() == sorted(range(len(values)), key=lambda i: values[i])
+    ranked = sorted(values)
+    assert same.tolist() == [a == b for a, b in itertools.pairwise(ranked)]
+    assert keys.climbing() == all(a < b for a, b in itertools.pairwise(values))
+
+
 def test_trailing_zero_bytes_tell_keys_apart() -> None:
     keys = normalise_keys([pa.array(["b", "a\x00", "a", "a\x00\x00", "", "\x00"])])
     order, same = keys.order()
