@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsm_core.errors import CorruptFile
 
 JsonValue = Any
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def pretty(value: JsonValue, depth: int = 0) -> str:
@@ -38,6 +41,8 @@ def parse_object(data: bytes, path: str) -> dict[str, JsonValue]:
         raise CorruptFile(path, f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptFile(path, f"a JSON object was expected, found {type(value).__name__}")
+    if b"\\ud" in data.lower() and _HALF_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
+        raise CorruptFile(path, "text with half a character (a lone surrogate)")  # nothing could write it out again
     return value
 
 
@@ -64,6 +69,8 @@ class ObjectReader:
         value = self._value.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise self.bad(key, "a whole number")
+        if value is not None and not _LEAST <= value <= _MOST:
+            raise CorruptFile(self._path, f'member "{key}" is beyond 64 bits')
         return value
 
     def text(self, key: str) -> str:

@@ -54,7 +54,7 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
         entries = manifest_parts.fast_decode(path)
         if entries is not None and entries.num_rows == expected:
             return entries
-    entries = decode_manifest(_read(store, path, meta.file_size), path)
+    entries = decode_manifest(_read(store, path, meta.file_size), path, expected)
     if entries.num_rows != expected:
         raise CorruptFile(path, f"holds {entries.num_rows} entries, its manifest list says {expected}")
     return entries

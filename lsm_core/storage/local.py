@@ -14,24 +14,27 @@ from typing import Self
 
 import pyarrow as pa
 
-from lsm_core.errors import StorageFull, UnsupportedFeature
+from lsm_core.errors import CorruptFile, StorageFull, UnsupportedFeature
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, FileStatus
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
 _BUFFER = 256 * 1024
 
 
 @contextmanager
 def _step(name: str, path: str) -> Iterator[None]:
-    """One traced I/O step; a full disk becomes StorageFull."""
+    """One traced I/O step; a full disk becomes StorageFull, a name that cannot be a file CorruptFile."""
     with trace.step(name, path):
         try:
             yield
         except OSError as error:
             if error.errno in _FULL:
                 raise StorageFull(path) from error
+            if error.errno in _NO_FILE:
+                raise CorruptFile(path, f"cannot be a file here: {os.strerror(error.errno)}") from error
             raise
 
 

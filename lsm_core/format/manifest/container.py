@@ -24,7 +24,7 @@ _ZSTD_LEVEL = 1
 _MAX_BLOCK = 1 << 28
 """Uncompressed bytes that one block may have (writers cut blocks at 64 KiB or so)."""
 _MAX_EXPANSION = 200
-_MIN_ALLOWANCE = 1 << 26
+_MIN_ALLOWANCE = 1 << 21
 _VARINT_BYTES = 10
 _BLOCK_BYTES = 1 << 16
 
@@ -68,13 +68,14 @@ def _write_header(out: io.BytesIO, schema: bytes, codec: bytes, marker: bytes) -
     out.write(_varint(0) + marker)
 
 
-def read_container(data: bytes, path: str) -> tuple[dict[str, Any], list[Record]]:
+def read_container(data: bytes, path: str, rows: int | None = None) -> tuple[dict[str, Any], list[Record]]:
     """The writer's schema and all records of an Avro file (codecs null, zstandard, deflate, snappy, bzip2, xz as Java knows them).
 
-    Logical types are left as their plain numbers. Raises :class:`CorruptFile` naming ``path`` for anything malformed.
+    Logical types are left as their plain numbers; ``rows`` is how many records there must be, where that is known. Raises
+    :class:`CorruptFile` naming ``path`` for anything malformed.
     """
     try:
-        schema, plain = _plain_container(data, path)
+        schema, plain = _plain_container(data, path, rows)
         return schema, list(fastavro.reader(io.BytesIO(plain)))
     except CorruptFile:
         raise
@@ -121,7 +122,7 @@ def _header(cursor: _Cursor) -> tuple[dict[str, bytes], bytes]:
     return members, cursor.take(_SYNC_BYTES)
 
 
-def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
+def _plain_container(data: bytes, path: str, rows: int | None = None) -> tuple[dict[str, Any], bytes]:
     """The same file uncompressed and without logical types: fastavro then makes no datetime per record."""
     cursor = _Cursor(data, path)
     members, sync = _header(cursor)
@@ -132,8 +133,10 @@ def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
     _write_header(out, text, b"null", sync)
     # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
+    found = 0
     while not cursor.ended:
         count = cursor.long()
+        found += count
         block = _decompress(cursor.take(cursor.long()), codec, path)
         allowance -= len(block)
         # A record of a manifest has at least its version: more records than bytes is a forgery that would loop for ever.
@@ -142,6 +145,8 @@ def _plain_container(data: bytes, path: str) -> tuple[dict[str, Any], bytes]:
         if cursor.take(_SYNC_BYTES) != sync:
             raise CorruptFile(path, "Avro sync marker is missing")
         out.write(_varint(count) + _varint(len(block)) + block + sync)
+    if rows is not None and found != rows:  # said before millions of records are made of a page of zeros
+        raise CorruptFile(path, f"holds {found} entries, its manifest list says {rows}")
     if not isinstance(schema, dict):
         raise CorruptFile(path, "Avro schema is not a record")
     return schema, out.getvalue()

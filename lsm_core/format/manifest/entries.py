@@ -91,9 +91,12 @@ def _encoded(table: pa.Table) -> Piece:
     return join(pieces)
 
 
-def decode_manifest(data: bytes, path: str) -> pa.Table:
-    """Entries of a manifest file as `ENTRY_SCHEMA` columns, in file order; raises :class:`CorruptFile` naming ``path``."""
-    _, records = read_container(data, path)
+def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table:
+    """Entries of a manifest file (``rows`` of them, where that is known) as `ENTRY_SCHEMA` columns, in file order.
+
+    Raises :class:`CorruptFile` naming ``path``.
+    """
+    _, records = read_container(data, path, rows)
     try:
         structs = pa.array(records, _AVRO_TYPE)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
