@@ -28,7 +28,7 @@ def open_source(
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
     if extension == "parquet":
-        return parquet.ParquetSource(file_io, path, size=size, rows=rows)
+        return parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table)
     if extension == "orc":
         return orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
     if extension == "avro":

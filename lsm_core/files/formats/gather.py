@@ -16,8 +16,10 @@ class ValueGatherer:
     Binary and nested columns have no order, only null counts.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._nulls = dict.fromkeys(names, 0)
+    def __init__(self, names: Iterable[str], only_nulls: Iterable[str] = ()) -> None:
+        """Columns of which both is wanted, and those of which only null counts are."""
+        self._unbounded = set(only_nulls)
+        self._nulls = dict.fromkeys([*names, *self._unbounded], 0)
         self._types: dict[str, pa.DataType] = {}
         self._bounds: dict[str, tuple[pa.Array, pa.Array]] = {}
 
@@ -27,7 +29,7 @@ class ValueGatherer:
             column = rows.column(name)
             self._types[name] = column.type
             self._nulls[name] += column.null_count
-            if not _ordered(column.type) or column.null_count == len(column):
+            if name in self._unbounded or not _ordered(column.type) or column.null_count == len(column):
                 continue
             found = bounds(column)
             seen = self._bounds.get(name)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import orc
 
@@ -35,6 +34,9 @@ _BATCH_ROWS: Final = 8_192
 _TEXT_ID, _ID = b"PARQUET:field_id", b"paimon.id"
 _OUT_OF_RANGE: Final = "out of range for nanosecond"
 _RANGE: Final = "timestamps outside 1677-09-21 to 2262-04-11 in ORC files"
+_NANOS: Final = 1_000_000_000
+_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": _NANOS}
+_LEAST_NANOS, _MOST_NANOS = -(2**63) + 1, 2**63 - 1
 _FIRST_GUESS: Final = 0.5
 """Encoded bytes per decoded byte before anything was encoded."""
 
@@ -98,14 +100,22 @@ class OrcSink:
     def _check_range(self, name: str, column: pa.ChunkedArray) -> None:
         for chunk in column.chunks:
             for leaf in leaf_arrays(chunk):
-                if not pa.types.is_timestamp(leaf.type) or leaf.type.unit == "ns":
-                    continue
-                try:
-                    pc.min_max(leaf).cast(
-                        pa.struct([(side, pa.timestamp("ns", leaf.type.tz)) for side in ("min", "max")])
-                    )
-                except pa.ArrowInvalid as error:
-                    raise InvalidData(self._table, name, _RANGE) from error
+                reason = _unwritable(leaf) if pa.types.is_timestamp(leaf.type) and len(leaf) > leaf.null_count else None
+                if reason:
+                    raise InvalidData(self._table, name, reason)
+
+
+def _unwritable(times: pa.Array) -> str | None:
+    """What keeps timestamps (at least one) out of ORC files, if anything does."""
+    counts = times.drop_null().cast(pa.int64()).to_numpy()
+    second = _PER_SECOND[times.type.unit]
+    low, high = int(counts.min()), int(counts.max())
+    if low * (_NANOS // second) < _LEAST_NANOS or high * (_NANOS // second) > _MOST_NANOS:
+        return _RANGE
+    # Arrow stores them with negative nanoseconds, on which Java's reader fails.
+    if low < 0 and (counts[counts < 0] % second).any():
+        return "timestamps before 1970 with fractions of a second in ORC files"
+    return None
 
 
 def _stored_field(field: pa.Field) -> pa.Field:

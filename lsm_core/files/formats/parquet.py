@@ -6,6 +6,7 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import check_rows, check_size, disk_full_named, named, quietly_close
-from lsm_core.files.formats.parquet_footer import footer_values, plain_sizes
+from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
+from lsm_core.files.formats.parquet_footer import footer_values, leaf_count, plain_sizes
+from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
@@ -30,6 +33,10 @@ WRITE_SIZE: Final = 1024 * 1024
 """Bytes gathered before they are handed to the file."""
 _SAMPLE_ROWS: Final = 8_192
 _DISTINCT_SHARE: Final = 0.5
+_NANOS_PER_MILLI: Final = 1_000_000
+_DAY_MILLIS: Final = 86_400_000
+_EPOCH_DAY: Final = 2_440_588
+_INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 _CODECS: Final = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli", "none": "none"}
 
 
@@ -73,15 +80,25 @@ class ParquetSink:
         self.path = path
         self.rows = 0
         self._footers: list[Any] = []
-        self._gathered = ValueGatherer(f.name for f in sample.schema if pa.types.is_floating(f.type))
-        self._output: Any = None
-        self._output = file_io.open_output(path)
+        self._schema: pa.Schema = sample.schema
+        wide = [field.name for field in sample.schema if any(map(_is_wide, leaf_types(field.type)))]
+        # Arrow writes all timestamps of a file as INT96 or none: the narrow ones go in as integers, named in the footer.
+        self._stored = (
+            pa.schema([map_field(field, _plain_integer) for field in sample.schema]) if wide else sample.schema
+        )
+        floats = [field.name for field in sample.schema if pa.types.is_floating(field.type)]
+        self._gathered = ValueGatherer(
+            floats, only_nulls=[name for name in wide if _is_wide(sample.schema.field(name).type)]
+        )
+        self._output: Any = file_io.open_output(path)
+        self._held = _HeldOutput(self._output)
         try:
             # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
-            self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._output, mode="w"), WRITE_SIZE)
+            self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._held, mode="w"), WRITE_SIZE)
             self._writer: Any = pq.ParquetWriter(
                 self._stream,
-                sample.schema,
+                self._stored,
+                use_deprecated_int96_timestamps=bool(wide),
                 version="2.6",
                 compression=codec,
                 compression_level=level if codec == "zstd" else None,
@@ -93,7 +110,8 @@ class ParquetSink:
                 metadata_collector=self._footers,
             )
         except BaseException:
-            quietly_close(self._output)
+            with contextlib.suppress(OSError, ValueError):
+                self._output.abort()
             raise
 
     @property
@@ -104,18 +122,22 @@ class ParquetSink:
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
         with disk_full_named(self.path):
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+            stored = rows if self._stored is self._schema else rows.cast(self._stored)
+            self._writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
         self._gathered.add(rows)
         self.rows += rows.num_rows
 
     def close(self) -> tuple[int, ColumnValues]:
         """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
         with disk_full_named(self.path):
+            self._stream.flush()
+            self._held.hold()
             self._writer.close()
-            size = self.position
             self._stream.close()
+            self._output.write(as_java(self._held.tail(), self._schema))
+            size = int(self._output.tell())
             self._output.close()
-        return size, {**footer_values(self._footers[0]), **self._gathered.values()}
+        return size, {**footer_values(self._footers[0], self._schema), **self._gathered.values()}
 
     def discard(self) -> None:
         """Give up after a failure: close the handle and remove the unfinished file."""
@@ -125,6 +147,42 @@ class ParquetSink:
         quietly_close(self._writer.writer)
         quietly_close(self._stream)
         self._writer.is_open = False
+
+
+class _HeldOutput:
+    """Passes bytes on to the file until :meth:`hold`, and keeps those that come later: the end of the file, to be rewritten."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._tail: io.BytesIO | None = None
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        return int((self._output if self._tail is None else self._tail).write(data))
+
+    def hold(self) -> None:
+        self._tail = io.BytesIO()
+
+    def tail(self) -> bytes:
+        return b"" if self._tail is None else self._tail.getvalue()
+
+    def tell(self) -> int:
+        return int(self._output.tell()) + len(self.tail())
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether Paimon stores the type as INT96: timestamps of more than six digits."""
+    return pa.types.is_timestamp(kind) and kind.unit == "ns"
+
+
+def _plain_integer(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) and field.type.unit != "ns" else field
 
 
 def open_sink(
@@ -147,9 +205,10 @@ def open_sink(
 class ParquetSource:
     """One Parquet file being read: opened, checked against its metadata, streamed in batches."""
 
-    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None) -> None:
+    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None, table: str = "") -> None:
         """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
         self.path = path
+        self._table = table
         with named(path, "Parquet"):
             self._input = file_io.open_input(path)
         try:
@@ -160,6 +219,7 @@ class ParquetSource:
             check_rows(path, self.rows, rows)
             self.schema: pa.Schema = self._file.schema_arrow
             metadata = self._file.metadata
+            self._wide = _int96_columns(metadata, self.schema)
             self.group_rows: list[int] = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         except BaseException:
             quietly_close(self._input)
@@ -177,20 +237,75 @@ class ParquetSource:
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
         with named(self.path, "Parquet"):
-            stream = self._file.iter_batches(batch_rows, row_groups=groups, columns=list(columns), use_threads=False)
+            stream = self._stream(self._file, columns, batch_rows, groups)
+            raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:
             with named(self.path, "Parquet"):
                 batch = next(stream, None)
             if batch is None:
                 break
+            if raw is not None:
+                self._check_range(batch, raw)
             seen += batch.num_rows
             yield batch
         if seen != expected:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 
+    def _stream(
+        self, file: Any, columns: Sequence[str], batch_rows: int, groups: list[int]
+    ) -> Iterator[pa.RecordBatch]:
+        found: Iterator[pa.RecordBatch] = file.iter_batches(
+            batch_rows, row_groups=groups, columns=list(columns), use_threads=False
+        )
+        return found
+
+    def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
+        """INT96 columns a second time, as bytes; None without such columns."""
+        if not wide:
+            return None
+        try:
+            footer = int96_as_bytes(self._input)
+        except (IndexError, ValueError) as error:
+            raise CorruptFile(self.path, f"its Parquet footer is broken: {error}") from error
+        file = pq.ParquetFile(self._input, metadata=footer, buffer_size=BUFFER_SIZE, pre_buffer=False)
+        return self._stream(file, wide, batch_rows, groups)
+
+    def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
+        """Arrow wraps INT96 values that its nanoseconds cannot hold: seen by comparing with what the bytes say."""
+        with named(self.path, "Parquet"):
+            other = next(raw, None)
+        for name in () if other is None else other.schema.names:
+            pairs = zip(leaf_arrays(batch.column(name)), leaf_arrays(other.column(name)), strict=True)
+            if not all(_same_time(nanos, stored) for nanos, stored in pairs if _is_wide(nanos.type)):
+                reason = f"timestamps outside 1677-09-21 to 2262-04-11 ({self.path}, column '{name}')"
+                raise UnsupportedFeature(reason, self._table)
+
     def close(self) -> None:
         """Release the file handle."""
         quietly_close(self._input)
+
+
+def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
+    """Whether INT96 values (8 bytes of nanoseconds, 4 of the Julian day) were decoded without overflow."""
+    if not pa.types.is_fixed_size_binary(stored.type):
+        return True  # nanoseconds that are no INT96
+    found = nanos.drop_null().cast(pa.int64()).to_numpy()
+    parts = np.frombuffer(stored.drop_null().cast(pa.binary()).buffers()[2] or b"", _INT96)
+    # Days and milliseconds of the day, neither of which overflows; Java's nanoseconds are negative before 1970.
+    millis = (parts["day"].astype(np.int64) - _EPOCH_DAY) * _DAY_MILLIS + parts["nanos"] // _NANOS_PER_MILLI
+    return len(found) == len(millis) and bool((found // _NANOS_PER_MILLI == millis).all())
+
+
+def _int96_columns(footer: Any, arrow: pa.Schema) -> set[str]:
+    """Top-level columns with an INT96 leaf."""
+    found = set()
+    at = 0
+    for field in arrow:
+        count = leaf_count(field.type)
+        if any(footer.schema.column(i).physical_type == "INT96" for i in range(at, at + count)):
+            found.add(field.name)
+        at += count
+    return found
 
 
 __all__ = [

@@ -14,12 +14,12 @@ from lsm_core.format.stats import ColumnStats
 _OFFSET_BYTES: Final = 4.0
 
 
-def footer_values(footer: pq.FileMetaData) -> dict[str, ColumnStats]:
-    """What the footer says about every top-level column. Nested columns are unknown to it altogether.
+def footer_values(footer: pq.FileMetaData, schema: pa.Schema | None = None) -> dict[str, ColumnStats]:
+    """What the footer says about every top-level column of ``schema`` (None: as the footer tells it). Nested ones are unknown to it.
 
     Floating point columns have null counts only (footers leave NaN out), nor have INT96 timestamps and binaries bounds.
     """
-    arrow = footer.schema.to_arrow_schema()
+    arrow = footer.schema.to_arrow_schema() if schema is None else schema
     leaves = leaf_indexes(arrow)
     return {name: _leaf_values(footer, leaf, arrow.field(name).type) for name, leaf in leaves.items()}
 
