@@ -1,0 +1,130 @@
+"""Bloom filters of data files: the bits that Java would set for the same values (format.md 9)."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_index.values import numbers_of
+from lsm_core.format.file_index.xxhash import xxhash64
+from lsm_core.types import DataType, TypeRoot
+
+DEFAULT_ITEMS: Final = 1_000_000
+DEFAULT_FPP: Final = 0.1
+_TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
+_NUMBERS: Final = frozenset(
+    {
+        TypeRoot.TINYINT,
+        TypeRoot.SMALLINT,
+        TypeRoot.INT,
+        TypeRoot.BIGINT,
+        TypeRoot.FLOAT,
+        TypeRoot.DOUBLE,
+        TypeRoot.DATE,
+        TypeRoot.TIME,
+        TypeRoot.TIMESTAMP,
+        TypeRoot.TIMESTAMP_LTZ,
+    }
+)
+_HEAD: Final = 4
+_MOST_BITS: Final = (1 << 31) - 9
+_MOST_FUNCTIONS: Final = 1_024
+"""A probability of false hits near zero asks for about 1,000 functions; more in a file is damage."""
+I64 = npt.NDArray[np.int64]
+
+
+def hashable(data_type: DataType) -> bool:
+    """Whether Paimon builds bloom filters for the type (not for BOOLEAN, DECIMAL and nested types)."""
+    return data_type.root in _TEXTS or data_type.root in _NUMBERS
+
+
+def hashes_of(array: pa.Array, data_type: DataType) -> I64:
+    """The 64-bit hash of each value (Java `FastHash`), nulls left out; ``array`` has the type's own Arrow type."""
+    if array.null_count:
+        array = array.drop_null()
+    if data_type.root in _TEXTS:
+        return xxhash64(array)
+    return _mixed(numbers_of(array, data_type))
+
+
+def _mixed(numbers: I64) -> I64:
+    """Thomas Wang's mix of 64 bits, with Java's arithmetic shifts."""
+    key = ~numbers + (numbers << np.int64(21))
+    key = key ^ (key >> np.int64(24))
+    key = (key + (key << np.int64(3))) + (key << np.int64(8))
+    key = key ^ (key >> np.int64(14))
+    key = (key + (key << np.int64(2))) + (key << np.int64(4))
+    key = key ^ (key >> np.int64(28))
+    mixed: I64 = key + (key << np.int64(31))
+    return mixed
+
+
+class BloomFilter:
+    """A filter of ``bits`` and ``functions``; grows by :meth:`add`, answers by :meth:`may_contain`."""
+
+    def __init__(self, bits: npt.NDArray[np.uint8], functions: int) -> None:
+        self._bits, self._functions = bits, functions
+
+    @staticmethod
+    def sized(items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP) -> BloomFilter:
+        """An empty filter for ``items`` distinct values and the share ``fpp`` of false hits, as large as Java's.
+
+        Raises ValueError for numbers that no filter can have.
+        """
+        if items < 1 or not 0 < fpp < 1:
+            raise ValueError(f"a bloom filter needs items above 0 and fpp between 0 and 1, not {items} and {fpp}")
+        wanted = -items * math.log(fpp) / (math.log(2) * math.log(2))
+        if wanted > _MOST_BITS:
+            raise ValueError(f"a bloom filter of {items} items with fpp {fpp} would have {wanted:.3g} bits")
+        size = int(wanted) + 8 - int(wanted) % 8
+        # Java's Math.round: half up.
+        functions = max(1, math.floor(size / items * math.log(2) + 0.5))
+        return BloomFilter(np.zeros(size // 8, np.uint8), functions)
+
+    @staticmethod
+    def from_bytes(data: bytes | memoryview, path: str) -> BloomFilter:
+        """Read one; raises :class:`CorruptFile` naming ``path``."""
+        functions = int.from_bytes(data[:_HEAD], "big", signed=True)
+        if len(data) <= _HEAD or not 1 <= functions <= _MOST_FUNCTIONS:
+            raise CorruptFile(path, f"bloom filter of {len(data)} bytes with {functions} hash functions")
+        return BloomFilter(np.frombuffer(data, np.uint8, offset=_HEAD), functions)
+
+    @staticmethod
+    def build(array: pa.Array, data_type: DataType, items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP) -> bytes:
+        """The stored filter of one column's values."""
+        made = BloomFilter.sized(items, fpp)
+        made.add(hashes_of(array, data_type))
+        return made.to_bytes()
+
+    def to_bytes(self) -> bytes:
+        """As files store it."""
+        return self._functions.to_bytes(_HEAD, "big") + self._bits.tobytes()
+
+    def add(self, hashes: I64) -> None:
+        """Add values by their hashes."""
+        for index in range(1, self._functions + 1):
+            at = self._positions(hashes, index)
+            np.bitwise_or.at(self._bits, at >> 3, np.left_shift(np.uint8(1), (at & 7).astype(np.uint8)))
+
+    def may_contain(self, hashes: I64) -> npt.NDArray[np.bool_]:
+        """False where a value was certainly never added."""
+        found = np.ones(len(hashes), np.bool_)
+        for index in range(1, self._functions + 1):
+            at = self._positions(hashes, index)
+            found &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
+        return found
+
+    def _positions(self, hashes: I64, index: int) -> I64:
+        """Bit of the ``index``-th function, in Java's 32-bit arithmetic: low half + index * high half, never negative."""
+        combined = (hashes + index * (hashes >> np.int64(32))).astype(np.int32).astype(np.int64)
+        positive = np.where(combined < 0, ~combined, combined)
+        at: I64 = positive % (8 * len(self._bits))
+        return at
+
+
+__all__ = ["DEFAULT_FPP", "DEFAULT_ITEMS", "BloomFilter", "hashable", "hashes_of"]

@@ -1,0 +1,124 @@
+"""The container of a data file's indexes: which column has which index where (format.md 9, Java `FileIndexFormat`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_index.values import number, take
+
+_MAGIC: Final = (1493475289347502).to_bytes(8, "big")
+_VERSION: Final = 1
+_FIXED: Final = 16
+"""Bytes of magic, version and head length."""
+_WORD, _HALF = 4, 2
+_LONGEST_NAME: Final = 0xFFFF
+_SMALLEST_COLUMN: Final = _HALF + _WORD
+_SMALLEST_INDEX: Final = _HALF + 2 * _WORD
+EMPTY: Final = -1
+"""Start of an index that says only that every value is null."""
+Places = dict[str, dict[str, tuple[int, int]]]
+
+
+def head_length(data: bytes | memoryview, path: str) -> int:
+    """Bytes of the head, from the first 16 of the container; raises :class:`CorruptFile` naming ``path``."""
+    view = memoryview(data)
+    if len(view) < _FIXED or bytes(view[:8]) != _MAGIC:
+        raise CorruptFile(path, "not a file index (wrong magic)")
+    version, length = number(view, 8, path), number(view, 12, path)
+    if version != _VERSION:
+        raise CorruptFile(path, f"file index of version {version}; known: {_VERSION}")
+    if length < _FIXED + _WORD:
+        raise CorruptFile(path, f"a file index's head of {length} bytes")
+    return length
+
+
+def read_head(data: bytes | memoryview, size: int, path: str) -> Places:
+    """Column -> index type -> (start, length) in a container of ``size`` bytes whose head is ``data``.
+
+    A start of :data:`EMPTY` means an index of nulls only. Raises :class:`CorruptFile` for a place outside the container.
+    """
+    length = head_length(data, path)
+    if length > len(data):
+        raise CorruptFile(path, f"a head of {length} bytes in a file index of {size} bytes")
+    view = memoryview(data)[:length]
+    found: Places = {}
+    columns, at = _count(view, _FIXED, _SMALLEST_COLUMN, path), _FIXED + _WORD
+    for _ in range(columns):
+        name, at = _read_utf(view, at, path)
+        indexes, at = _count(view, at, _SMALLEST_INDEX, path), at + _WORD
+        known = found.setdefault(name, {})
+        for _ in range(indexes):
+            kind, at = _read_utf(view, at, path)
+            start, extent, at = number(view, at, path), number(view, at + _WORD, path), at + 2 * _WORD
+            if start != EMPTY and (start < length or extent < 0 or start + extent > size):
+                raise CorruptFile(path, f"index '{kind}' of column '{name}' lies at {start}, {extent} bytes of {size}")
+            known[kind] = (start, extent)
+    return found
+
+
+def encode(indexes: Mapping[str, Mapping[str, bytes | None]]) -> bytes:
+    """A container of the bodies by column and type; None stands for an index of nulls only. Raises ValueError for a name too long."""
+    names = {name: _utf(name) for name in indexes}
+    kinds = {kind: _utf(kind) for of_column in indexes.values() for kind in of_column}
+    length = _FIXED + 2 * _WORD + sum(len(name) + _WORD for name in names.values())
+    length += sum(len(kinds[kind]) + 2 * _WORD for of_column in indexes.values() for kind in of_column)
+    head = [_MAGIC, _int(_VERSION), _int(length), _int(len(indexes))]
+    bodies: list[bytes] = []
+    at = length
+    for name, of_column in indexes.items():
+        head += [names[name], _int(len(of_column))]
+        for kind, body in of_column.items():
+            head += [kinds[kind], _int(EMPTY if body is None else at), _int(0 if body is None else len(body))]
+            bodies.append(body or b"")
+            at += len(bodies[-1])
+    head.append(_int(0))  # bytes that later versions may add to the head
+    return b"".join([*head, *bodies])
+
+
+def _count(view: memoryview, at: int, smallest: int, path: str) -> int:
+    count = number(view, at, path)
+    if not 0 <= count <= (len(view) - at) // smallest:
+        raise CorruptFile(path, f"file index: {count} entries in a head of {len(view)} bytes")
+    return count
+
+
+def _int(value: int) -> bytes:
+    return value.to_bytes(_WORD, "big", signed=True)
+
+
+def _utf(text: str) -> bytes:
+    """Java's modified UTF-8: NUL takes two bytes, what lies beyond the basic plane two surrogates of three bytes each."""
+    data = b"".join(_utf_unit(unit) for unit in _units(text))
+    if len(data) > _LONGEST_NAME:
+        raise ValueError(f"name {text[:40]!r}... is longer than {_LONGEST_NAME} bytes")
+    return len(data).to_bytes(_HALF, "big") + data
+
+
+def _units(text: str) -> list[int]:
+    data = text.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(data[i : i + _HALF], "big") for i in range(0, len(data), _HALF)]
+
+
+def _utf_unit(unit: int) -> bytes:
+    if 1 <= unit <= 0x7F:
+        return bytes([unit])
+    if unit <= 0x7FF:
+        return bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
+    return bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
+
+
+def _read_utf(view: memoryview, at: int, path: str) -> tuple[str, int]:
+    length = int.from_bytes(take(view, at, _HALF, path), "big")
+    data = bytes(take(view, at + _HALF, length, path))
+    try:
+        # Surrogates written one by one come together in UTF-16; what is left alone is damage.
+        loose = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        text = loose.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise CorruptFile(path, f"file index: a name that is no text: {error}") from error
+    return text, at + _HALF + length
+
+
+__all__ = ["EMPTY", "Places", "encode", "head_length", "read_head"]

@@ -1,0 +1,110 @@
+"""The index `range-bitmap`: a sorted dictionary in chunks numbers the values, bit slices hold each row's number."""
+
+from __future__ import annotations
+
+import bisect
+from typing import Final
+
+import numpy as np
+from pyroaring import BitMap
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_index.slices import Slices, read_bitmap
+from lsm_core.format.file_index.values import I64, Key, Kind, number, read_keys, take
+
+_WORD: Final = 4
+_VERSION: Final = 1
+_CHUNK_NUMBERS: Final = 5
+
+
+class RangeIndex:
+    """Rows by the rank of their value (Java `RangeBitmap`, `ChunkedDictionary`, `BitSliceIndexBitmap`)."""
+
+    def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
+        self._view, self._path, self.kind = memoryview(data), path, kind
+        at, head_end = _head(self._view, 0, path)
+        self.rows, self._count = number(self._view, at, path), number(self._view, at + _WORD, path)
+        if self.rows < 0 or self._count < 0:
+            raise CorruptFile(path, f"range index of {self.rows} rows and {self._count} values")
+        # Behind them lie the smallest and the largest value, which the dictionary has too.
+        dictionary = number(self._view, head_end - _WORD, path)
+        self._dictionary_at, self._slices_at = head_end, head_end + dictionary
+        self._chunks: tuple[list[Key], I64, int] | None = None
+        self._slices: Slices | None = None
+
+    def filled(self) -> BitMap:
+        """Rows that are not null."""
+        return BitMap(self._read_slices().filled) if self._count else BitMap()
+
+    def equal(self, key: Key) -> BitMap:
+        """Rows of this value."""
+        rank, found = self._rank(key)
+        return self._read_slices().equal(rank) if found else BitMap()
+
+    def below(self, key: Key) -> BitMap:
+        """Rows of smaller values."""
+        return self._read_slices().below(self._rank(key)[0]) if self._count else BitMap()
+
+    def _rank(self, key: Key) -> tuple[int, bool]:
+        """How many distinct values are smaller, and whether there is this one."""
+        if not self._count:
+            return 0, False
+        firsts, numbers, keys_at = self._read_chunks()
+        chunk = bisect.bisect_right(firsts, key) - 1
+        if chunk < 0:
+            return 0, False
+        code, offset, count, head, _ = (int(n) for n in numbers[chunk])
+        if firsts[chunk] == key:
+            return code, True
+        # A chunk's own first value stands in its head; fixed values follow each other, texts come behind their offsets.
+        at = keys_at + offset + (0 if self.kind.stored is not None else head)
+        others, _, _ = read_keys(self._view, at, count, self.kind, 0, self._path)
+        place = bisect.bisect_left(others, key)
+        return code + 1 + place, place < count and others[place] == key
+
+    def _read_chunks(self) -> tuple[list[Key], I64, int]:
+        """First value of each chunk; its code, offset, number of further values and two lengths; where those values begin."""
+        if self._chunks is None:
+            view, path = self._view, self._path
+            at, body = _head(view, self._dictionary_at, path)
+            count, offsets, chunks = (number(view, at + _WORD * i, path) for i in range(3))
+            if count < 1 or offsets < 0 or chunks < 0 or count > len(view) // _WORD:
+                raise CorruptFile(path, f"a range index's dictionary of {count} chunks")
+            places = np.frombuffer(take(view, body, _WORD * count, path), ">i4").tolist()
+            keys: list[Key] = []
+            numbers = np.empty((count, _CHUNK_NUMBERS), np.int64)
+            for index, place in enumerate(places):
+                start = body + offsets + place
+                if int(take(view, start, 1, path)[0]) != _VERSION:
+                    raise CorruptFile(path, f"a chunk of version {view[start]} in a range index; known: {_VERSION}")
+                key, found, _ = read_keys(view, start + 1, 1, self.kind, _CHUNK_NUMBERS, path)
+                keys += key
+                numbers[index] = found[0]
+            if (numbers < 0).any():
+                raise CorruptFile(path, "a negative length in a range index's dictionary")
+            self._chunks = (keys, numbers, body + offsets + chunks)
+        return self._chunks
+
+    def _read_slices(self) -> Slices:
+        if self._slices is None:
+            view, path = self._view, self._path
+            at, body = _head(view, self._slices_at, path)
+            count, filled_length = int(take(view, at, 1, path)[0]), number(view, at + 1, path)
+            places = np.frombuffer(take(view, at + 1 + 2 * _WORD, 2 * _WORD * count, path), ">i4").reshape(-1, 2)
+            filled, _ = read_bitmap(view, body, self.rows, path, filled_length)
+            base = body + filled_length
+            digits = [read_bitmap(view, base + int(s), self.rows, path, int(n))[0] for s, n in places]
+            self._slices = Slices(filled, digits)
+        return self._slices
+
+
+def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
+    """Where a head's members begin (behind its length and version), and where it ends."""
+    length = number(view, at, path)
+    head = take(view, at + _WORD, length, path)
+    if length < 1 + 2 * _WORD or head[0] != _VERSION:
+        raise CorruptFile(path, f"range index: a head of {length} bytes, or of a version other than {_VERSION}")
+    return at + _WORD + 1, at + _WORD + length
+
+
+__all__ = ["RangeIndex"]

@@ -1,0 +1,117 @@
+"""Bit-sliced numbers: one bitmap of rows for every binary digit; and the index `bsi`, two of them for both signs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyroaring import BitMap
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format import roaring
+from lsm_core.format.file_index.values import Key, Kind, number, take
+
+_MOST_DIGITS: Final = 64
+_WORD, _LONG = 4, 8
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Rows that have a number (``filled``), and per binary digit those whose number has it set."""
+
+    filled: BitMap
+    digits: Sequence[BitMap]
+
+    def equal(self, value: int) -> BitMap:
+        """Rows of exactly this number."""
+        if value < 0 or value >> len(self.digits):
+            return BitMap()
+        rows = self.filled
+        for place, digit in enumerate(self.digits):
+            rows = rows & digit if value >> place & 1 else rows - digit
+        return BitMap(rows)
+
+    def below(self, value: int) -> BitMap:
+        """Rows of smaller numbers."""
+        if value <= 0:
+            return BitMap()
+        if value >> len(self.digits):
+            return BitMap(self.filled)
+        same, smaller = self.filled, BitMap()
+        for place in reversed(range(len(self.digits))):
+            digit = self.digits[place]
+            if value >> place & 1:
+                smaller |= same - digit
+                same = same & digit
+            else:
+                same = same - digit
+        return smaller
+
+
+def read_bitmap(view: memoryview, at: int, rows: int, path: str, length: int | None = None) -> tuple[BitMap, int]:
+    """A bitmap at ``at`` (of ``length`` bytes when known) and its end; raises :class:`CorruptFile` for rows beyond ``rows``."""
+    part = take(view, at, len(view) - at if length is None else length, path)
+    bitmap, taken = roaring.decode(part, path)
+    if len(bitmap) and bitmap.max() >= rows:
+        raise CorruptFile(path, f"file index: row {bitmap.max()} of {rows}")
+    return bitmap, at + taken
+
+
+class SliceIndex:
+    """The index `bsi`: numbers from 0 up and, by their magnitude, those below (Java `BitSliceIndexBitmapFileIndex`)."""
+
+    def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
+        view = memoryview(data)
+        self.kind = kind
+        if int(take(view, 0, 1, path)[0]) != _VERSION:
+            raise CorruptFile(path, f"bsi index of version {view[0]}; known: {_VERSION}")
+        self.rows = number(view, 1, path)
+        at = 1 + _WORD
+        self._least = [0, 0]
+        self._signs: list[Slices] = []
+        for sign in range(2):
+            present = int(take(view, at, 1, path)[0])
+            at += 1
+            found = Slices(BitMap(), ())
+            if present:
+                self._least[sign], found, at = _read_slices(view, at, self.rows, path)
+            self._signs.append(found)
+
+    def filled(self) -> BitMap:
+        """Rows that are not null."""
+        return BitMap(self._signs[0].filled | self._signs[1].filled)
+
+    def equal(self, key: Key) -> BitMap:
+        """Rows of this number."""
+        value = int(key)
+        sign = int(value < 0)
+        return self._signs[sign].equal(abs(value) - self._least[sign])
+
+    def below(self, key: Key) -> BitMap:
+        """Rows of smaller numbers."""
+        value = int(key)
+        above, under = self._signs
+        if value >= 0:
+            return BitMap(under.filled | above.below(value - self._least[0]))
+        return BitMap(under.filled - under.below(-value + 1 - self._least[1]))
+
+
+def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, Slices, int]:
+    if int(take(view, at, 1, path)[0]) != _VERSION:
+        raise CorruptFile(path, f"bit slices of version {view[at]}; known: {_VERSION}")
+    least = int.from_bytes(take(view, at + 1, _LONG, path), "big", signed=True)
+    filled, at = read_bitmap(view, at + 1 + 2 * _LONG, rows, path)
+    count = number(view, at, path)
+    at += _WORD
+    if not 0 <= count <= _MOST_DIGITS:
+        raise CorruptFile(path, f"{count} bit slices")
+    digits = []
+    for _ in range(count):
+        digit, at = read_bitmap(view, at, rows, path)
+        digits.append(digit)
+    return least, Slices(filled, digits), at
+
+
+__all__ = ["SliceIndex", "Slices", "read_bitmap"]
