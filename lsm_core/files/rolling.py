@@ -14,6 +14,8 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
+_BLOCK_BYTES: Final = 128 * 1024 * 1024
+"""Encoded bytes of a row group where option `file.block-size` does not say."""
 _FULL_ENOUGH: Final = 0.9
 """A file this near its target is closed: another row group would be a sliver."""
 
@@ -53,6 +55,7 @@ class RollingWriter:
         self._describer = describer
         self._target = max(target_size, 1)
         self._level = level
+        self._block = int(store.options.get("file.block-size") or _BLOCK_BYTES)
         self._extension = extension_of(store.options, level)
         self._sink: FileSink | None = None
         self._sink_name = ""
@@ -114,7 +117,7 @@ class RollingWriter:
         decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
         encoded = self._encoded_row_bytes or decoded
         left = self._target - (self._sink.position if self._sink is not None else 0)
-        return int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, left / encoded)))
+        return int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(left, self._block) / encoded)))
 
     def _write_group(self, rows: int) -> None:
         table = pa.Table.from_batches(self._pending, self._schema)

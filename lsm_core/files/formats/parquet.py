@@ -23,6 +23,7 @@ from lsm_core.files.formats.parquet_footer import footer_values, leaf_count, pla
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
+from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO
 
 EXTENSION: Final = "parquet"
@@ -37,7 +38,11 @@ _NANOS_PER_MILLI: Final = 1_000_000
 _DAY_MILLIS: Final = 86_400_000
 _EPOCH_DAY: Final = 2_440_588
 _INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-_CODECS: Final = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "brotli": "brotli", "none": "none"}
+_CODECS: Final = {
+    **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
+    "uncompressed": "none",
+}
+_PAGE_SIZE: Final = 1024 * 1024
 
 
 def codec_of(name: str, table: str = "") -> str:
@@ -73,10 +78,14 @@ class ParquetSink:
         *,
         codec: str,
         level: int,
-        dictionary: Sequence[str] = (),
+        dictionary: Sequence[str] | None = (),
         delta: Sequence[str] = (),
+        page_size: int = _PAGE_SIZE,
     ) -> None:
-        """Open ``path``; ``sample`` (the first rows) gives the schema and tells which columns repeat."""
+        """Open ``path``; ``sample`` (the first rows) gives the schema and tells which columns repeat.
+
+        ``dictionary`` names columns that get one in any case; None means that none does.
+        """
         self.path = path
         self.rows = 0
         self._footers: list[Any] = []
@@ -102,7 +111,8 @@ class ParquetSink:
                 version="2.6",
                 compression=codec,
                 compression_level=level if codec == "zstd" else None,
-                use_dictionary=repeating_columns(sample, dictionary, delta),
+                use_dictionary=[] if dictionary is None else repeating_columns(sample, dictionary, delta),
+                data_page_size=page_size,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 write_page_index=True,
                 store_decimal_as_integer=True,
@@ -195,10 +205,18 @@ def open_sink(
     dictionary: Sequence[str],
     delta: Sequence[str],
 ) -> ParquetSink:
-    """A sink with the table's settings."""
-    chosen = codec_of(codec, options.table)
+    """A sink with the table's settings: `file.*`, and those of `parquet.*` that mean something to Arrow's writer."""
+    raw = options.raw
+    page = raw.get("parquet.page.size")
     return ParquetSink(
-        file_io, path, sample, codec=chosen, level=options.zstd_level, dictionary=dictionary, delta=delta
+        file_io,
+        path,
+        sample,
+        codec=codec_of(codec, options.table),
+        level=options.zstd_level,
+        dictionary=None if raw.get("parquet.enable.dictionary", "").strip().lower() == "false" else dictionary,
+        delta=delta,
+        page_size=_PAGE_SIZE if page is None else memory_size(page, "parquet.page.size"),
     )
 
 
