@@ -12,6 +12,7 @@ from typing import Any, Final
 import typer
 
 from lsm_core.cli.verbs import look, maintain, trash
+from lsm_core.cli.verbs.show import show
 from lsm_core.errors import DredgeError
 
 _PLUGINS: Final = "dredge.verbs"
@@ -21,6 +22,7 @@ _VERBS: Final[dict[str, Callable[..., None]]] = {
     "health": look.health,
     "snapshots": look.snapshots,
     "files": look.files,
+    "show": show,
     "plan": maintain.plan,
     "apply": maintain.apply,
     "compact": maintain.compact,

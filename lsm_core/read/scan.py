@@ -67,8 +67,9 @@ def plan_scan(
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
 
-    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what
-    files on these levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark`` names, with the schema of its time (`resolve`).
+    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what files on these
+    levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark``
+    names, with the schema of its time (`resolve`).
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
     :class:`InvalidOption`, :class:`CorruptFile`.
     """

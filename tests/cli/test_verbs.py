@@ -75,6 +75,9 @@ def test_looking(shell: Shell) -> None:
     assert len(files) == 6 and {f["level"] for f in files} == {0}
     assert len(shell("files", "db.t", "--snapshot", "2", "--json").json) == 2
     assert files[0]["file_path"] in shell("files", "db.t").out
+    assert [p["partition"] for p in shell("show", "db.t$partitions", "--json").json] == ["dt=a", "dt=b"]
+    assert shell("show", "sys.tables", "--columns", "table_name", "--json").json == [{"table_name": "t"}]
+    assert "the first 1 rows" in shell("show", "db.t$files", "--limit", "1", "--snapshot", "3").out
 
 
 def test_plan_then_apply_by_hash(shell: Shell) -> None:
@@ -249,6 +252,7 @@ def test_help_lists_the_verbs_and_failures_do_not_trace(capsys: pytest.CaptureFi
         "health",
         "snapshots",
         "files",
+        "show",
         "plan",
         "apply",
         "compact",

@@ -203,7 +203,7 @@ def test_system_tables_show_snapshots_and_files(tmp_path: Path) -> None:
     table.compact(full=True, partitions=[{"dt": "a"}])
     made = catalog(tmp_path)
     files = made.table("db.t$files").to_arrow()
-    assert files.column("partition").to_pylist() == ["dt=a", "dt=a", "dt=b", "dt=b"]
+    assert files.column("partition").to_pylist() == ["{a}", "{a}", "{b}", "{b}"]
     assert set(files.column("level").to_pylist()) == {0, 5}
     assert sum(files.column("record_count").to_pylist()) == 40
     for path in files.column("file_path").to_pylist():

@@ -28,8 +28,8 @@ _SEPARATOR: Final = "\x00"
 _NO_ROW: Final = pa.scalar(None, pa.binary())
 _STAMPS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _MICROS: Final = 6
-_MOST_MICROS: Final = (2**63 - 1) // 1000 - 1000
-"""How far from the epoch nanoseconds reach for sure."""
+_MOST_MICROS: Final = (2**63 - 1) // 1000
+"""How far from the epoch nanoseconds reach."""
 
 
 def whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -200,7 +200,7 @@ def _decoded(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column]:
     for column, cut in zip(coarse, fine, strict=True):
         if cut:
             micros = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
-            beyond |= np.abs(micros) > _MOST_MICROS
+            beyond |= np.abs(micros) >= _MOST_MICROS
     exact = decoded_rows(pc.if_else(pa.array(beyond), _NO_ROW, blobs), types)
     return [_Column(*one) for one in zip(exact, types, coarse, strict=True)]
 

@@ -1,0 +1,47 @@
+"""The verb that prints rows: of system tables ("db.orders$files", "sys.tables"), or the first ones of a table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
+
+_FIRST = 1_000
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="database.table$system, sys.tables or database.table", show_default=False),
+]
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
+]
+Limit = Annotated[int, typer.Option("--limit", help="Print this many rows at most.")]
+SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="Of this snapshot.", show_default=False)]
+TagOption = Annotated[str | None, typer.Option("--tag", help="Of this tag.", show_default=False)]
+
+
+def show(
+    warehouse: Warehouse,
+    table: Name,
+    columns: Columns = None,
+    limit: Limit = _FIRST,
+    snapshot: SnapshotOption = None,
+    tag: TagOption = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Print the rows of a system table such as db.orders$partitions (or the first rows of a table)."""
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    opened = open_catalog(warehouse, clock).table(table)
+    # One row more than wanted tells whether there are more.
+    found = opened.to_arrow(columns=names, limit=limit + 1, snapshot_id=snapshot, tag=tag)
+    rows = found.slice(0, limit).to_pylist()  # a page for people, never more than they asked for
+    if as_json:
+        print_json(rows)
+        return
+    print_table(table, found.column_names, [list(row.values()) for row in rows])
+    if found.num_rows > limit:
+        say(f"(the first {limit} rows; --limit shows more)")
