@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import ColumnNotFound, CorruptFile, UnsupportedFeature
-from lsm_core.files.formats.parquet import EXTENSION, ParquetSource
+from lsm_core.errors import ColumnNotFound
+from lsm_core.files.evolution import Evolution
+from lsm_core.files.formats import FileSource
+from lsm_core.files.formats import open_source as open_file
+from lsm_core.files.positions import Deleted, RowPositions
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.metadata.store import TableStore
 
-BATCH_ROWS = 65_536
+BATCH_ROWS: Final = 65_536
 
 
 def open_append(
@@ -24,15 +29,18 @@ def open_append(
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
     row_groups: Sequence[int] | None = None,
+    deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of an append file: batches of at most ``batch_rows`` rows with ``columns`` (None: all) in that order.
 
-    The file opens at the first ``next``. Raises :class:`ColumnNotFound` on an unknown column, and :class:`CorruptFile`
-    naming the file when it is missing, cut short, or not what its manifest entry says.
+    Files of older schemas are read by field id: columns they lack are null, others cast. ``deleted``: positions in the whole
+    file that do not come out. The file opens at the first ``next``. Raises :class:`ColumnNotFound` on an unknown column,
+    :class:`CorruptFile` naming the file when it is missing, cut short, or not what its manifest entry says, and
+    :class:`InvalidData` for a value that its column's new type cannot take.
     """
     schema = append_arrow_schema(store.schema)
     target = pa.schema([schema.field(name) for name in value_columns(store, columns)])
-    return _rows(store, partition, bucket, meta, target, batch_rows, row_groups)
+    return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)
 
 
 def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]:
@@ -44,49 +52,13 @@ def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]
     return list(known if columns is None else columns)
 
 
-def open_source(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta) -> ParquetSource:
+def open_source(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta) -> FileSource:
     """Open a data file and compare its size and row count with ``meta``; raises :class:`CorruptFile`."""
-    if not meta.file_name.endswith("." + EXTENSION):
-        raise UnsupportedFeature(
-            f"data files of format {meta.file_name.rpartition('.')[2]} ({meta.file_name})", store.name
-        )
     path = store.data_path(partition, bucket, meta)
-    return ParquetSource(store.file_io, path, size=meta.file_size, rows=meta.row_count)
+    return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name)
 
 
-def missing_column(store: TableStore, source: ParquetSource, meta: DataFileMeta, name: str) -> Exception:
-    """The right error for a column that a file lacks: an older schema, or a damaged file."""
-    if meta.schema_id != store.schema.id:
-        return UnsupportedFeature(f"schema evolution: {meta.file_name} was written before column '{name}'", store.name)
-    return CorruptFile(source.path, f"has no column '{name}'")
-
-
-def assemble(
-    source: ParquetSource, batch: pa.RecordBatch, target: pa.Schema, stored: Mapping[str, str]
-) -> pa.RecordBatch:
-    """``batch`` as ``target``: columns by their stored names, cast where the writer chose another physical type.
-
-    One stored column may serve several target columns without a copy.
-    """
-    arrays = []
-    for field in target:
-        array = batch.column(stored.get(field.name, field.name))
-        if not array.type.equals(field.type):
-            try:
-                array = array.cast(field.type)
-            except pa.ArrowException as error:
-                raise CorruptFile(
-                    source.path, f"column '{field.name}' is {array.type}, not {field.type}: {error}"
-                ) from error
-        if not field.nullable and array.null_count:
-            raise CorruptFile(source.path, f"column '{field.name}' holds nulls but is NOT NULL")
-        arrays.append(array)
-    if not arrays:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
-
-
-def _rows(
+def read_rows(
     store: TableStore,
     partition: bytes,
     bucket: int,
@@ -94,16 +66,35 @@ def _rows(
     target: pa.Schema,
     batch_rows: int,
     row_groups: Sequence[int] | None,
+    deleted: Deleted | None,
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of any data file as batches of ``target``, without those that ``deleted`` marks."""
     source = open_source(store, partition, bucket, meta)
     try:
-        for name in target.names:
-            if name not in source.schema.names:
-                raise missing_column(store, source, meta, name)
-        for batch in source.batches(target.names, batch_rows, row_groups):
-            yield assemble(source, batch, target, {})
+        evolution = Evolution.of(store, meta, source.schema, target, source.path)
+        positions = None if deleted is None else RowPositions(source.group_rows, row_groups)
+        stored = evolution.stored
+        batches = source.batches(stored, batch_rows, row_groups) if stored else _bare(source, batch_rows, row_groups)
+        for batch in batches:
+            if deleted is not None and positions is not None:
+                gone = positions.next_mask(batch.num_rows, deleted)
+                if gone.any():
+                    batch = batch.filter(pa.array(~gone))
+                    if not batch.num_rows:
+                        continue
+            yield evolution.apply(batch, source.path)
     finally:
         source.close()
 
 
-__all__ = ["BATCH_ROWS", "assemble", "missing_column", "open_append", "open_source", "value_columns"]
+def _bare(source: FileSource, batch_rows: int, row_groups: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
+    """As many rows as the file has, of no column: nothing is decoded when a file is older than all that is asked for."""
+    counts = np.asarray(source.group_rows, np.int64)
+    left = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())
+    while left > 0:
+        rows = min(left, batch_rows)
+        yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
+        left -= rows
+
+
+__all__ = ["BATCH_ROWS", "open_append", "open_source", "read_rows", "value_columns"]

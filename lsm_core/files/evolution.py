@@ -1,0 +1,164 @@
+"""Between the schema that a file was written with and the one it is read with: columns by field id, casts, nulls for new ones.
+
+A file of the table's own schema pays nothing for it: its columns are only looked up by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata.store import TableStore
+from lsm_core.types import DataType, to_arrow
+from lsm_core.types.casts import CastError, cast_values
+from lsm_core.types.nesting import refit, reshape, same_values
+
+_SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One target column: the stored column that serves it (None: the file is older than it), and the cast it takes."""
+
+    field: pa.Field
+    stored: str | None
+    written: DataType | None = None
+    wanted: DataType | None = None
+    may_be_null: bool = False
+
+    @property
+    def changes(self) -> bool:
+        """Whether values need more than to be taken as they are stored."""
+        return self.written is not None
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """How batches of one file become batches of ``target``: `_KEY_*`, system and value columns of the table's schema."""
+
+    table: str
+    target: pa.Schema
+    columns: tuple[_Column, ...]
+
+    @classmethod
+    def of(
+        cls, store: TableStore, meta: DataFileMeta, source_schema: pa.Schema, target: pa.Schema, path: str = ""
+    ) -> Evolution:
+        """For a file with the stored columns ``source_schema``; names in ``target`` are of the store's schema.
+
+        Raises :class:`CorruptFile` naming ``path`` when the file lacks a column that its own schema has, or when that schema
+        is missing.
+        """
+        written, present = store.schema_of(meta.schema_id), set(source_schema.names)
+        if meta.write_cols is not None:
+            written_columns: frozenset[str] | None = frozenset(meta.write_cols)
+        else:
+            written_columns = None
+        finder = _Finder(store.schema, written, present, written_columns, path or meta.file_name)
+        return cls(store.name, target, tuple(finder.find(field) for field in target))
+
+    @property
+    def stored(self) -> list[str]:
+        """Stored columns to decode, each once."""
+        return sorted({column.stored for column in self.columns if column.stored is not None})
+
+    def apply(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+        """``batch`` (of :attr:`stored` columns, at least) as the target has it. One stored column may serve several.
+
+        Raises :class:`CorruptFile` naming ``path`` for values of another type than its schema tells, and
+        :class:`InvalidData` naming table and column for a value that the column's new type cannot take.
+        """
+        if not self.columns:
+            return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
+        arrays = [self._array(column, batch, path) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+    def _array(self, column: _Column, batch: pa.RecordBatch, path: str) -> pa.Array:
+        field = column.field
+        if column.stored is None:
+            return pa.nulls(batch.num_rows, field.type)
+        array = batch.column(column.stored)
+        if column.written is not None:
+            array = self._cast(column, array, path)
+        elif not array.type.equals(field.type):
+            array = _fitted(array, field.type, field.name, path)
+        if not field.nullable and array.null_count and not column.may_be_null:
+            raise CorruptFile(path, f"column '{field.name}' holds nulls but is NOT NULL")
+        return array
+
+    def _cast(self, column: _Column, array: pa.Array, path: str) -> pa.Array:
+        written, wanted = column.written, column.wanted
+        assert written is not None
+        assert wanted is not None
+        stored = _fitted(array, to_arrow(written), column.field.name, path)
+        try:
+            values = reshape(stored, written, wanted, cast_values)
+        except CastError as error:
+            reason = f"{error} (stored in {path} before the column's type changed)"
+            raise InvalidData(self.table, column.field.name, reason) from error
+        return refit(values, column.field.type)
+
+
+def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
+    """``array`` in the type that its schema tells, where its writer chose another physical one."""
+    try:
+        return refit(array, kind)
+    except pa.ArrowException as error:
+        raise CorruptFile(path, f"column '{name}' is {array.type}, not {kind}: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Looks up what serves a target column in one file."""
+
+    schema: TableSchema
+    written: TableSchema
+    present: set[str]
+    written_columns: frozenset[str] | None
+    path: str
+
+    def find(self, field: pa.Field) -> _Column:
+        """The column for ``field``; keys are served by whichever of their two copies the file has."""
+        if field.name in _SYSTEM:
+            return _Column(field, self._stored(field.name))
+        is_key = field.name.startswith(KEY_PREFIX)
+        now = self.schema.field(field.name.removeprefix(KEY_PREFIX))
+        then = self._then(now)
+        if then is None:
+            return _Column(field, None)
+        if self.written_columns is not None and then.name not in self.written_columns:
+            return _Column(field, None)
+        stored = self._stored(then.name)
+        changed = not same_values(then.type, now.type)
+        return _Column(
+            field,
+            stored,
+            then.type if changed else None,
+            now.type if changed else None,
+            may_be_null=then.type.nullable and not is_key,
+        )
+
+    def _then(self, now: DataField) -> DataField | None:
+        if self.written is self.schema:
+            return now
+        return self._by_id.get(now.id)
+
+    @property
+    def _by_id(self) -> Mapping[int, DataField]:
+        return {column.id: column for column in self.written.fields}
+
+    def _stored(self, name: str) -> str:
+        if name in self.present:
+            return name
+        if KEY_PREFIX + name in self.present:
+            return KEY_PREFIX + name
+        raise CorruptFile(self.path, f"has no column '{name}'")
+
+
+__all__ = ["Evolution"]

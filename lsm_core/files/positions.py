@@ -1,0 +1,50 @@
+"""Where in its file a decoded row lies: deletion vectors count rows of the whole file, also when only parts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Deleted(Protocol):
+    """Positions of one file's deleted rows, as deletion vectors hold them."""
+
+    def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
+        """For ``rows`` rows from position ``first_row`` on: whether each is deleted."""
+        ...
+
+
+class RowPositions:
+    """Follows the rows of the chosen row groups as they are decoded, in file order."""
+
+    def __init__(self, group_rows: Sequence[int], row_groups: Sequence[int] | None) -> None:
+        counts = np.asarray(group_rows, np.int64)
+        starts = np.cumsum(counts) - counts
+        chosen = list(range(len(counts)) if row_groups is None else row_groups)
+        self._ranges: list[list[int]] = []
+        for group in chosen:
+            first, rows = int(starts[group]), int(counts[group])
+            if self._ranges and sum(self._ranges[-1]) == first:
+                self._ranges[-1][1] += rows  # neighbours are one range: batches may span them
+            else:
+                self._ranges.append([first, rows])
+        self._at = 0
+
+    def next_mask(self, rows: int, deleted: Deleted) -> npt.NDArray[np.bool_]:
+        """For the next ``rows`` decoded rows: whether each is deleted."""
+        parts = []
+        while rows > 0:
+            first, left = self._ranges[self._at]
+            take = min(rows, left)
+            if take:
+                parts.append(deleted.deleted_mask(first, take))
+            self._ranges[self._at] = [first + take, left - take]
+            self._at += take == left
+            rows -= take
+        return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
+
+
+__all__ = ["Deleted", "RowPositions"]

@@ -1,0 +1,83 @@
+"""Casts between types as Paimon reads old files: who may become what, and what each value becomes (Java `CastExecutors`).
+
+Settled by asking Java 1.4.2 (tests/types/cast_vectors.json). Where Java keeps what a column of the new type cannot hold (times
+below zero, fractions beyond the precision) the value is cut to what it can. Local time zones are UTC here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.types.arrow import to_arrow
+from lsm_core.types.casts import from_text, numbers, times, to_text
+from lsm_core.types.casts.errors import CastError
+from lsm_core.types.casts.matrix import BINARIES, INSTANTS, INTEGERS, NUMBERS, TEXTS, castable
+from lsm_core.types.data_type import DataType, TypeRoot
+from lsm_core.types.nesting import same_values
+
+Cast = Callable[[pa.Array, DataType, DataType], pa.Array]
+
+
+def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Values of ``source`` (typed as `to_arrow(source)`) as ``target``; nulls stay null.
+
+    As in Java whole numbers wrap around, floating ones saturate, decimals that do not fit become null, texts are cut or padded.
+    Raises :class:`CastError` naming the first text that is no value of ``target``, and for types that never cast.
+    """
+    if same_values(source, target):
+        return array
+    cast = _cast_of(source, target)
+    if cast is None or not castable(source, target, explicit=True):
+        raise CastError(f"{source} does not cast to {target}")
+    kind = to_arrow(target)
+    if not len(array):
+        return pa.nulls(0, kind)
+    found = cast(array, source, target)
+    return found if found.type.equals(kind) else found.cast(kind)
+
+
+def _cast_of(source: DataType, target: DataType) -> Cast | None:
+    if target.root in TEXTS:
+        return to_text.cast
+    if source.root in TEXTS:
+        return _FROM_TEXT.get(target.root)
+    for sources, targets, cast in _RULES:
+        if source.root in sources and target.root in targets:
+            return cast
+    return None
+
+
+_FROM_TEXT: Final[dict[TypeRoot, Cast]] = {
+    TypeRoot.BOOLEAN: from_text.to_boolean,
+    TypeRoot.DECIMAL: from_text.to_decimal,
+    TypeRoot.DATE: from_text.to_date,
+    TypeRoot.TIME: from_text.to_time,
+    TypeRoot.BINARY: to_text.to_binary,
+    TypeRoot.VARBINARY: to_text.to_binary,
+    **dict.fromkeys(INTEGERS, from_text.to_integer),
+    **dict.fromkeys((TypeRoot.FLOAT, TypeRoot.DOUBLE), from_text.to_floating),
+    **dict.fromkeys(INSTANTS, from_text.to_timestamp),
+}
+_BOOLEAN: Final = frozenset({TypeRoot.BOOLEAN})
+_DECIMAL: Final = frozenset({TypeRoot.DECIMAL})
+_RULES: Final[tuple[tuple[frozenset[TypeRoot], frozenset[TypeRoot], Cast], ...]] = (
+    (BINARIES, BINARIES, to_text.to_binary),
+    (NUMBERS - _DECIMAL, NUMBERS - _DECIMAL, numbers.between_primitives),
+    (NUMBERS | _BOOLEAN, _DECIMAL, numbers.to_decimal),
+    (_DECIMAL, NUMBERS, numbers.from_decimal),
+    (INTEGERS, _BOOLEAN, numbers.to_boolean),
+    (_BOOLEAN, NUMBERS, numbers.from_boolean),
+    (INTEGERS, INSTANTS, times.from_seconds),
+    (INSTANTS, INTEGERS, times.to_seconds),
+    (INSTANTS, INSTANTS, times.between_timestamps),
+    (INSTANTS, frozenset({TypeRoot.DATE}), times.to_date),
+    (INSTANTS, frozenset({TypeRoot.TIME}), times.to_time),
+    (frozenset({TypeRoot.DATE}), INSTANTS, times.from_date),
+    (frozenset({TypeRoot.TIME}), INSTANTS, times.from_time),
+    (frozenset({TypeRoot.TIME}), frozenset({TypeRoot.TIME}), times.between_times),
+)
+
+__all__ = ["CastError", "cast_values", "castable"]

@@ -1,0 +1,195 @@
+"""Texts as the values they spell, by Java's grammars (`BinaryStringUtils`, `DateTimeUtils`); what spells none is named."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.types.arrow import to_arrow
+from lsm_core.types.casts.errors import refuse
+from lsm_core.types.casts.numbers import decimal_of_text, values_of, with_nulls_of
+from lsm_core.types.casts.times import DAY_MILLIS, instants
+from lsm_core.types.data_type import DataType, TypeRoot
+
+_TRUE: Final = pa.array(["t", "true", "y", "yes", "1"])
+_FALSE: Final = pa.array(["f", "false", "n", "no", "0"])
+_INTEGER: Final = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)$"
+_FLOATING: Final = (
+    r"^[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)[\x00-\x20]*$"
+)
+_DECIMAL: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?$"
+_COUNT: Final = r"^-?[0-9]+$"
+_DATE: Final = r"^ *(?P<year>[0-9]{1,4}) *(?:-(?P<month>[0-9]{1,2}))?(?:-(?P<day>[0-9]{1,2}))?(?: .*)?$"
+_TIME: Final = (
+    r"^ *(?P<hour>[0-9]{1,2}) *(?::(?P<minute>[0-9]{1,2}))?(?::(?P<second>[0-9]{1,2}))?(?:\.(?P<part>[0-9]*))? *$"
+)
+_MOMENT: Final = (
+    r"^(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+    r"(?: (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})(?:\.(?P<part>[0-9]{0,9}))?)?$"
+)
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def _matches(array: pa.Array, pattern: str) -> Mask:
+    return np.asarray(pc.match_substring_regex(array, pattern).fill_null(fill_value=False))
+
+
+def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """true, t, yes, y, 1 and their opposites, in any case."""
+    text = pc.utf8_lower(array)
+    true, false = pc.is_in(text, _TRUE), pc.is_in(text, _FALSE)
+    refuse(array, pc.invert(pc.or_(true, false)), target)
+    return pc.if_else(array.is_valid(), true, pa.scalar(None, pa.bool_()))
+
+
+def to_integer(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Digits with a sign; a fraction is cut off."""
+    refuse(array, ~_matches(array, _INTEGER), target)
+    digits = pc.replace_substring_regex(array, r"^\+|\.[0-9]*$", "")
+    digits = pc.if_else(pc.is_in(digits, pa.array(["", "-"])), "0", digits)
+    return _whole(array, digits, to_arrow(target), target)
+
+
+def _whole(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataType) -> pa.Array:
+    """``digits`` as integers; names the value of ``array`` that is too large."""
+    try:
+        return digits.cast(kind)
+    except pa.ArrowInvalid:
+        # Whatever has a digit more than the largest number, or is beyond it, does not fit.
+        text = pc.utf8_ltrim(pc.utf8_ltrim(digits, "-"), "0")
+        bad = np.asarray(pc.greater(pc.utf8_length(text), 19).fill_null(fill_value=False))
+        wide = pc.if_else(pa.array(~bad), digits, "0").cast(pa.decimal128(38, 0))
+        low, high = (pa.scalar(bound, pa.decimal128(38, 0)) for bound in _bounds(kind))
+        refuse(
+            array,
+            bad | np.asarray(pc.or_(pc.less(wide, low), pc.greater(wide, high)).fill_null(fill_value=False)),
+            target,
+        )
+        raise
+
+
+def _bounds(kind: pa.DataType) -> tuple[int, int]:
+    high = 2 ** (kind.bit_width - 1)
+    return -high, high - 1
+
+
+def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """`Double.parseDouble`: blanks around, an `f` or `d` behind, NaN and Infinity as Java spells them (no hexadecimals)."""
+    refuse(array, ~_matches(array, _FLOATING), target)
+    plain = pc.replace_substring_regex(array, r"[\x00-\x20]+|[fFdD][\x00-\x20]*$", "")
+    plain = pc.replace_substring(pc.replace_substring(plain, "Infinity", "inf"), "+", "")
+    return plain.cast(to_arrow(target))
+
+
+def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """`new BigDecimal(text)`, rounded half up; null where it does not fit."""
+    refuse(array, ~_matches(array, _DECIMAL), target)
+    return decimal_of_text(array, target)
+
+
+def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """A count of days since 1970, or year, month and day (which may be left out); what follows a blank is not looked at."""
+    counts = _matches(array, _COUNT)
+    parts = pc.extract_regex(array, _DATE)
+    refuse(array, ~counts & np.asarray(parts.is_null()), target)
+    year, month, day = _number(parts, "year"), _number(parts, "month", 1), _number(parts, "day", 1)
+    bad = (month < 1) | (month > 12) | (day < 1) | (day > _month_days(year, month))
+    refuse(array, ~counts & bad, target)
+    days = _epoch_days(year, np.clip(month, 1, 12), day)
+    found = np.where(counts, _counted(array, counts, pa.int32(), target), days)
+    return with_nulls_of(found.astype(np.int32), array, pa.int32()).cast(pa.date32())
+
+
+def _counted(array: pa.Array, counts: Mask, kind: pa.DataType, target: DataType) -> I64:
+    texts = pc.if_else(pa.array(counts), array, "0")
+    return values_of(_whole(array, texts, kind, target)).astype(np.int64)
+
+
+def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """A count of milliseconds, or hours, minutes, seconds and a fraction (cut to milliseconds)."""
+    counts = _matches(array, r"^-?[0-9]+$")
+    parts = pc.extract_regex(array, _TIME)
+    refuse(array, ~counts & np.asarray(parts.is_null()), target)
+    millis = _millis_of_day(parts) + _nanos(parts) // 1_000_000
+    millis = np.where(counts, _counted(array, counts, pa.int32(), target), millis)
+    beyond = (_number(parts, "minute") > 59) | (_number(parts, "second") > 59)
+    refuse(array, (millis < 0) | (millis >= DAY_MILLIS) | (~counts & beyond), target)
+    return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
+
+
+def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """`yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or (without time zone) a count of the unit that the precision stands for.
+
+    As in Java days beyond the month's end are its last, and 24:00:00 is the next midnight.
+    """
+    zoned = target.root is TypeRoot.TIMESTAMP_LTZ
+    counts = np.zeros(len(array), np.bool_) if zoned else _matches(array, _COUNT)
+    parts = pc.extract_regex(array, _MOMENT)
+    refuse(array, ~counts & np.asarray(parts.is_null()), target)
+    year, month, day = _number(parts, "year"), _number(parts, "month", 1), _number(parts, "day", 1)
+    clock = _millis_of_day(parts)
+    bad = (month < 1) | (month > 12) | (day < 1) | (day > 31) | (clock > DAY_MILLIS)
+    bad |= (
+        (_number(parts, "minute") > 59)
+        | (_number(parts, "second") > 59)
+        | ((clock == DAY_MILLIS) & (_nanos(parts) > 0))
+    )
+    refuse(array, ~counts & bad, target)
+    month = np.clip(month, 1, 12)
+    days = _epoch_days(year, month, np.minimum(day, _month_days(year, month)))
+    nanos = _nanos(parts)
+    millis, rest = days * DAY_MILLIS + clock + nanos // 1_000_000, nanos % 1_000_000
+    if counts.any():
+        counted = _counted(array, counts, pa.int64(), target)
+        per = _per_milli(target.precision or 0)
+        with np.errstate(over="ignore"):
+            whole = counted * np.int64(1000) if per == 0 else np.floor_divide(counted, per)
+        part = np.zeros_like(counted) if per == 0 else np.mod(counted, per) * (1_000_000 // per)
+        millis, rest = np.where(counts, whole, millis), np.where(counts, part, rest)
+    return instants(array, millis, rest, target)
+
+
+def _per_milli(precision: int) -> int:
+    """How many units of a number for a timestamp of ``precision`` make a millisecond; 0 for seconds."""
+    return 0 if precision == 0 else 1 if precision <= 3 else 1_000 if precision <= 6 else 1_000_000
+
+
+# -- parts of dates and times ------------------------------------------------------------------------------------------
+
+
+def _number(parts: pa.Array, name: str, default: int = 0) -> I64:
+    """A group of digits as numbers; ``default`` where it was left out."""
+    text = parts.field(name).fill_null("")
+    return np.asarray(pc.if_else(pc.equal(text, ""), str(default), text).cast(pa.int64()))
+
+
+def _millis_of_day(parts: pa.Array) -> I64:
+    return ((_number(parts, "hour") * 60 + _number(parts, "minute")) * 60 + _number(parts, "second")) * 1000
+
+
+def _nanos(parts: pa.Array) -> I64:
+    """Nanoseconds of a fraction of seconds."""
+    text = pc.utf8_rpad(pc.utf8_slice_codeunits(parts.field("part").fill_null(""), 0, 9), 9, "0")
+    return np.asarray(text.cast(pa.int64()))
+
+
+def _months(year: I64, month: I64) -> npt.NDArray[np.datetime64]:
+    return ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+
+
+def _epoch_days(year: I64, month: I64, day: I64) -> I64:
+    return _months(year, month).astype("datetime64[D]").astype(np.int64) + day - 1
+
+
+def _month_days(year: I64, month: I64) -> I64:
+    first = _months(year, month)
+    return (first + 1).astype("datetime64[D]").astype(np.int64) - first.astype("datetime64[D]").astype(np.int64)
+
+
+__all__ = ["to_boolean", "to_date", "to_decimal", "to_floating", "to_integer", "to_time", "to_timestamp"]

@@ -1,0 +1,159 @@
+"""Casts among numbers and booleans with Java's arithmetic: integers wrap, floats saturate, decimals that overflow are null."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.types.arrow import to_arrow
+from lsm_core.types.casts.errors import refuse
+from lsm_core.types.data_type import DataType, TypeRoot
+
+_LONGS: Final = np.iinfo(np.int64)
+_INTS: Final = np.iinfo(np.int32)
+_DTYPES: Final[dict[TypeRoot, type[np.generic]]] = {
+    TypeRoot.TINYINT: np.int8,
+    TypeRoot.SMALLINT: np.int16,
+    TypeRoot.INT: np.int32,
+    TypeRoot.BIGINT: np.int64,
+    TypeRoot.FLOAT: np.float32,
+    TypeRoot.DOUBLE: np.float64,
+}
+_WIDE: Final = 76
+_WIDEST: Final = 38
+
+
+def values_of(array: pa.Array) -> npt.NDArray[Any]:
+    """The values as NumPy holds them, zero where null."""
+    return np.asarray(array.fill_null(0) if array.null_count else array)
+
+
+def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """``values`` as an Arrow array that is null where ``array`` is."""
+    mask = np.asarray(array.is_null()) if array.null_count else None
+    return pa.array(np.ascontiguousarray(values), kind, mask=mask)
+
+
+def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """TINYINT to DOUBLE among each other, as Java's narrowing and widening primitive conversions."""
+    return with_nulls_of(_narrowed(values_of(array), target), array, to_arrow(target))
+
+
+def _narrowed(values: npt.NDArray[Any], target: DataType) -> npt.NDArray[Any]:
+    wanted = _DTYPES[target.root]
+    with np.errstate(over="ignore", under="ignore"):
+        if np.issubdtype(values.dtype, np.floating) and np.issubdtype(wanted, np.integer):
+            # To int first (saturating), and only then to what is smaller (wrapping).
+            return _saturated(values.astype(np.float64), wanted is np.int64).astype(wanted)
+        return values.astype(wanted)
+
+
+def _saturated(values: npt.NDArray[np.float64], long: bool) -> npt.NDArray[np.int64]:
+    bounds = _LONGS if long else _INTS
+    low, high = float(bounds.min), float(bounds.max)
+    inside = (values > low) & (values < high)
+    found = np.where(inside, values, 0.0).astype(np.int64)
+    found[values >= high] = bounds.max
+    found[values <= low] = bounds.min
+    return found
+
+
+def to_boolean(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
+    """Everything but zero is true."""
+    return pc.not_equal(array, pa.scalar(0, array.type))
+
+
+def from_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """One and zero."""
+    return array.cast(pa.int8()).cast(to_arrow(target))
+
+
+# -- decimals ----------------------------------------------------------------------------------------------------------
+
+
+def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Rounded half up to the scale; null where the precision is too small. Raises CastError for NaN and infinities."""
+    if source.root is TypeRoot.DECIMAL:
+        return rescaled(array.cast(pa.decimal256(_WIDE, source.scale or 0)), target)
+    if source.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        refuse(array, ~np.isfinite(values_of(array)), target)
+        return decimal_of_text(array.cast(pa.float64()).cast(pa.string()), target)
+    return rescaled(array.cast(pa.int64()).cast(pa.decimal256(_WIDE, 0)), target)
+
+
+def rescaled(array: pa.Array, target: DataType) -> pa.Array:
+    """Decimals of 256 bits as ``target``: rounded half away from zero, null where they do not fit."""
+    precision, scale = target.precision or 0, target.scale or 0
+    if array.type.scale > scale:
+        array = pc.round(array, ndigits=scale, round_mode="half_towards_infinity")
+    limit = pa.scalar(10 ** (precision - scale), pa.decimal256(_WIDE, 0)).cast(array.type)
+    fits = pc.less(pc.abs(array), limit)
+    return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(pa.decimal128(precision, scale))
+
+
+_NUMBER: Final = r"^(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:[eE](?P<power>[+-]?[0-9]{1,9}))?$"
+
+
+def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
+    """Texts that are numbers, with or without exponent, as ``target``; null where they do not fit."""
+    parts = pc.extract_regex(texts, _NUMBER)
+    sign = pc.if_else(pc.equal(parts.field("sign"), "-"), "-", "")
+    powers = pc.if_else(pc.equal(parts.field("power"), ""), "0", parts.field("power"))
+    power = values_of(pc.replace_substring(powers, "+", "").cast(pa.int64()).fill_null(0))
+    whole, part = parts.field("whole"), parts.field("part")
+    found = pa.nulls(len(texts), to_arrow(target))
+    # One step for every exponent that occurs and leaves digits in sight, not one for every value.
+    for exponent in np.unique(np.clip(power, -_WIDE * 5, _WIDE * 5)):
+        here = pa.array(np.clip(power, -_WIDE * 5, _WIDE * 5) == exponent)
+        moved = _shifted(whole.filter(here), part.filter(here), int(exponent))
+        made = _plain(sign.filter(here), *moved, target)
+        found = pc.replace_with_mask(found, here, made)
+    return pc.if_else(texts.is_valid(), found, pa.scalar(None, found.type))
+
+
+def _shifted(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, pa.Array]:
+    """Digits before and after the point, the point moved by ``exponent``."""
+    if exponent > 0:
+        padded = pc.utf8_rpad(part, exponent, "0")
+        digits = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(padded, 0, exponent), "")
+        return pc.utf8_ltrim(digits, "0"), pc.utf8_slice_codeunits(padded, exponent)
+    if exponent < 0:
+        padded = pc.utf8_lpad(whole, -exponent, "0")
+        low = pc.utf8_slice_codeunits(padded, exponent, None)
+        return pc.utf8_slice_codeunits(padded, 0, exponent), pc.binary_join_element_wise(low, part, "")
+    return whole, part
+
+
+def _plain(sign: pa.Array, whole: pa.Array, part: pa.Array, target: DataType) -> pa.Array:
+    """Digits as decimals; only the first digit that is dropped decides how the last one is rounded."""
+    scale, most = target.scale or 0, (target.precision or 0) - (target.scale or 0)
+    kept = pc.utf8_rpad(pc.utf8_slice_codeunits(part, 0, scale + 1), scale + 1, "0")
+    fits = pc.less_equal(pc.utf8_length(whole), most)
+    text = pc.binary_join_element_wise(sign, pc.utf8_lpad(whole, 1, "0"), pa.scalar("."), kept, "")
+    return rescaled(pc.if_else(fits, text, pa.scalar(None, pa.string())).cast(pa.decimal256(_WIDE, scale + 1)), target)
+
+
+def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Whole numbers: cut at the point, and then the lowest bits, as `BigDecimal.longValue`; floats: the nearest."""
+    if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return array.cast(pa.string()).cast(to_arrow(target))
+    whole = pc.trunc(array).cast(pa.decimal128(_WIDEST, 0)).fill_null(0)
+    words = np.frombuffer(whole.buffers()[1], np.int64)[2 * whole.offset : 2 * (whole.offset + len(whole))]
+    return with_nulls_of(words[::2].astype(_DTYPES[target.root]), array, to_arrow(target))
+
+
+__all__ = [
+    "between_primitives",
+    "decimal_of_text",
+    "from_boolean",
+    "from_decimal",
+    "rescaled",
+    "to_boolean",
+    "to_decimal",
+    "values_of",
+    "with_nulls_of",
+]

@@ -1,0 +1,112 @@
+"""Casts among dates, times, timestamps and seconds; instants are counted in whole milliseconds and nanoseconds inside one, as in Java."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.types.arrow import to_arrow
+from lsm_core.types.casts.errors import refuse
+from lsm_core.types.casts.numbers import values_of, with_nulls_of
+from lsm_core.types.data_type import DataType, TypeRoot
+
+DAY_MILLIS: Final = 86_400_000
+_PER_MILLI: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+I64 = npt.NDArray[np.int64]
+
+
+def _parts(array: pa.Array) -> tuple[I64, I64]:
+    """Milliseconds since the epoch, rounded down, and nanoseconds since then."""
+    values = values_of(array.cast(pa.timestamp(array.type.unit)).cast(pa.int64()))
+    per = _PER_MILLI[array.type.unit]
+    return np.floor_divide(values, per), np.mod(values, per) * (1_000_000 // per)
+
+
+def instants(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
+    """Timestamps of ``target``, cut to its precision as Java does: digits of milliseconds towards 1970, others down.
+
+    Raises CastError naming the value of ``array`` (whence they come) that Arrow cannot hold in nanoseconds.
+    """
+    precision, kind = target.precision or 0, to_arrow(target)
+    if precision < 3:
+        step = 10 ** (3 - precision)
+        millis = millis - np.fmod(millis, step)
+    per = _PER_MILLI[kind.unit]
+    if precision > 3:
+        # Java leaves a fraction alone that has no more digits than the precision: 999 ns in microseconds is below one.
+        of_second = np.mod(millis, 1000) * 1_000_000 + nanos
+        nanos = np.where(of_second < 10**precision, nanos, nanos - nanos % 10 ** (9 - precision))
+    limit = np.iinfo(np.int64).max // per
+    refuse(array, (millis > limit - 1) | (millis < -limit), target)
+    values = millis * per + (nanos // (1_000_000 // per) if per > 1 else 0)
+    return with_nulls_of(values, array, pa.int64()).cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Other precision, with or without time zone."""
+    return instants(array, *_parts(array), target)
+
+
+def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Whole seconds since the epoch; Java multiplies without looking for overflow."""
+    with np.errstate(over="ignore"):
+        millis = values_of(array.cast(pa.int64())) * np.int64(1000)
+    return instants(array, millis, np.zeros_like(millis), target)
+
+
+def to_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Whole seconds since the epoch, cut towards it; INT wraps around."""
+    millis = _parts(array)[0]
+    seconds = (millis - np.fmod(millis, 1000)) // 1000
+    return with_nulls_of(seconds.astype(np.int32 if target.root is TypeRoot.INT else np.int64), array, to_arrow(target))
+
+
+def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
+    """The day; without a time zone Java cuts towards 1970, so the last day before it is lost."""
+    millis = _parts(array)[0]
+    if source.root is TypeRoot.TIMESTAMP:
+        days = (millis - np.fmod(millis, DAY_MILLIS)) // DAY_MILLIS
+    else:
+        days = np.floor_divide(millis, DAY_MILLIS)
+    return with_nulls_of(days.astype(np.int32), array, pa.int32()).cast(pa.date32())
+
+
+def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
+    """Milliseconds of the day (Java gives negative ones before 1970, which no time can be)."""
+    millis = np.mod(_parts(array)[0], DAY_MILLIS)
+    return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
+
+
+def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Midnight."""
+    millis = values_of(array.cast(pa.int32())).astype(np.int64) * DAY_MILLIS
+    return instants(array, millis, np.zeros_like(millis), target)
+
+
+def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """That time on the first day of 1970."""
+    millis = values_of(array.cast(pa.int32())).astype(np.int64)
+    return instants(array, millis, np.zeros_like(millis), target)
+
+
+def between_times(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
+    """Milliseconds whatever the precision says."""
+    return array
+
+
+__all__ = [
+    "DAY_MILLIS",
+    "between_times",
+    "between_timestamps",
+    "from_date",
+    "from_seconds",
+    "from_time",
+    "instants",
+    "to_date",
+    "to_seconds",
+    "to_time",
+]

@@ -1,0 +1,156 @@
+"""Values as Java prints them, whole columns at once: numbers, times, and nested values in brackets; lengths cut or padded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.types.casts.errors import refuse
+from lsm_core.types.casts.numbers import values_of
+from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
+from lsm_core.types.nesting import list_of
+
+_UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
+_NESTED: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
+_BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+
+
+def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Anything as text. CHAR(n) is padded with blanks, CHAR(n) and VARCHAR(n) are cut; nested values and bytes are not."""
+    text = printed(array, source)
+    if source.root in _NESTED or source.root in _BINARIES:
+        return text
+    if (target.length or 0) < MAX_LENGTH:
+        text = pc.utf8_slice_codeunits(text, 0, target.length)
+    return pc.utf8_rpad(text, target.length) if target.root is TypeRoot.CHAR else text
+
+
+def printed(array: pa.Array, source: DataType) -> pa.Array:
+    """Values of ``source`` as STRING."""
+    root = source.root
+    if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return _floats(array)
+    if root is TypeRoot.TIME:
+        return _times(array, source.precision or 0)
+    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        return _timestamps(array, source.precision or 0)
+    if root in _BINARIES:
+        return _bytes(array)
+    if root is TypeRoot.ARRAY and source.element is not None:
+        return _between("[", _joined(array, printed(array.values, source.element)), "]")
+    if root is TypeRoot.MAP and source.key is not None and source.value is not None:
+        keys, items = _or_null(printed(array.keys, source.key)), _or_null(printed(array.items, source.value))
+        return _between("{", _joined(array, pc.binary_join_element_wise(keys, items, " -> ")), "}")
+    if root is TypeRoot.ROW:
+        fields = [_or_null(printed(array.field(i), field.type)) for i, field in enumerate(source.fields)]
+        inner = pc.binary_join_element_wise(*fields, ", ") if fields else pa.repeat("", len(array))
+        return pc.if_else(array.is_valid(), _between("{", inner, "}"), pa.scalar(None, pa.string()))
+    return array.cast(pa.string())
+
+
+def _or_null(texts: pa.Array) -> pa.Array:
+    return texts.fill_null("null") if texts.null_count else texts
+
+
+def _joined(array: pa.Array, texts: pa.Array) -> pa.Array:
+    return pc.binary_join(list_of(array, _or_null(texts), pa.list_(pa.string())), ", ")
+
+
+def _between(before: str, texts: pa.Array, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar(after), "")
+
+
+def _bytes(array: pa.Array) -> pa.Array:
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.Array.from_buffers(pa.string(), len(array), array.buffers(), array.null_count, array.offset)
+        bad = np.invert(
+            np.asarray(pc.equal(pc.binary_length(array), pc.binary_length(_valid(texts))).fill_null(fill_value=True))
+        )
+        refuse(array, bad, DataType(TypeRoot.VARCHAR, length=MAX_LENGTH))
+        raise
+
+
+def _valid(texts: pa.Array) -> pa.Array:
+    """Texts without the bytes that are no UTF-8."""
+    return pc.replace_substring_regex(texts.cast(pa.binary()), r"[\x80-\xff]", "")
+
+
+def _floats(array: pa.Array) -> pa.Array:
+    """`Double.toString`: shortest digits, plain from 1e-3 to below 1e7, else one digit, the others, and an exponent."""
+    values, text = values_of(array), array.cast(pa.string())
+    size = np.abs(values.astype(np.float64))
+    plain = (size == 0) | ((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW))
+    found = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, pa.scalar(".0"), ""))
+    odd = ~plain & np.isfinite(size)
+    if odd.any():
+        found = pc.if_else(pa.array(odd), _scientific(text), found)
+    for value, name in ((np.isnan(size), "NaN"), (values == np.inf, "Infinity"), (values == -np.inf, "-Infinity")):
+        if value.any():
+            found = pc.if_else(pa.array(value), name, found)
+    return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
+
+
+def _scientific(text: pa.Array) -> pa.Array:
+    parts = pc.extract_regex(
+        text, r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?(?:e(?P<power>[+-]?[0-9]+))?$"
+    )
+    whole, part, power = (parts.field(name) for name in ("whole", "part", "power"))
+    shift = pc.replace_substring(pc.if_else(pc.equal(power, ""), "0", power), "+", "").cast(pa.int32())
+    digits = pc.binary_join_element_wise(whole, part, "")
+    shown = pc.utf8_ltrim(digits, "0")
+    leading = pc.subtract(pc.utf8_length(digits), pc.utf8_length(shown))
+    exponent = pc.subtract(pc.add(shift, pc.subtract(pc.utf8_length(whole), 1)), leading)
+    shown = pc.utf8_rtrim(shown, "0")
+    rest = pc.utf8_slice_codeunits(shown, 1)
+    mantissa = pc.binary_join_element_wise(
+        parts.field("sign"),
+        pc.utf8_slice_codeunits(shown, 0, 1),
+        pa.scalar("."),
+        pc.if_else(pc.equal(rest, ""), "0", rest),
+        "",
+    )
+    return pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
+
+
+def _times(array: pa.Array, precision: int) -> pa.Array:
+    """`HH:MM:SS`, then the digits of the fraction that are not trailing zeros, one at least; none at precision 0."""
+    text = array.cast(pa.string())
+    seconds = pc.utf8_slice_codeunits(text, 0, 8)
+    if not precision:
+        return seconds
+    digits = pc.utf8_slice_codeunits(text, 9, 9 + min(precision, 3))
+    digits = pc.utf8_rpad(pc.utf8_rtrim(digits, "0"), 1, "0")
+    return pc.binary_join_element_wise(seconds, digits, ".")
+
+
+def _timestamps(array: pa.Array, precision: int) -> pa.Array:
+    unit = array.type.unit
+    text = array.cast(pa.timestamp(unit)).cast(pa.string())
+    surplus = _UNIT_DIGITS[unit] - precision
+    if surplus:
+        text = pc.utf8_slice_codeunits(text, 0, -surplus if precision else -surplus - 1)
+    return text
+
+
+def to_binary(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
+    """Texts and bytes as bytes: BINARY(n) is padded with zeros, BINARY(n) and VARBINARY(n) are cut."""
+    found = array.cast(pa.binary())
+    length = target.length or MAX_LENGTH
+    if length < MAX_LENGTH:
+        found = pc.binary_slice(found, 0, length)
+    if target.root is not TypeRoot.BINARY:
+        return found
+    short = np.asarray(pc.less(pc.binary_length(found), length).fill_null(fill_value=False))
+    if not short.any():
+        return found
+    zeros = pa.scalar(bytes(length), pa.binary())
+    return pc.binary_slice(pc.binary_join_element_wise(found, zeros, pa.scalar(b"")), 0, length)
+
+
+__all__ = ["cast", "printed", "to_binary"]

@@ -1,0 +1,124 @@
+"""Rebuilds nested Arrow arrays around changed children: offsets and validity stay as they are, no value is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from lsm_core.types.arrow import to_arrow
+from lsm_core.types.data_type import DataType, RowField, TypeRoot
+
+Leaf = Callable[[pa.Array, DataType, DataType], pa.Array]
+"""Turns values of one type that holds no others into another such type."""
+
+
+def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """``array`` as ``target``, at every depth without loss; ROW fields are found by name.
+
+    Raises :class:`pyarrow.ArrowInvalid` for a value that does not fit, and :class:`pyarrow.ArrowException` for types that
+    do not go together.
+    """
+    if array.type.equals(target):
+        return array
+    kind = array.type
+    if pa.types.is_struct(target) and pa.types.is_struct(kind):
+        places = [kind.get_field_index(field.name) for field in target]
+        if -1 in places:
+            raise pa.ArrowInvalid(f"no field '{target[places.index(-1)].name}' in {kind}")
+        fields = [refit(array.field(at), field.type) for at, field in zip(places, target, strict=True)]
+        return struct_of(array, fields, target)
+    if pa.types.is_map(target) and pa.types.is_map(kind):
+        return map_of(array, refit(array.keys, target.key_type), refit(array.items, target.item_type), target)
+    if pa.types.is_list(target) and _is_list(kind):
+        plain = array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field))
+        return list_of(plain, refit(plain.values, target.value_type), target)
+    if pa.types.is_map(target) and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        # How files without maps of such keys hold them: a list of pairs.
+        pairs = array.values
+        if pairs.type.num_fields == 2:
+            return map_of(
+                array, refit(pairs.field(0), target.key_type), refit(pairs.field(1), target.item_type), target
+            )
+    return array.cast(target)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
+    """Values of ``source`` as ``target``: fields of ROWs by their id (missing ones null), everything else by ``leaf``.
+
+    Source class: ``SchemaEvolutionUtil.createCastExecutor``.
+    """
+    if same_values(source, target):
+        return refit(array, to_arrow(target))
+    if source.root is not target.root or not target.is_nested:
+        return leaf(array, source, target)
+    kind = to_arrow(target)
+    if target.root is TypeRoot.ROW:
+        return struct_of(array, _fields(array, source.fields, target.fields, leaf), kind)
+    if target.root is TypeRoot.MAP and source.key and source.value and target.key and target.value:
+        keys = reshape(array.keys, source.key, target.key, leaf)
+        return map_of(array, keys, reshape(array.items, source.value, target.value, leaf), kind)
+    if source.element is None or target.element is None:
+        return leaf(array, source, target)
+    if target.root is TypeRoot.MULTISET:
+        return map_of(array, reshape(array.keys, source.element, target.element, leaf), array.items, kind)
+    return list_of(array, reshape(array.values, source.element, target.element, leaf), kind)
+
+
+def _fields(array: pa.Array, old: Sequence[RowField], new: Sequence[RowField], leaf: Leaf) -> list[pa.Array]:
+    places = {field.id: at for at, field in enumerate(old)}
+    found = []
+    for field in new:
+        at = places.get(field.id)
+        if at is None:
+            found.append(pa.nulls(len(array), to_arrow(field.type)))
+        else:
+            found.append(reshape(array.field(at), old[at].type, field.type, leaf))
+    return found
+
+
+def same_values(source: DataType, target: DataType) -> bool:
+    """Whether both hold the same values under the same names; nullability, ids of fields and descriptions aside."""
+    if source.root is not target.root or source.is_nested != target.is_nested:
+        return False
+    if not source.is_nested:
+        return source.with_nullable(target.nullable) == target
+    if len(source.fields) != len(target.fields) or source.length != target.length:
+        return False
+    if any((a.id, a.name) != (b.id, b.name) for a, b in zip(source.fields, target.fields, strict=True)):
+        return False
+    inner = [(source.element, target.element), (source.key, target.key), (source.value, target.value)]
+    inner += [(a.type, b.type) for a, b in zip(source.fields, target.fields, strict=True)]
+    return all(a is b or (a is not None and b is not None and same_values(a, b)) for a, b in inner)
+
+
+# -- arrays around other children --------------------------------------------------------------------------------------
+
+
+def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """A struct array that is null where ``array`` is, around ``children`` (as many rows each)."""
+    nulls = array.null_count
+    validity = None
+    if nulls:
+        # The bits of a slice do not begin at zero, its children do.
+        validity = array.is_valid().buffers()[1] if array.offset else array.buffers()[0]
+    return pa.Array.from_buffers(kind, len(array), [validity], nulls, 0, list(children))
+
+
+def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A list array with the lists of ``array``, around ``values`` (as many as ``array.values``)."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
+
+
+def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A map array with the entries of ``array`` (a map, or a list of pairs), around other keys and items."""
+    pair = pa.struct([kind.key_field, kind.item_field])
+    entries = pa.Array.from_buffers(pair, len(keys), [None], 0, 0, [keys, items])
+    return list_of(array, entries, kind)
+
+
+__all__ = ["Leaf", "list_of", "map_of", "refit", "reshape", "same_values", "struct_of"]
