@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from lsm_core.metadata import branches, consumers, hints, manifests, schemas, snapshots, support, tags
+from lsm_core.metadata import (
+    branches,
+    changelogs,
+    consumers,
+    hints,
+    manifests,
+    schemas,
+    snapshots,
+    statistics,
+    support,
+    tags,
+)
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import (
     Purpose,
@@ -20,6 +31,7 @@ __all__ = [
     "TableStore",
     "branches",
     "bucket_groups",
+    "changelogs",
     "consumers",
     "hints",
     "manifests",
@@ -29,6 +41,7 @@ __all__ = [
     "require_writable",
     "schemas",
     "snapshots",
+    "statistics",
     "support",
     "tags",
     "tree_files",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.errors import CorruptFile
-from lsm_core.format.json_text import ObjectReader, parse_object
+from lsm_core.format.side_files import decode_consumer
 from lsm_core.metadata.store import TableStore
 
 _PREFIX = "consumer-"
@@ -16,12 +15,9 @@ def list_consumers(store: TableStore) -> dict[str, int]:
         if status.is_dir or not status.name.startswith(_PREFIX):
             continue
         try:
-            members = parse_object(store.file_io.read_bytes(status.path), status.path)
+            following = decode_consumer(store.file_io.read_bytes(status.path), status.path)
         except FileNotFoundError:  # reset while we were reading
             continue
-        following = ObjectReader(members, status.path).integer("nextSnapshot")
-        if following < 0:
-            raise CorruptFile(status.path, f"nextSnapshot is {following}")
         found[status.name[len(_PREFIX) :]] = following
     return found
 
