@@ -13,18 +13,36 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.merge.comparable import decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, values_of, width_of
+from lsm_core.merge.comparable import (
+    Bytes,
+    Ints,
+    decimal_limbs,
+    flat,
+    is_text,
+    numbers,
+    text_parts,
+    valid_mask,
+    values_of,
+    width_of,
+)
 from lsm_core.merge.keys import ByteKeys
 
 Words = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1
-_BLOCK_ROWS = 16_384  # a few columns of intermediate words stay in the processor's second cache
+_BLOCK_ROWS = 32_768  # a few columns of intermediate words stay in the processor's second cache
 _LONG_TEXT = 128  # bytes; longer values are hashed word by word instead of column by column
 _LONG_WORDS = 1 << 18
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _CHAIN = np.uint64(0xD6E8FEB86659FD93)
 _POSITION = 0xA0761D6478BD642F
 _HALF = np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_INFINITE = np.uint64(0x7FF0000000000000)
+_FINAL = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+    (np.uint64(31), np.uint64(0)),
+)
 _NULL = np.uint64(0x5851F42D4C957F2D)
 
 
@@ -57,22 +75,24 @@ def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]])
     order of a map's entries does not count. Raises UnsupportedFeature for a type without values of its own.
     """
     ordered = [(field_id, flat(batch.column(name))) for field_id, name in sorted(columns)]
-    total = Digest()
-    for start in range(0, batch.num_rows, _BLOCK_ROWS):
-        count = min(_BLOCK_ROWS, batch.num_rows - start)
-        total = total.add(_block([(field_id, column.slice(start, count)) for field_id, column in ordered], count))
+    rows, total = batch.num_rows, Digest()
+    work = np.empty((4, min(rows, _BLOCK_ROWS)), np.uint64)
+    for start in range(0, rows, _BLOCK_ROWS):
+        count = min(_BLOCK_ROWS, rows - start)
+        block = [(field_id, column.slice(start, count)) for field_id, column in ordered]
+        total = total.add(_block(block, work[:, :count]))
     return total
 
 
-def _block(columns: Sequence[tuple[int, pa.Array]], count: int) -> Digest:
-    first = np.zeros(count, np.uint64)
-    second = np.zeros(count, np.uint64)
-    spread, scratch = np.empty(count, np.uint64), np.empty(count, np.uint64)
+def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
+    # all in place, here and below: these few arrays stay in the processor's cache, fresh ones would not
+    first, second, spread, scratch = work
+    first.fill(0)
+    second.fill(0)
     for field_id, column in columns:
         factor = np.uint64(_mixed(field_id) | 1)
         valid = valid_mask(column)
         for raw in _raw_words(column):
-            # in place: these few arrays stay in the cache, fresh ones would not
             np.multiply(raw, _SPREAD, out=spread)
             np.right_shift(spread, _HALF, out=scratch)
             np.bitwise_xor(spread, scratch, out=spread)
@@ -83,11 +103,14 @@ def _block(columns: Sequence[tuple[int, pa.Array]], count: int) -> Digest:
             np.bitwise_xor(second, spread, out=second)
             np.multiply(second, _CHAIN, out=second)
     # sums of rows must not be linear in their values: else swapping two rows' values would go unseen
-    first = _finish(first)
-    second = _finish(second + first)
-    low = (int((first >> _HALF).sum()) << 32) + int((first & np.uint64(0xFFFFFFFF)).sum())
+    _finish(first, scratch)
+    np.add(second, first, out=second)
+    _finish(second, scratch)
     high = int(second.sum())
-    return Digest(count, ((high << 64) + low) % (1 << 128))
+    np.right_shift(first, _HALF, out=scratch)
+    np.bitwise_and(first, _LOW_HALF, out=first)
+    low = (int(scratch.sum()) << 32) + int(first.sum())
+    return Digest(len(first), ((high << 64) + low) % (1 << 128))
 
 
 def _raw_words(column: pa.Array) -> list[Words]:
@@ -120,7 +143,7 @@ def _nested_hash(column: pa.Array) -> Words:
     offsets, lengths = offsets - first, np.diff(offsets)
     if pa.types.is_map(column.type):
         keys, items = (_value_words(side.slice(first, count)) for side in (column.keys, column.items))
-        words = _finish((keys * _CHAIN) ^ items)
+        words = _finish((keys * _CHAIN) ^ items, np.empty(count, np.uint64))
     else:
         position = np.arange(count, dtype=np.int64) - np.repeat(offsets[:-1], lengths)
         words = _value_words(column.values.slice(first, count)) * _factor(position.astype(np.uint64))
@@ -140,7 +163,7 @@ def _value_words(column: pa.Array) -> Words:
         if valid is not None:
             words = np.where(valid, words, _NULL)
         total = (total ^ words) * _CHAIN
-    return _finish(total)
+    return _finish(total, np.empty_like(total))
 
 
 def _float_bits(column: pa.Array) -> Words:
@@ -148,25 +171,48 @@ def _float_bits(column: pa.Array) -> Words:
     wide = column.type.bit_width == 64
     values = values_of(column, np.float64 if wide else np.float32)
     values = values if wide else values.astype(np.float64)
+    if values.view(np.uint64).max(initial=0) <= _INFINITE:
+        return np.asarray(values.view(np.uint64))  # no sign, no NaN
     odd = np.isnan(values)
     if odd.any():
         values = np.where(odd, np.nan, values)
     bits = values.view(np.int64)
-    if (bits < 0).any():
-        bits = bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
-    return np.asarray(bits.view(np.uint64))
+    turned = bits >> np.int64(63)
+    turned &= np.int64(0x7FFFFFFFFFFFFFFF)
+    turned ^= bits
+    return turned.view(np.uint64)
 
 
 def _text_hash(column: pa.Array) -> Words:
     """A word for each text: its length, and every eight bytes times a factor of their position."""
-    keys = ByteKeys.of(*text_parts(column))
-    lengths = keys.lengths
+    raw, starts, lengths = text_parts(column)
+    width = int(lengths[0]) if len(lengths) else 0
+    if 8 <= width <= _LONG_TEXT and bool((lengths == width).all()):
+        return _even_text_hash(raw, starts, width)
+    keys = ByteKeys.of(raw, starts, lengths)
     result = lengths.astype(np.uint64) * np.uint64(_POSITION | 1)
     longest = int(lengths.max(initial=0))
     for position in range(0, min(longest, _LONG_TEXT), 8):
         result += _spread_words(keys.words(position)) * _factor(np.uint64(position))
     if longest > _LONG_TEXT:
         _add_long(keys, result)
+    return result
+
+
+def _even_text_hash(raw: Bytes, starts: Ints, width: int) -> Words:
+    """The same where all texts are equally long, so that they lie side by side: nothing is copied but the words."""
+    result = np.full(len(starts), (width * (_POSITION | 1)) & _MASK, np.uint64)
+    words, scratch = np.empty_like(result), np.empty_like(result)
+    for position in range(0, width, 8):
+        at = min(position, width - 8)  # the last word reaches back, then lets go of what it has twice
+        words[:] = np.ndarray((len(starts),), np.dtype(">u8"), raw, int(starts[0]) + at, (width,))
+        if at < position:
+            np.left_shift(words, np.uint64(8 * (position - at)), out=words)
+        np.multiply(words, _SPREAD, out=words)
+        np.right_shift(words, _HALF, out=scratch)
+        np.bitwise_xor(words, scratch, out=words)
+        np.multiply(words, _factor(np.uint64(position)), out=words)
+        np.add(result, words, out=result)
     return result
 
 
@@ -197,11 +243,14 @@ def _factor(position: Words | np.uint64) -> Words | np.uint64:
         return (position + np.uint64(1)) * np.uint64(_POSITION) | np.uint64(1)
 
 
-def _finish(words: Words) -> Words:
-    """Splitmix64's finaliser: every bit depends on every bit."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(words ^ (words >> np.uint64(31)), dtype=np.uint64)
+def _finish(words: Words, scratch: Words) -> Words:
+    """Splitmix64's finaliser, in place: every bit depends on every bit."""
+    for shift, factor in _FINAL:
+        np.right_shift(words, shift, out=scratch)
+        np.bitwise_xor(words, scratch, out=words)
+        if factor:
+            np.multiply(words, factor, out=words)
+    return words
 
 
 def _mixed(number: int) -> int:

@@ -117,6 +117,22 @@ def test_every_byte_of_a_long_text_counts(length: int) -> None:
     assert digest(pa.table({"c": pa.array([moved, b"x", base], pa.binary())}), [(0, "c")]) != whole
 
 
+@pytest.mark.parametrize("width", [1, 7, 8, 9, 15, 16, 17, 36, 127, 128, 129])
+def test_texts_of_one_length_count_as_they_do_among_others(width: int) -> None:
+    texts = [bytes((i * 7 + at) % 256 for at in range(width)) for i in range(20)]
+    even, mixed = pa.array(texts, pa.binary()), pa.array([*texts, b"of another length"], pa.binary())
+    apart = [digest(pa.table({"c": part}), [(0, "c")]) for part in (even, mixed.slice(20))]
+    assert apart[0].add(apart[1]) == digest(pa.table({"c": mixed}), [(0, "c")])
+    fixed = digest(pa.table({"c": even.cast(pa.binary(width)).slice(3)}), [(0, "c")])
+    assert fixed == digest(pa.table({"c": even.slice(3)}), [(0, "c")])
+
+
+def test_numbers_without_a_sign_count_as_they_do_among_others() -> None:
+    plain, odd = [0.0, 1.5, math.inf], [-0.0, -1.5, -math.inf, math.nan]
+    parts = [digest(pa.table({"c": part}), [(0, "c")]) for part in (plain, odd)]
+    assert parts[0].add(parts[1]) == digest(pa.table({"c": plain + odd}), [(0, "c")])
+
+
 def test_many_rows_are_hashed_in_blocks_without_a_seam() -> None:
     rows = 40_000
     batch = pa.table({"i": pa.array(range(rows)), "s": pa.array([str(i) * (i % 30) for i in range(rows)])})
