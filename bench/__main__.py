@@ -9,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hashing, memory, planning, table_life
+from bench import hashing, java_read, memory, merge, planning, table_life
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact": (table_life.compact, "full compaction on two cores against the copy limit"),
     "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
     "write": (table_life.write, "ten commits against a plain encode of the same rows"),
+    "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
+    "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
 }
 
