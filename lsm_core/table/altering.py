@@ -10,7 +10,6 @@ import pyarrow as pa
 from lsm_core.errors import InvalidSchema
 from lsm_core.format.schema import TableSchema
 from lsm_core.options import TableOptions
-from lsm_core.table.casting import castable
 from lsm_core.table.column_path import (
     Path,
     as_columns,
@@ -25,6 +24,7 @@ from lsm_core.table.field_ids import FieldIds, highest_id
 from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_option
 from lsm_core.table.schema_change import Move, SchemaChange
 from lsm_core.types import DataType, RowField, from_arrow, parse, to_sql
+from lsm_core.types.casts import castable
 
 Fields = tuple[RowField, ...]
 _FieldEdit = Callable[[RowField], RowField]
@@ -202,7 +202,8 @@ class _Altering:
                     f"table {self._table}: column '{shown(path)}' cannot become {to_sql(wanted)} as a whole; change the "
                     "fields inside it by their paths"
                 )
-            if not castable(source, wanted, explicit=explicit):
+            loses_nulls = source.nullable and not wanted.nullable
+            if not castable(source, wanted, explicit=explicit) or (loses_nulls and not explicit):
                 raise InvalidSchema(
                     f"table {self._table}: column '{shown(path)}' of type {to_sql(source)} cannot become {to_sql(wanted)}"
                     + ("" if explicit else " ('disable-explicit-type-casting' is set)")

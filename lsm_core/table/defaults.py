@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from lsm_core.errors import DredgeError, InvalidSchema
 from lsm_core.format.schema import DataField
-from lsm_core.table.casting import cast_values, castable
 from lsm_core.types import MAX_LENGTH, DataType, RowField, TypeRoot, to_sql
+from lsm_core.types.casts import CastError, cast_values, castable
 
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
@@ -29,5 +29,5 @@ def _check(text: str, kind: DataType, what: str) -> None:
         raise InvalidSchema(f"{what} of type {to_sql(kind)} cannot have a default value")
     try:
         cast_values(pa.array([text], pa.string()), _TEXT, wanted)
-    except (DredgeError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError) as error:
+    except (DredgeError, CastError) as error:
         raise InvalidSchema(f"{what}: default {text!r} is no {to_sql(kind)} ({error})") from error
