@@ -16,9 +16,9 @@ from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.format.schema import DataField
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune.places import decoded_rows
-from lsm_core.table.casting import cast_values
 from lsm_core.table.system.texts import cast_text, internal_text, listed, mapped
-from lsm_core.types import DataType, TypeRoot, parse, to_arrow
+from lsm_core.types import DataType, TypeRoot, parse
+from lsm_core.types.casts import CastError, cast_values
 
 _ARITY_BYTES: Final = 4
 _LONG: Final = parse("BIGINT")
@@ -151,8 +151,8 @@ def _bound(column: _Column | None, old: DataField | None, field: DataField, coun
     if old.type.with_nullable(nullable=True) == field.type.with_nullable(nullable=True):
         return column.text()
     try:
-        return internal_text(cast_values(column.values, old.type, field.type).cast(to_arrow(field.type)), field.type)
-    except (DredgeError, pa.ArrowException):  # a bound that today's type cannot hold is none
+        return internal_text(cast_values(column.values, old.type, field.type), field.type)
+    except (CastError, pa.ArrowException):  # a bound that today's type cannot hold is none
         return pa.nulls(count, pa.string())
 
 

@@ -72,7 +72,7 @@ class Snapshots(View):
         columns["snapshot_id"] = [one.id for one in shown]
         columns["commit_time"] = [one.time_millis for one in shown]
         columns["commit_kind"] = [one.commit_kind.value for one in shown]
-        yield of_columns(SNAPSHOTS, columns)
+        yield of_columns(SNAPSHOTS, columns, version.store.snapshot_dir)
 
 
 class Tags(View):
@@ -174,6 +174,7 @@ class Statistics(View):
                 "mergedRecordSize": [reader.optional_integer("mergedRecordSize")],
                 "colstat": [pretty(members.get("colStats") or {})],
             },
+            path,
         )
 
 

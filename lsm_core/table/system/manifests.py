@@ -62,7 +62,7 @@ class Manifests(View):
             size = snapshot.changelog_manifest_list_size
             metas += manifests.read_list(store, snapshot.changelog_manifest_list, size)
         columns = {name: [getattr(meta, name) for meta in metas] for name in _SAME}
-        table = of_columns(MANIFESTS, columns)
+        table = of_columns(MANIFESTS, columns, store.manifest_dir)
         for side in ("min", "max"):
             place = MANIFESTS.field_names.index(f"{side}_partition_stats")
             table = table.set_column(place, table.field(place), _ranges(store, metas, side))
@@ -95,7 +95,7 @@ class TableIndexes(View):
             ]
             for one in found
         ]
-        table = of_columns(INDEXES, columns)
+        table = of_columns(INDEXES, columns, version.store.manifest_dir)
         partitions = pa.array([one.partition for one in found], pa.binary())
         yield table.set_column(0, table.field(0), partition_texts(version.store, partitions))
 

@@ -8,16 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.types import DataType, TypeRoot
+from lsm_core.types.casts.to_text import printed
 
 NULL = "null"
 _TEXTS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _BYTES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _NUMBERS = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.BOOLEAN})
+_FRACTIONS = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DECIMAL})
 _STAMPS = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-# Java prints floating point numbers plainly from 1e-3 to below 1e7, as mantissa and exponent elsewhere.
-_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
-_NUMBER = r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]+))?(?:e(?P<power>[-+]?[0-9]+))?$"
 
 
 def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
@@ -54,10 +53,8 @@ def _common(column: pa.Array, kind: DataType) -> pa.Array:
         return column
     if kind.root in _NUMBERS:
         return pc.cast(column, pa.string())
-    if kind.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return _floating(column)
-    if kind.root is TypeRoot.DECIMAL:
-        return _decimal(column)
+    if kind.root in _FRACTIONS:
+        return printed(column, kind)
     return pa.nulls(len(column), pa.string())
 
 
@@ -77,44 +74,6 @@ def _local_date_time(column: pa.Array) -> pa.Array:
     for _ in range(_UNIT_DIGITS[naive.type.unit] // 3):
         text = pc.replace_substring_regex(text, r"(\.(?:[0-9]{3})*)000$", r"\1")
     return pc.replace_substring_regex(pc.utf8_rtrim(text, "."), r"(T[0-9]{2}:[0-9]{2}):00$", r"\1")
-
-
-def _decimal(column: pa.Array) -> pa.Array:
-    """`BigDecimal.toPlainString`; Arrow's own text has exponents."""
-    scale = column.type.scale
-    whole = pa.Array.from_buffers(
-        pa.decimal128(38, 0), len(column), column.buffers(), column.null_count, offset=column.offset
-    )
-    text = pc.cast(whole, pa.string())
-    if scale == 0:
-        return text
-    sign = pc.if_else(pc.starts_with(text, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), width=scale + 1, padding="0")
-    return pc.binary_join_element_wise(
-        sign, pc.utf8_slice_codeunits(digits, 0, -scale), ".", pc.utf8_slice_codeunits(digits, -scale), ""
-    )
-
-
-def _floating(column: pa.Array) -> pa.Array:
-    """`Double.toString`: the shortest digits that mean the number."""
-    plain = pc.cast(column, pa.string())
-    pieces = pc.extract_regex(plain, _NUMBER)
-    sign, whole, part, power = (pc.struct_field(pieces, name) for name in ("sign", "whole", "part", "power"))
-    digits = pc.binary_join_element_wise(whole, part, "")
-    leading = pc.utf8_ltrim(digits, "0")
-    zeros = pc.subtract(pc.utf8_length(digits), pc.utf8_length(leading))
-    raised = pc.cast(pc.utf8_ltrim(pc.if_else(pc.equal(power, ""), "0", power), "+"), pa.int32())
-    exponent = pc.add(pc.subtract(pc.subtract(pc.utf8_length(whole), 1), zeros), raised)
-    significant = pc.utf8_rtrim(leading, "0")
-    tail = pc.utf8_slice_codeunits(significant, 1)
-    tail = pc.if_else(pc.equal(tail, ""), "0", tail)
-    head = pc.utf8_slice_codeunits(significant, 0, 1)
-    scientific = pc.binary_join_element_wise(sign, head, ".", tail, "E", pc.cast(exponent, pa.string()), "")
-    size = pc.abs(column)
-    is_plain = pc.or_(pc.equal(size, 0), pc.and_(pc.greater_equal(size, _PLAIN_FROM), pc.less(size, _PLAIN_BELOW)))
-    pointed = pc.if_else(pc.equal(part, ""), pc.binary_join_element_wise(plain, ".0", ""), plain)
-    special = pc.if_else(pc.is_nan(column), "NaN", pc.if_else(pc.greater(column, 0), "Infinity", "-Infinity"))
-    return pc.if_else(pc.is_finite(column), pc.if_else(is_plain, pointed, scientific), special)
 
 
 def listed(columns: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:

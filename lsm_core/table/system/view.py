@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
@@ -87,15 +87,21 @@ def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:
     return part.select(schema.names).cast(schema)
 
 
-def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]]) -> pa.Table:
-    """A table of Python values by column: for metadata of few rows. Columns without values are null."""
+def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
+    """A table of Python values by column: for metadata of few rows. Columns without values are null.
+
+    Raises CorruptFile naming ``path``, where the values were read, for one that no column of its type can hold.
+    """
     arrow = schema.arrow_schema
     values = {name: list(items) for name, items in columns.items()}
     count = len(next(iter(values.values())))
-    arrays = [
-        pa.array(values[column.name], column.type) if column.name in values else pa.nulls(count, column.type)
-        for column in arrow
-    ]
+    try:
+        arrays = [
+            pa.array(values[column.name], column.type) if column.name in values else pa.nulls(count, column.type)
+            for column in arrow
+        ]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise CorruptFile(path, f"a value that is out of bounds: {error}") from error
     return pa.Table.from_arrays(arrays, schema=arrow)
 
 

@@ -14,6 +14,7 @@ from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
 from lsm_core.types.nesting import list_of
 
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+_WIDEST: Final = 38
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
 _NESTED: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
@@ -34,6 +35,10 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
     root = source.root
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return _floats(array)
+    if root is TypeRoot.DECIMAL:
+        return _decimals(array)
+    if root is TypeRoot.DECIMAL:
+        return _decimals(array)
     if root is TypeRoot.TIME:
         return _times(array, source.precision or 0)
     if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
@@ -96,6 +101,21 @@ def _floats(array: pa.Array) -> pa.Array:
     return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
 
 
+def _decimals(array: pa.Array) -> pa.Array:
+    """`BigDecimal.toPlainString`: all digits of the scale, where Arrow's own text has exponents for small values."""
+    scale = array.type.scale
+    whole = pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(array), array.buffers(), array.null_count, offset=array.offset
+    )
+    text = whole.cast(pa.string())
+    if scale == 0:
+        return text
+    sign = pc.if_else(pc.starts_with(text, "-"), "-", "")
+    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), width=scale + 1, padding="0")
+    before, after = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
+    return pc.binary_join_element_wise(sign, before, ".", after, "")
+
+
 def _scientific(text: pa.Array) -> pa.Array:
     parts = pc.extract_regex(
         text, r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?(?:e(?P<power>[+-]?[0-9]+))?$"
@@ -116,6 +136,20 @@ def _scientific(text: pa.Array) -> pa.Array:
         "",
     )
     return pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
+
+
+def _decimals(array: pa.Array) -> pa.Array:
+    """`BigDecimal.toPlainString`: all digits of the scale, never an exponent."""
+    scale = array.type.scale
+    whole = pa.Array.from_buffers(
+        pa.decimal128(_WIDEST, 0), len(array), array.buffers(), array.null_count, array.offset
+    ).cast(pa.string())
+    if not scale:
+        return whole
+    digits = pc.utf8_lpad(pc.utf8_ltrim(whole, "-"), scale + 1, "0")
+    sign = pc.if_else(pc.starts_with(whole, "-"), "-", "")
+    before = pc.binary_join_element_wise(sign, pc.utf8_slice_codeunits(digits, 0, -scale), "")
+    return pc.binary_join_element_wise(before, pc.utf8_slice_codeunits(digits, -scale, None), ".")
 
 
 def _times(array: pa.Array, precision: int) -> pa.Array:
