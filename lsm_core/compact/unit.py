@@ -57,8 +57,9 @@ def run_bucket_task(
 def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> None:
     """Delete output files that will not be published; one that cannot be deleted stays as an orphan."""
     for file in files:
-        with suppress(OSError, DredgeError):
-            store.file_io.delete(store.data_path(task.partition, task.bucket, file))
+        for path in store.data_paths(task.partition, task.bucket, file):
+            with suppress(OSError, DredgeError):
+                store.file_io.delete(path)
 
 
 def _plan(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:

@@ -182,6 +182,11 @@ class TableStore:
             return f"{self.bucket_dir(partition, bucket)}/{name}"
         return self._external(external_path, name)
 
+    def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
+        """Return the paths of a data file and of everything beside it (its index)."""
+        beside = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
+        return [self.data_path(partition, bucket, file), *beside]
+
     def _external(self, path: str, name: str) -> str:
         declared = str(self.options.get("data-file.external-paths") or "").split(",")
         for place in filter(None, (p.strip() for p in declared)):

@@ -106,9 +106,9 @@ class TableWrite:
         """Delete every file that was written and not yet handed out by :meth:`prepare_commit`."""
         for (partition, bucket), writer in self._buckets.items():
             writer.abort()
-            for file in writer.files:
+            for path in [path for file in writer.files for path in self.store.data_paths(partition, bucket, file)]:
                 with suppress(OSError, DredgeError):
-                    self.store.file_io.delete(self.store.data_path(partition, bucket, file))
+                    self.store.file_io.delete(path)
         self._buckets.clear()
 
     @property
