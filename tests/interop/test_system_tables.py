@@ -20,7 +20,10 @@ TABLES = [
 ]
 # Rows of the table itself: their reading is compared where the table's own is (and merge engines come with their issue).
 _ROWS = frozenset({"audit_log", "binlog", "ro"})
-_WITH_ROWS = ("dedup_levels", "tags_branches", "thin_mode", "append_unaware", "manifest_merge")
+_WITH_ROWS = (
+    *("dedup_levels", "tags_branches", "thin_mode", "append_unaware", "manifest_merge", "changelog_lookup"),
+    *("dv_pk", "dv_append", "evolve_pk", "evolve_append", "formats_per_level", "postpone"),
+)
 
 
 def _comparable(row: dict[str, Any], system: str) -> str:
