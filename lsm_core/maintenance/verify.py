@@ -22,9 +22,10 @@ from lsm_core.maintenance.reference import Row, key_order, merge_rows
 from lsm_core.maintenance.reference.sampling import Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
-from lsm_core.read import read_bucket_merged
+from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
@@ -192,10 +193,13 @@ class _Bucket:
     partition: bytes
     bucket: int
     files: tuple[DataFileMeta, ...] = ()
+    deletions: tuple[DeletionFile | None, ...] = ()
 
     @property
-    def identity(self) -> frozenset[tuple[str, int]]:
-        return frozenset((file.file_name, file.level) for file in self.files)
+    def identity(self) -> frozenset[tuple[str, int, DeletionFile | None]]:
+        return frozenset(
+            (file.file_name, file.level, gone) for file, gone in zip(self.files, self.deletions, strict=True)
+        )
 
 
 def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> VerifyReport:
@@ -236,11 +240,14 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
 
 
 def _buckets(store: TableStore, snapshot_id: int) -> dict[tuple[bytes, int], _Bucket]:
-    entries = manifests.live_entries(store, snapshots.read(store, snapshot_id))
-    return {
-        (partition, bucket): _Bucket(partition, bucket, tuple(entry.file for entry in table_to_entries(table)))
-        for partition, bucket, _, table in bucket_groups(entries)
-    }
+    snapshot = snapshots.read(store, snapshot_id)
+    vectors = deletion_vectors(store, snapshot)
+    found = {}
+    for partition, bucket, _, table in bucket_groups(manifests.live_entries(store, snapshot)):
+        files = tuple(entry.file for entry in table_to_entries(table))
+        gone = vectors.get((partition, bucket), {})
+        found[partition, bucket] = _Bucket(partition, bucket, files, tuple(gone.get(f.file_name) for f in files))
+    return found
 
 
 def content_view(store: TableStore, place: _Bucket) -> Content:
@@ -254,8 +261,10 @@ def content_view(store: TableStore, place: _Bucket) -> Content:
 
 def _merged(store: TableStore, place: _Bucket) -> Iterator[pa.RecordBatch]:
     if store.schema.primary_keys:
-        return read_bucket_merged(store, place.partition, place.bucket, list(place.files))
-    return read_raw(store, place.partition, place.bucket, place.files, columns=store.schema.field_names)
+        gone = {f.file_name: vector for f, vector in zip(place.files, place.deletions, strict=True) if vector}
+        return read_bucket_merged(store, place.partition, place.bucket, list(place.files), deletions=gone)
+    split = Split(place.partition, place.bucket, place.files, raw=True, deletions=place.deletions)
+    return read_raw(store, split, columns=store.schema.field_names)
 
 
 __all__ = ["ReferenceJudge", "verify_snapshots"]

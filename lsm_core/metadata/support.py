@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import UnsupportedFeature
@@ -17,38 +18,26 @@ from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.types import DataType, TypeRoot
 
-_TYPES = frozenset(
-    {
-        TypeRoot.CHAR,
-        TypeRoot.VARCHAR,
-        TypeRoot.BOOLEAN,
-        TypeRoot.DECIMAL,
-        TypeRoot.TINYINT,
-        TypeRoot.SMALLINT,
-        TypeRoot.INT,
-        TypeRoot.BIGINT,
-        TypeRoot.FLOAT,
-        TypeRoot.DOUBLE,
-        TypeRoot.DATE,
-        TypeRoot.TIMESTAMP,
-    }
-)
-_MOST_FRACTION_DIGITS = 6
+_REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
+_FORMATS = frozenset({"parquet", "orc", "avro"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
+_NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
 # Boolean options that change what rows mean or what must be written, and what they are called.
 _SWITCHES_READ = {
-    "deletion-vectors.enabled": "deletion vectors",
     "deletion-vectors.merge-on-read": "deletion vectors merged on read",
     "data-evolution.enabled": "data evolution",
-    "row-tracking.enabled": "row tracking",
     "chain-table.enabled": "chain tables",
     "pk-clustering-override": "primary-key tables clustered by other columns",
     "primary-key.nullable": "nullable primary keys",
     "sequence.snapshot-ordering": "ordering by snapshot",
     "query-auth.enabled": "query authorisation",
 }
-_SWITCHES_WRITE = {"clustering.incremental": "incremental clustering"}
+_SWITCHES_WRITE = {
+    "deletion-vectors.enabled": "deletion vectors",
+    "row-tracking.enabled": "row tracking",
+    "clustering.incremental": "incremental clustering",
+}
 # Options whose mere presence matters.
 _SET_READ = {
     "scan.fallback-branch": "fallback branches",
@@ -78,7 +67,30 @@ def require_readable(store: TableStore, snapshot: Snapshot | None = None) -> Non
 
     Reads metadata only.
     """
-    _require(store, Purpose.READ)
+    for feature in _features(store, Purpose.READ, snapshot):
+        raise UnsupportedFeature(feature, store.name)
+
+
+def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
+    """Raise UnsupportedFeature when readers of Parquet files by column name would see other rows in ``entries`` than we do.
+
+    That is so with deletion vectors, other formats, and files written with other columns than today's.
+    """
+    feature = next(_beyond_plain_files(store, snapshot, entries), None)
+    if feature is not None:
+        raise UnsupportedFeature(feature, store.name)
+
+
+def _beyond_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
+    if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
+        yield "deletion vectors in another engine's reader"
+    if not pc.all(pc.ends_with(entries.column("file_name"), ".parquet"), min_count=0).as_py():
+        yield "files of another format than Parquet in another engine's reader"
+    today = [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in store.schema.fields]
+    for found in pc.unique(entries.column("schema_id")).to_pylist():
+        written = store.schema_of(found)
+        if [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in written.fields] != today:
+            yield f"files written with an older schema (id {written.id}, now {store.schema.id}) in another engine's reader"
 
 
 def require_expirable(store: TableStore) -> None:
@@ -107,16 +119,17 @@ def _require(store: TableStore, purpose: Purpose) -> None:
         raise UnsupportedFeature(feature, store.name)
 
 
-def _features(store: TableStore, purpose: Purpose) -> Iterator[str]:
+def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = None) -> Iterator[str]:
     yield from _kind_of_table(store)
     yield from _options(store, purpose)
     yield from _types(store.schema)
     if purpose >= Purpose.WRITE:
         yield from _buckets(store)
         yield from _indexes_by_option(store)
-    snapshot = snapshots.latest(store)
+    snapshot = snapshots.latest(store) if snapshot is None else snapshot
     if snapshot is not None:
-        yield from _indexes_in_use(store, snapshot, purpose)
+        if purpose >= Purpose.WRITE:
+            yield from _indexes_in_use(store, snapshot)
         yield from _files_in_use(store, snapshot)
 
 
@@ -127,8 +140,6 @@ def _kind_of_table(store: TableStore) -> Iterator[str]:
     engine = store.options.merge_engine
     if store.has_primary_key and engine != "deduplicate":
         yield f"merge engine '{engine}'"
-    if store.has_primary_key and store.options.bucket == POSTPONE_BUCKET:
-        yield "postponed buckets (bucket = -2)"
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
@@ -140,7 +151,7 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (what for key, what in switches.items() if options.get(key))
     yield from (what for key, what in present.items() if options.get(key))
     formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
-    yield from (f"file format '{name}'" for name in sorted(formats - {"parquet"}))
+    yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer != "none":
@@ -155,6 +166,8 @@ def _buckets(store: TableStore) -> Iterator[str]:
         yield "append tables with buckets"
     if store.schema.cross_partition:
         yield "primary keys that do not hold all partition keys (cross-partition updates)"
+    elif store.has_primary_key and bucket == POSTPONE_BUCKET:
+        yield "postponed buckets (bucket = -2)"
     elif store.has_primary_key and bucket == -1:
         yield "dynamic buckets (bucket = -1 with a primary key)"
 
@@ -163,7 +176,7 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
     kinds = {
         key.split(".")[1] for key in store.options.raw if key.startswith("file-index.") and key.endswith(".columns")
     }
-    yield from (f"file index '{kind}'" for kind in sorted(kinds))
+    yield from (f"file index '{kind}'" for kind in sorted(kinds - {"bloom-filter"}))
     for key in sorted(store.options.raw):
         if key.endswith(".index.columns") and key.startswith("pk-"):
             yield f"index '{key}'"
@@ -171,45 +184,33 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
 
 def _types(schema: TableSchema) -> Iterator[str]:
     for field in schema.fields:
-        if not _known(field.type):
+        if any(kind.root in _REFUSED_TYPES for kind in _with_inner(field.type)):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
 
 
-def _known(kind: DataType) -> bool:
-    return kind.root in _TYPES and (
-        kind.root is not TypeRoot.TIMESTAMP or (kind.precision or 0) <= _MOST_FRACTION_DIGITS
-    )
+def _with_inner(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    for inner in (kind.element, kind.key, kind.value, *(field.type for field in kind.fields)):
+        if inner is not None:
+            yield from _with_inner(inner)
 
 
-def _indexes_in_use(store: TableStore, snapshot: Snapshot, purpose: Purpose) -> Iterator[str]:
+def _indexes_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
     """An option may have been switched off while files still depend on the index."""
     kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
-    if _VECTORS in kinds:
-        yield "deletion vectors"
-    if purpose >= Purpose.WRITE:
-        yield from ("hash index" if kind == _HASH else f"index '{kind}'" for kind in sorted(kinds - {_VECTORS}))
+    yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
 
 
 def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """Files written under another schema or format; entries are only read when the table's history makes that possible."""
+    """Files of a format that was once allowed; entries are only read when the table's history makes that possible."""
     ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
-    known = [store.schema_of(i) for i in ids]
-    other = {s.id for s in known if not _same_columns(s, store.schema)}
-    formats = {str(s.options.get("file.format", "parquet")).lower() for s in known} - {"parquet"}
-    if not other and not formats:
+    once = {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS
+    if not once:
         return
-    live = manifests.live_entries(store, snapshot, columns=["schema_id", "file_name"])
-    used = set(pc.unique(live.column("schema_id")).to_pylist()) & other
-    if used:
-        yield f"files written with an older schema (id {min(used)}, now {store.schema.id})"
-    if formats and not pc.all(pc.ends_with(live.column("file_name"), ".parquet"), min_count=0).as_py():
-        yield f"file format '{min(formats)}'"
-
-
-def _same_columns(a: TableSchema, b: TableSchema) -> bool:
-    """Whether files of both read alike: same ids, names and types in the same order (nullability may differ)."""
-    first, second = ([(f.id, f.name, f.type.with_nullable(nullable=True)) for f in s.fields] for s in (a, b))
-    return first == second
+    live = manifests.live_entries(store, snapshot, columns=["file_name"]).column("file_name")
+    for name in sorted(once):
+        if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
+            yield f"file format '{name}'"
 
 
 def _decoupled_changelog(store: TableStore) -> Iterator[str]:

@@ -15,7 +15,7 @@ from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
-from lsm_core.metadata.indexes import DeletionFile
+from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
 from lsm_core.read.passes import fits, in_memory, next_pass
@@ -88,6 +88,7 @@ class Merging:
     exact: bool
     dropped: dict[str, int] = field(default_factory=dict)
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
+    deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     row_bytes: float = 0.0
 
@@ -223,6 +224,7 @@ class _Reader:
 
     def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging
+        gone = merging.deletions.get(file.file_name)
         batches = open_kv(
             merging.store,
             merging.partition,
@@ -232,6 +234,7 @@ class _Reader:
             need_sequence=self.need_sequence,
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
+            deleted=None if gone is None else read_vector(merging.store, gone),
         )
         schema = self.schema
         with closing(batches):  # type: ignore[type-var]
@@ -289,10 +292,13 @@ def read_bucket_merged(
 
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
     `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
+    ``deletions``: by file name, the vectors of rows that are gone whatever the merge says.
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
-    merging = Merging(store, partition, bucket, names, drop_delete=not keep_deletes, exact=keep_system)
+    merging = Merging(
+        store, partition, bucket, names, drop_delete=not keep_deletes, exact=keep_system, deletions=deletions or {}
+    )
     for section in sections_of(store, files) if sections is None else sections:
         with closing(merging.section(section)) as merged:
             for batch in merged:

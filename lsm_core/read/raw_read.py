@@ -8,8 +8,10 @@ from contextlib import closing
 import pyarrow as pa
 
 from lsm_core.files import open_append
+from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
+from lsm_core.read.prune.file_index import ruled_out
 from lsm_core.read.splits import Split
 
 
@@ -21,7 +23,10 @@ def read_raw(
     Rows that a deletion vector marks do not come; files whose index rules ``predicate`` out are not opened.
     Raises :class:`CorruptFile` naming the file that is missing, damaged or not what its manifest entry says.
     """
-    for file in split.files:
-        rows = open_append(store, split.partition, split.bucket, file, columns=columns)
+    for file, gone in zip(split.files, split.deletions, strict=True):
+        if predicate is not None and ruled_out(store, split.partition, split.bucket, file, predicate):
+            continue
+        deleted = None if gone is None else read_vector(store, gone)
+        rows = open_append(store, split.partition, split.bucket, file, columns=columns, deleted=deleted)
         with closing(rows) as batches:  # type: ignore[type-var]
             yield from batches

@@ -162,7 +162,9 @@ def _at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
     ids = snapshots.list_ids(store)
     at = bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
     if at == 0:
-        since = f"the earliest is of {snapshots.read(store, ids[0]).time_millis}" if ids else "nothing was committed yet"
+        since = (
+            f"the earliest is of {snapshots.read(store, ids[0]).time_millis}" if ids else "nothing was committed yet"
+        )
         raise SnapshotNotFound(f"table {store.name} has no snapshot as old as timestamp {timestamp_ms} (ms): {since}")
     return snapshots.read(store, ids[at - 1])
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_dir
@@ -21,7 +22,7 @@ from lsm_core.format.schema import DataField
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.jobs import spark_ddl, store_of, translated
 from lsm_core.spark.jobs.columns import quoted
 from lsm_core.spark.read import parquet
@@ -74,7 +75,13 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     began = time.monotonic()
     store = store_of(table)
     require_readable(store)
-    live_a, live_b = (manifests.live_entries(store, snapshots.read(store, number)) for number in (a, b))
+    found = [snapshots.read(store, number) for number in (a, b)]
+    live_a, live_b = (manifests.live_entries(store, snapshot) for snapshot in found)
+    for snapshot, live in zip(found, (live_a, live_b), strict=True):
+        require_plain_files(store, snapshot, live)
+    for field in store.schema.fields:
+        if field.type.is_nested:  # Spark neither hashes nor compares maps
+            raise UnsupportedFeature(f"comparing column '{field.name}' of type {field.type} on Spark", store.name)
     total = _places(pa.concat_tables([live_a.select(list(_PLACE)), live_b.select(list(_PLACE))])).num_rows
     touched = _touched(live_a, live_b)
     sides = (_Side(a, _files_of(live_a, touched)), _Side(b, _files_of(live_b, touched)))

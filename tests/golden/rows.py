@@ -12,6 +12,7 @@ import pyarrow as pa
 from lsm_core.format.schema import TableSchema
 
 _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_NUMBERS = {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}
 
 
 def table_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -21,7 +22,7 @@ def table_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def same_rows(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str, Any]], schema: TableSchema) -> None:
-    """Assert that both sides hold the same rows, as multisets; `_kind` is not part of the contract."""
+    """Assert that both sides hold the same rows, as multisets; neither `_kind` nor the order of map entries is promised."""
     ours = Counter(_canonical(row, schema) for row in found)
     java = Counter(_canonical(row, schema) for row in expected)
     assert ours == java, (
@@ -30,21 +31,26 @@ def same_rows(found: Iterable[Mapping[str, Any]], expected: Iterable[Mapping[str
 
 
 def _canonical(row: Mapping[str, Any], schema: TableSchema) -> tuple[tuple[str, str], ...]:
-    items = []
-    for name, value in row.items():
-        if name == "_kind":
-            continue
-        kind = schema.arrow_schema.field(name).type
-        items.append((name, _text(value, kind)))
-    return tuple(sorted(items))
+    return tuple(
+        sorted(
+            (name, _text(value, schema.arrow_schema.field(name).type)) for name, value in row.items() if name != "_kind"
+        )
+    )
 
 
 def _text(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return "null"
     if pa.types.is_floating(kind):
-        number = float({"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}.get(str(value), value))
+        number = float(_NUMBERS.get(str(value), value))
         return repr(np.float32(number)) if pa.types.is_float32(kind) else repr(number)
+    if pa.types.is_map(kind):
+        pairs = sorted(f"{_text(key, kind.key_type)}: {_text(item, kind.item_type)}" for key, item in value)
+        return f"{{{', '.join(pairs)}}}"
+    if pa.types.is_list(kind):
+        return f"[{', '.join(_text(item, kind.value_type) for item in value)}]"
+    if pa.types.is_struct(kind):
+        return f"({', '.join(f'{field.name}={_text(value[field.name], field.type)}' for field in kind)})"
     return repr(value)
 
 
@@ -52,6 +58,12 @@ def _value(scalar: pa.Scalar) -> Any:
     kind = scalar.type
     if not scalar.is_valid:
         return None
+    if pa.types.is_map(kind):
+        return [[_value(pair["key"]), _value(pair["value"])] for pair in scalar.values]
+    if pa.types.is_list(kind):
+        return [_value(item) for item in scalar.values]
+    if pa.types.is_struct(kind):
+        return {field.name: _value(scalar[field.name]) for field in kind}
     if pa.types.is_timestamp(kind):
         return _timestamp(scalar.value * _NANOS[kind.unit], kind.tz is not None)
     if pa.types.is_time(kind):

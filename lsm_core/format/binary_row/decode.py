@@ -29,7 +29,9 @@ from lsm_core.types import DataType
 
 _UNKNOWN_PATH = "(binary row)"
 _PADDING = 16
+# Largest distance from the epoch, in milliseconds, that Arrow's unit reaches with every fraction behind it.
 _MAX_MILLIS = {"us": (2**63 - 1) // 1000 - 1, "ns": (2**63 - 1) // 1_000_000 - 1}
+_NANOS_PER_MILLI = 1_000_000
 _MAX_NANOS = 999_999
 
 
@@ -222,11 +224,21 @@ def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     source.check(not (nanos > _MAX_NANOS).any(), "more than 999999 nanoseconds in a millisecond")
     beyond = (millis > _MAX_MILLIS[unit]) | (millis < -_MAX_MILLIS[unit])
     if unit == "ns" and beyond.any():
+        beyond &= ~_reached(millis, nanos)
+    if unit == "ns" and beyond.any():
         # True Paimon data: Arrow's nanoseconds reach from 1677 to 2262 only.
         raise UnsupportedFeature(f"timestamps of more than 6 digits outside 1677 to 2262 ({source.path})")
     source.check(not beyond.any(), f"a timestamp is outside the range of {layout.arrow}")
     per_milli, step = (1000, 1000) if unit == "us" else (1_000_000, 1)
     return build(layout.arrow, slots.nulls, len(words), [millis * per_milli + nanos // step])
+
+
+def _reached(millis: I64, nanos: I64) -> Bools:
+    """Moments of the first and the last millisecond that 64 bits of nanoseconds reach into."""
+    first, last = -(2**63) // _NANOS_PER_MILLI, (2**63 - 1) // _NANOS_PER_MILLI
+    low, high = -(2**63) % _NANOS_PER_MILLI, (2**63 - 1) % _NANOS_PER_MILLI
+    after = (millis > first) | ((millis == first) & (nanos >= low))
+    return np.asarray(after & ((millis < last) | ((millis == last) & (nanos <= high))))
 
 
 def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:

@@ -40,12 +40,12 @@ def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) ->
 
 def spark_ddl(fields: Sequence[DataField], table: str) -> str:
     """Return the columns as a Spark DDL string. Raises UnsupportedFeature for types that Spark cannot hold exactly."""
-    return ", ".join(f"{quoted(field.name)} {_spark_type(field.type, table)[0]}" for field in fields)
+    return ", ".join(f"{quoted(field.name)} {_spark_type(field.type, field.name, table)[0]}" for field in fields)
 
 
 def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
     """Return the Arrow schema, all nullable, that Spark expects for ``spark_ddl`` of the same columns."""
-    return pa.schema([pa.field(field.name, _spark_type(field.type, table)[1]) for field in fields])
+    return pa.schema([pa.field(field.name, _spark_type(field.type, field.name, table)[1]) for field in fields])
 
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -59,7 +59,8 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _spark_type(kind: DataType, table: str) -> tuple[str, pa.DataType]:
+def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataType]:
+    """DDL and Arrow type; fields inside are nullable, as those of Spark's own frames are."""
     if kind.root in _SIMPLE:
         return _SIMPLE[kind.root]
     if kind.root is TypeRoot.DECIMAL:
@@ -69,7 +70,17 @@ def _spark_type(kind: DataType, table: str) -> tuple[str, pa.DataType]:
         return "TIMESTAMP_NTZ", pa.timestamp("us")
     if kind.root is TypeRoot.TIMESTAMP_LTZ and (kind.precision or 0) <= _MAX_FRACTION:
         return "TIMESTAMP", pa.timestamp("us", "UTC")
-    raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark", table)
+    if kind.root is TypeRoot.ROW and kind.fields:
+        inner = [(field.name, *_spark_type(field.type, column, table)) for field in kind.fields]
+        ddl = ", ".join(f"{quoted(name)}: {text}" for name, text, _ in inner)
+        return f"STRUCT<{ddl}>", pa.struct([pa.field(name, arrow) for name, _, arrow in inner])
+    if kind.root is TypeRoot.ARRAY and kind.element is not None:
+        text, arrow = _spark_type(kind.element, column, table)
+        return f"ARRAY<{text}>", pa.list_(pa.field("element", arrow))
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        (key, key_type), (value, value_type) = (_spark_type(side, column, table) for side in (kind.key, kind.value))
+        return f"MAP<{key}, {value}>", pa.map_(key_type, value_type)
+    raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
