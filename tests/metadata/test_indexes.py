@@ -103,6 +103,6 @@ def test_an_index_file_never_leads_outside_the_table(tmp_path: Path) -> None:
         {"external_path": "/etc/passwd"},
     ):
         with pytest.raises(DredgeError):
-            index_file_path(store, replace(entry, **wrong))
+            index_file_path(store, replace(entry, **wrong))  # type: ignore[arg-type]
     beside = TableStore(store.file_io, store.root, "db.t", store.schema, {"index-file-in-data-file-dir": "true"})
     assert index_file_path(beside, entry) == f"{store.bucket_dir(entry.partition, 0)}/{entry.file_name}"
