@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_core.types.arrow import to_arrow
@@ -29,12 +30,14 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
         fields = [refit(array.field(at), field.type) for at, field in zip(places, target, strict=True)]
         return struct_of(array, fields, target)
     if pa.types.is_map(target) and pa.types.is_map(kind):
+        array = compact(array)
         return map_of(array, refit(array.keys, target.key_type), refit(array.items, target.item_type), target)
     if pa.types.is_list(target) and _is_list(kind):
-        plain = array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field))
+        plain = compact(array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field)))
         return list_of(plain, refit(plain.values, target.value_type), target)
     if pa.types.is_map(target) and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
         # How files without maps of such keys hold them: a list of pairs.
+        array = compact(array)
         pairs = array.values
         if pairs.type.num_fields == 2:
             return map_of(
@@ -57,6 +60,8 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
     if source.root is not target.root or not target.is_nested:
         return leaf(array, source, target)
     kind = to_arrow(target)
+    if target.root is not TypeRoot.ROW and target.root is not TypeRoot.VECTOR:
+        array = compact(array)
     if target.root is TypeRoot.ROW:
         return struct_of(array, _fields(array, source.fields, target.fields, leaf), kind)
     if target.root is TypeRoot.MAP and source.key and source.value and target.key and target.value:
@@ -96,12 +101,29 @@ def same_values(source: DataType, target: DataType) -> bool:
     return all(a is b or (a is not None and b is not None and same_values(a, b)) for a, b in inner)
 
 
+def compact(array: pa.Array) -> pa.Array:
+    """A list or map array whose children hold only what its rows refer to: a slice otherwise drags its whole array along."""
+    offsets = np.asarray(array.offsets)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    is_map = pa.types.is_map(array.type)
+    if not array.offset and not first and last == len(array.keys if is_map else array.values):
+        return array
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    begins = pa.py_buffer(np.ascontiguousarray(offsets - first))
+    if is_map:
+        pairs = [array.keys.slice(first, last - first), array.items.slice(first, last - first)]
+        entries = struct_of(pairs[0], pairs, pa.struct([array.type.key_field, array.type.item_field]), rows_only=True)
+    else:
+        entries = array.values.slice(first, last - first)
+    return pa.Array.from_buffers(array.type, len(array), [validity, begins], array.null_count, 0, [entries])
+
+
 # -- arrays around other children --------------------------------------------------------------------------------------
 
 
-def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
-    """A struct array that is null where ``array`` is, around ``children`` (as many rows each)."""
-    nulls = array.null_count
+def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, *, rows_only: bool = False) -> pa.Array:
+    """A struct array that is null where ``array`` is (never with ``rows_only``), around ``children`` of as many rows."""
+    nulls = 0 if rows_only else array.null_count
     validity = None
     if nulls:
         # The bits of a slice do not begin at zero, its children do.
@@ -117,8 +139,8 @@ def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
 def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
     """A map array with the entries of ``array`` (a map, or a list of pairs), around other keys and items."""
     pair = pa.struct([kind.key_field, kind.item_field])
-    entries = pa.Array.from_buffers(pair, len(keys), [None], 0, 0, [keys, items])
+    entries = struct_of(keys, [keys, items], pair, rows_only=True)
     return list_of(array, entries, kind)
 
 
-__all__ = ["Leaf", "list_of", "map_of", "refit", "reshape", "same_values", "struct_of"]
+__all__ = ["Leaf", "compact", "list_of", "map_of", "refit", "reshape", "same_values", "struct_of"]

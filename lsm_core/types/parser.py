@@ -63,14 +63,16 @@ def _from_json(source: Any, depth: int) -> DataType:
             return DataType(TypeRoot.MAP, nullable, key=key, value=value)
         if name == "ROW":
             return DataType(TypeRoot.ROW, nullable, fields=tuple(_field(f, depth) for f in source["fields"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidSchema(f"{name} type is incomplete: {_short(source)}") from error
     return _Parser(source["type"]).whole()
 
 
 def _field(source: Mapping[str, Any], depth: int) -> RowField:
     kind = _from_json(source["type"], depth + 1)
-    return RowField(int(source["id"]), str(source["name"]), kind, source.get("description"), source.get("defaultValue"))
+    if isinstance(source["id"], bool) or not isinstance(source["id"], int):
+        raise TypeError("a field's id is no whole number")
+    return RowField(source["id"], str(source["name"]), kind, source.get("description"), source.get("defaultValue"))
 
 
 def _short(source: object) -> str:

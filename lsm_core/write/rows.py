@@ -1,4 +1,4 @@
-"""Bring incoming rows into the table's shape: columns, Arrow types, NOT NULL; what does not fit names its column and row."""
+"""Bring incoming rows into the table's shape: columns, types, defaults; what does not fit names its column and row."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.types import kinds_from_text, to_arrow, to_sql
+from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, kinds_from_text, to_arrow, to_sql
+from lsm_core.types.casts import CastError, cast_values
+from lsm_core.types.checks import find_misfit
+from lsm_core.types.nesting import compact, list_of, map_of, struct_of
 
+_TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+_COUNT: Final = DataType(TypeRoot.INT, nullable=False)
+_SHOWN: Final = 120
+_WIDE: Final = pa.decimal256(76, 0)
 CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
 
@@ -47,8 +54,9 @@ def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[p
 def conform(data: pa.Table, schema: TableSchema, table: str, first_row: int = 0) -> pa.Table:
     """``data`` with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
 
-    Missing columns take their default or null. Raises :class:`ColumnNotFound` for an unknown column and
-    :class:`InvalidData` for a value that does not fit or a null in a NOT NULL column; rows count from ``first_row``.
+    Missing columns, and nulls in nullable columns, take the column's default or null, as in Java. Raises
+    :class:`ColumnNotFound` for an unknown column and :class:`InvalidData` for a value that does not fit its type (length,
+    precision, digits) or a null where NOT NULL is said, also inside nested values; rows count from ``first_row``.
     """
     unknown = [name for name in data.column_names if not schema.has_field(name)]
     if unknown:
@@ -79,42 +87,102 @@ def conform_kinds(
 
 def _column(data: pa.Table, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
     target = to_arrow(field.type)
-    if field.name not in data.column_names:
-        if field.default is not None:
-            return _cast(pa.chunked_array([pa.repeat(field.default, data.num_rows)]), target, field, table, first_row)
-        if not field.type.nullable:
-            raise InvalidData(table, field.name, "the column is NOT NULL, and the rows do not have it")
-        return pa.chunked_array([pa.nulls(data.num_rows, target)])
-    return _cast(data.column(field.name), target, field, table, first_row)
+    if field.name in data.column_names:
+        column = _fitted(data.column(field.name), field, table, first_row)
+        if field.default is None or not field.type.nullable or not column.null_count:
+            return column
+        return pc.if_else(pc.is_null(column), _default(field, table), column)
+    if field.default is not None:
+        return pa.chunked_array([pa.repeat(_default(field, table), data.num_rows)])
+    if not field.type.nullable:
+        raise InvalidData(table, field.name, "the column is NOT NULL, and the rows do not have it")
+    return pa.chunked_array([pa.nulls(data.num_rows, target)])
 
 
-def _cast(
-    column: pa.ChunkedArray, target: pa.DataType, field: DataField, table: str, first_row: int
-) -> pa.ChunkedArray:
-    if column.type == target:
-        return column
+def _default(field: DataField, table: str) -> pa.Scalar:
+    """The default, which schemas hold as text, as a value of the column's type."""
     try:
-        return column.cast(target)
+        return cast_values(pa.array([field.default], pa.string()), _TEXT, field.type)[0]
+    except CastError as error:
+        raise InvalidData(table, field.name, f"the column's default cannot be used: {error}") from error
+
+
+def _fitted(column: pa.ChunkedArray, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
+    kind, chunks = to_arrow(field.type), []
+    for chunk in column.chunks:
+        fitted = _cast(chunk, field, table, first_row)
+        found = find_misfit(fitted, field.type)
+        if found is not None:
+            said = f"{_shown(found.value)} does not fit {to_sql(found.kind)}: {found.reason}"
+            raise InvalidData(table, field.name + found.path, f"row {first_row + found.row}: {said}")
+        chunks.append(fitted)
+        first_row += len(chunk)
+    return pa.chunked_array(chunks, kind)
+
+
+def _cast(array: pa.Array, field: DataField, table: str, first_row: int) -> pa.Array:
+    if array.type.equals(to_arrow(field.type)):
+        return array
+    try:
+        return _shaped(array, field.type)
     except pa.ArrowException as error:
-        row, reason = _first_failure(column, target, error)
-        raise InvalidData(
-            table,
-            field.name,
-            f"row {first_row + row}: {column[row].as_py()!r} does not fit {to_sql(field.type)}: {reason}",
-        ) from error
+        row, reason = _first_failure(array, field.type, error)
+        value = _shown(array[row].as_py())
+        said = f"row {first_row + row}: {value} does not fit {to_sql(field.type)}: {reason}"
+        raise InvalidData(table, field.name, said) from error
 
 
-def _first_failure(column: pa.ChunkedArray, target: pa.DataType, error: Exception) -> tuple[int, str]:
+def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
+    """``array`` as ``kind``: fields of rows by name, missing ones null. Raises ArrowException for what does not fit."""
+    target = to_arrow(kind)
+    if array.type.equals(target):
+        return array
+    if pa.types.is_struct(array.type) and kind.root is TypeRoot.ROW:
+        unknown = {field.name for field in array.type} - {field.name for field in kind.fields}
+        if unknown:
+            raise pa.ArrowInvalid(f"the row has no field '{min(unknown)}'")
+        places = {field.name: at for at, field in enumerate(array.type)}
+        fields = [
+            _shaped(array.field(places[f.name]), f.type) if f.name in places else pa.nulls(len(array), to_arrow(f.type))
+            for f in kind.fields
+        ]
+        return struct_of(array, fields, target)
+    if pa.types.is_map(array.type) and pa.types.is_map(target):
+        key, value = (kind.key, kind.value) if kind.key is not None else (kind.element, _COUNT)
+        if key is not None and value is not None:
+            array = compact(array)
+            return map_of(array, _shaped(array.keys, key), _shaped(array.items, value), target)
+    if kind.root is TypeRoot.ARRAY and kind.element is not None and not pa.types.is_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field)) if _is_other_list(array.type) else array
+    if pa.types.is_list(array.type) and kind.element is not None and kind.root is TypeRoot.ARRAY:
+        array = compact(array)
+        return list_of(array, _shaped(array.values, kind.element), target)
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+        # Arrow would refuse by the type alone; only values decide.
+        return array.cast(_WIDE).cast(target)
+    return array.cast(target)
+
+
+def _is_other_list(kind: pa.DataType) -> bool:
+    return pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:
     """The first row that does not cast, by halving: log2(n) casts instead of a loop over rows."""
-    start, length = 0, len(column)
+    start, length = 0, len(array)
     while length > 1:
         half = length // 2
         try:
-            column.slice(start, half).cast(target)
+            _shaped(array.slice(start, half), kind)
             start, length = start + half, length - half
         except pa.ArrowException as inner:
             length, error = half, inner
     return start, str(error).splitlines()[0]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _check_nulls(column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, first_row: int) -> None:

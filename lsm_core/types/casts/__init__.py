@@ -77,7 +77,6 @@ _RULES: Final[tuple[tuple[frozenset[TypeRoot], frozenset[TypeRoot], Cast], ...]]
     (INSTANTS, frozenset({TypeRoot.TIME}), times.to_time),
     (frozenset({TypeRoot.DATE}), INSTANTS, times.from_date),
     (frozenset({TypeRoot.TIME}), INSTANTS, times.from_time),
-    (frozenset({TypeRoot.TIME}), frozenset({TypeRoot.TIME}), times.between_times),
 )
 
 __all__ = ["CastError", "cast_values", "castable"]

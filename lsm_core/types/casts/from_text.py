@@ -25,12 +25,15 @@ _DECIMAL: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?$"
 _COUNT: Final = r"^-?[0-9]+$"
 _DATE: Final = r"^ *(?P<year>[0-9]{1,4}) *(?:-(?P<month>[0-9]{1,2}))?(?:-(?P<day>[0-9]{1,2}))?(?: .*)?$"
 _TIME: Final = (
-    r"^ *(?P<hour>[0-9]{1,2}) *(?::(?P<minute>[0-9]{1,2}))?(?::(?P<second>[0-9]{1,2}))?(?:\.(?P<part>[0-9]*))? *$"
+    r"^ *(?P<hour>[0-9]{1,2}) *(?::(?P<minute>[0-9]{1,2}))?(?::(?P<second>[0-9]{1,2})(?:\.(?P<part>[0-9]*))?)? *$"
 )
 _MOMENT: Final = (
     r"^(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
     r"(?: (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})(?:\.(?P<part>[0-9]{0,9}))?)?$"
 )
+
+_PER_MILLI: Final = {0: 0, 3: 1, 6: 1_000, 9: 1_000_000}
+"""How many units of a count make a millisecond, by precision; 0 for seconds. Other precisions take no counts."""
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -113,7 +116,7 @@ def _counted(array: pa.Array, counts: Mask, kind: pa.DataType, target: DataType)
 
 def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """A count of milliseconds, or hours, minutes, seconds and a fraction (cut to milliseconds)."""
-    counts = _matches(array, r"^-?[0-9]+$")
+    counts = _matches(array, _COUNT)
     parts = pc.extract_regex(array, _TIME)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
     millis = _millis_of_day(parts) + _nanos(parts) // 1_000_000
@@ -128,8 +131,8 @@ def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
     As in Java days beyond the month's end are its last, and 24:00:00 is the next midnight.
     """
-    zoned = target.root is TypeRoot.TIMESTAMP_LTZ
-    counts = np.zeros(len(array), np.bool_) if zoned else _matches(array, _COUNT)
+    per = _PER_MILLI.get(target.precision or 0) if target.root is TypeRoot.TIMESTAMP else None
+    counts = np.zeros(len(array), np.bool_) if per is None else _matches(array, _COUNT)
     parts = pc.extract_regex(array, _MOMENT)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
     year, month, day = _number(parts, "year"), _number(parts, "month", 1), _number(parts, "day", 1)
@@ -145,19 +148,13 @@ def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
     days = _epoch_days(year, month, np.minimum(day, _month_days(year, month)))
     nanos = _nanos(parts)
     millis, rest = days * DAY_MILLIS + clock + nanos // 1_000_000, nanos % 1_000_000
-    if counts.any():
+    if per is not None and counts.any():
         counted = _counted(array, counts, pa.int64(), target)
-        per = _per_milli(target.precision or 0)
         with np.errstate(over="ignore"):
             whole = counted * np.int64(1000) if per == 0 else np.floor_divide(counted, per)
         part = np.zeros_like(counted) if per == 0 else np.mod(counted, per) * (1_000_000 // per)
         millis, rest = np.where(counts, whole, millis), np.where(counts, part, rest)
     return instants(array, millis, rest, target)
-
-
-def _per_milli(precision: int) -> int:
-    """How many units of a number for a timestamp of ``precision`` make a millisecond; 0 for seconds."""
-    return 0 if precision == 0 else 1 if precision <= 3 else 1_000 if precision <= 6 else 1_000_000
 
 
 # -- parts of dates and times ------------------------------------------------------------------------------------------

@@ -27,22 +27,29 @@ def _parts(array: pa.Array) -> tuple[I64, I64]:
 
 
 def instants(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
-    """Timestamps of ``target``, cut to its precision as Java does: digits of milliseconds towards 1970, others down.
-
-    Raises CastError naming the value of ``array`` (whence they come) that Arrow cannot hold in nanoseconds.
-    """
-    precision, kind = target.precision or 0, to_arrow(target)
+    """Timestamps of ``target``, cut to its precision. Raises what :func:`uncut` raises."""
+    precision = target.precision or 0
     if precision < 3:
-        step = 10 ** (3 - precision)
-        millis = millis - np.fmod(millis, step)
-    per = _PER_MILLI[kind.unit]
+        # Digits of milliseconds are cut towards 1970, others down.
+        millis = millis - np.fmod(millis, 10 ** (3 - precision))
     if precision > 3:
         # Java leaves a fraction alone that has no more digits than the precision: 999 ns in microseconds is below one.
         of_second = np.mod(millis, 1000) * 1_000_000 + nanos
         nanos = np.where(of_second < 10**precision, nanos, nanos - nanos % 10 ** (9 - precision))
-    limit = np.iinfo(np.int64).max // per
-    refuse(array, (millis > limit - 1) | (millis < -limit), target)
-    values = millis * per + (nanos // (1_000_000 // per) if per > 1 else 0)
+    return uncut(array, millis, nanos, target)
+
+
+def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
+    """Timestamps of ``target``, as fine as its unit is.
+
+    Raises CastError naming the value of ``array`` (whence they come) that Arrow cannot hold in nanoseconds.
+    """
+    kind = to_arrow(target)
+    per = _PER_MILLI[kind.unit]
+    parts = nanos // (1_000_000 // per)
+    limit, rest = divmod(np.iinfo(np.int64).max, per)
+    refuse(array, (millis > limit) | ((millis == limit) & (parts > rest)) | (millis < -limit), target)
+    values = millis if per == 1 else millis * per + parts
     return with_nulls_of(values, array, pa.int64()).cast(pa.timestamp(kind.unit)).cast(kind)
 
 
@@ -88,19 +95,13 @@ def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
 
 def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """That time on the first day of 1970."""
+    """That time on the first day of 1970, milliseconds whatever the precision says."""
     millis = values_of(array.cast(pa.int32())).astype(np.int64)
-    return instants(array, millis, np.zeros_like(millis), target)
-
-
-def between_times(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Milliseconds whatever the precision says."""
-    return array
+    return uncut(array, millis, np.zeros_like(millis), target)
 
 
 __all__ = [
     "DAY_MILLIS",
-    "between_times",
     "between_timestamps",
     "from_date",
     "from_seconds",
@@ -109,4 +110,5 @@ __all__ = [
     "to_date",
     "to_seconds",
     "to_time",
+    "uncut",
 ]

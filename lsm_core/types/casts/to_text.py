@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lsm_core.types.casts.errors import refuse
 from lsm_core.types.casts.numbers import values_of
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
-from lsm_core.types.nesting import list_of
+from lsm_core.types.nesting import compact, list_of
 
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _WIDEST: Final = 38
@@ -45,6 +45,8 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
         return _timestamps(array, source.precision or 0)
     if root in _BINARIES:
         return _bytes(array)
+    if root in (TypeRoot.ARRAY, TypeRoot.MAP):
+        array = compact(array)
     if root is TypeRoot.ARRAY and source.element is not None:
         return _between("[", _joined(array, printed(array.values, source.element)), "]")
     if root is TypeRoot.MAP and source.key is not None and source.value is not None:

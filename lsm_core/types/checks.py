@@ -1,0 +1,133 @@
+"""Finds the first value that breaks its column's type: nulls inside nested values, lengths, digits of times; whole columns at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
+from lsm_core.types.nesting import list_of
+
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_TIMES: Final = frozenset({TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """The value at ``row``, inside it at ``path`` ("" the value itself, ".x" a field, "[]" an element), does not fit."""
+
+    row: int
+    path: str
+    value: object
+    kind: DataType
+    reason: str
+
+
+def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
+    """The first value of ``array`` (typed as `to_arrow(kind)`) that ``kind`` does not allow; a null itself is not looked at.
+
+    Checked are the lengths of CHAR, VARCHAR, BINARY and VARBINARY (characters or bytes, at most), the digits of TIME and
+    timestamps, and NOT NULL inside nested values. What Arrow's types rule out already is not.
+    """
+    if not _has_limits(kind) or not len(array):
+        return None
+    if kind.root is TypeRoot.ROW:
+        return _in_row(array, kind)
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        found = _in_elements(array, array.keys, kind.key.with_nullable(nullable=False), "{key}")
+        return found or _in_elements(array, array.items, kind.value, "{value}")
+    if kind.root is TypeRoot.MULTISET and kind.element is not None:
+        return _in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
+    if kind.root is TypeRoot.ARRAY and kind.element is not None:
+        return _in_elements(array, array.values, kind.element, "[]")
+    return _first(array, kind)
+
+
+@lru_cache(maxsize=4096)
+def _has_limits(kind: DataType) -> bool:
+    """Whether any value that Arrow holds may break the type."""
+    if kind.root in _TEXTS or kind.root in _BINARIES:
+        return (kind.length or MAX_LENGTH) < MAX_LENGTH
+    if kind.root in _TIMES:
+        return (kind.precision or 0) not in (3, 6, 9)
+    if kind.root in (TypeRoot.MAP, TypeRoot.MULTISET):
+        return True
+    inner = [field.type for field in kind.fields] + [part for part in (kind.element, kind.value) if part is not None]
+    return any(not part.nullable or _has_limits(part) for part in inner)
+
+
+def _in_row(array: pa.Array, kind: DataType) -> Misfit | None:
+    valid = array.is_valid() if array.null_count else None
+    found = []
+    for place, field in enumerate(kind.fields):
+        child = array.field(place)
+        # What lies under a null row is nobody's value.
+        inner = _within(child if valid is None else child.filter(valid), field.type, f".{field.name}")
+        if inner is not None:
+            row = inner.row if valid is None else int(np.flatnonzero(np.asarray(valid))[inner.row])
+            found.append(replace(inner, row=row))
+    return min(found, key=lambda one: one.row, default=None)
+
+
+def _in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: str) -> Misfit | None:
+    if kind.nullable and not _has_limits(kind):
+        return None
+    lists = list_of(array, values, pa.list_(values.type))
+    inner = _within(lists.flatten(), kind, path)
+    return None if inner is None else replace(inner, row=pc.list_parent_indices(lists)[inner.row].as_py())
+
+
+def _within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
+    """A null where none may be, or a misfit further inside."""
+    found = None
+    if array.null_count and not kind.nullable:
+        found = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")
+    inner = find_misfit(array, kind)
+    if inner is None or (found is not None and found.row <= inner.row):
+        return found
+    return replace(inner, path=path + inner.path)
+
+
+def _first(array: pa.Array, kind: DataType) -> Misfit | None:
+    bad, what = _broken(array, kind)
+    if array.null_count:
+        bad = bad & np.asarray(array.is_valid())
+    if not bad.any():
+        return None
+    row = int(np.argmax(bad))
+    value = array[row].as_py() if kind.root not in _TIMES else array[row : row + 1].cast(pa.string())[0].as_py()
+    return Misfit(row, "", value, kind, what(row))
+
+
+def _broken(array: pa.Array, kind: DataType) -> tuple[npt.NDArray[np.bool_], _What]:
+    if kind.root in _TIMES:
+        unit = array.type.unit
+        whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()
+        values = np.asarray(array.cast(whole).fill_null(0))
+        surplus = _UNIT_DIGITS[unit] - min(kind.precision or 0, _UNIT_DIGITS[unit])
+        return values % 10**surplus != 0, _What(None, f"more than {kind.precision} digits after the seconds")
+    lengths = pc.utf8_length(array) if kind.root in _TEXTS else pc.binary_length(array)
+    counted = np.asarray(lengths.fill_null(0))
+    return counted > (kind.length or 0), _What(counted, "characters" if kind.root in _TEXTS else "bytes")
+
+
+@dataclass(frozen=True)
+class _What:
+    """The reason for one row."""
+
+    lengths: npt.NDArray[np.integer] | None
+    text: str
+
+    def __call__(self, row: int) -> str:
+        return self.text if self.lengths is None else f"{int(self.lengths[row])} {self.text}"
+
+
+__all__ = ["Misfit", "find_misfit"]
