@@ -297,10 +297,11 @@ class Merger:
             return []
         rows, groups = state_first(pieces, self.spec, state, sorted_runs)
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
-        self.counters.drop(OLDER_VERSION, len(rows) - len(groups))
         output = function.fold(FoldInput(rows, groups, kinds, state, open_end))
         self.state = output.state
         batches = output.batches
+        kept_open = output.state is not None
+        self.counters.drop(OLDER_VERSION, len(rows) - sum(batch.num_rows for batch in batches) - kept_open)
         if self.drop_delete and kinds is not None:
             kept = [batch.filter(_adds(batch)) for batch in batches]
             self.counters.drop(DELETE_AT_BOTTOM, sum(b.num_rows for b in batches) - sum(b.num_rows for b in kept))

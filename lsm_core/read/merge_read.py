@@ -14,7 +14,8 @@ import pyarrow as pa
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
-from lsm_core.merge import MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
+from lsm_core.merge import FoldFunction, MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
+from lsm_core.merge.engines.all_versions import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
@@ -94,6 +95,9 @@ class Merging:
 
     def __post_init__(self) -> None:
         self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
+        # an engine that builds rows must see all versions of a key at once: passes before only sort them
+        folds = isinstance(self.function, FoldFunction)
+        self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if folds else self.function
         self.columns = self.function.effective_columns(self.columns)
         self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
         self.threshold = max(2, self.store.options.sort_spill_threshold)
@@ -109,7 +113,7 @@ class Merging:
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
-            with closing(self._merge(inputs, reader, self.drop_delete)) as merged:
+            with closing(self._merge(inputs, reader, self.function, self.drop_delete)) as merged:
                 for batch in merged:
                     yield self._with_keys(batch) if self.exact else batch
 
@@ -131,19 +135,19 @@ class Merging:
             chosen = inputs[group.start : group.stop]
             held = sum(one.run.size for one in (*fewer, *inputs[group.start :]) if isinstance(one, Parked) and one.held)
             level, age = reader.place(chosen[-1])
-            with closing(self._merge(chosen, reader, drop_delete=False)) as merged:
+            with closing(self._merge(chosen, reader, self.in_passes, drop_delete=False)) as merged:
                 fewer.append(Parked(_park(merged, reader.schema, space, limit - held), level, age))
             for one in chosen:
                 if isinstance(one, Parked):
                     one.run.delete()
         return [*fewer, *inputs[done:]]
 
-    def _merge(self, inputs: Sequence[Input], reader: _Reader, drop_delete: bool) -> Batches:
+    def _merge(self, inputs: Sequence[Input], reader: _Reader, function: MergeFunction, drop_delete: bool) -> Batches:
         whole = in_memory(reader.sizes(inputs), self.threshold)
         streams = [reader.stream(one, whole=place in whole) for place, one in enumerate(inputs)]
         counters = MergeCounters()
         try:
-            yield from merge_streams(streams, self.function, drop_delete=drop_delete, counters=counters)
+            yield from merge_streams(streams, function, drop_delete=drop_delete, counters=counters)
         finally:
             for stream in streams:
                 for part in stream.parts or (stream,):
