@@ -18,8 +18,10 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.types import DataType, to_arrow
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.nesting import refit, reshape, same_values
+from lsm_core.types.padding import holds_char, unpadded
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
+_PADDING = ".orc"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class _Column:
     written: DataType | None = None
     wanted: DataType | None = None
     may_be_null: bool = False
+    padded: DataType | None = None
 
     @property
     def changes(self) -> bool:
@@ -84,6 +87,8 @@ class Evolution:
         if column.stored is None:
             return pa.nulls(batch.num_rows, field.type)
         array = batch.column(column.stored)
+        if column.padded is not None:
+            array = unpadded(array, column.padded)
         if column.written is not None:
             array = self._cast(column, array, path)
         elif not array.type.equals(field.type):
@@ -136,12 +141,14 @@ class _Finder:
             return _Column(field, None)
         stored = self._stored(then.name)
         changed = not same_values(then.type, now.type)
+        padded = self.path.endswith(_PADDING) and holds_char(then.type)
         return _Column(
             field,
             stored,
             then.type if changed else None,
             now.type if changed else None,
             may_be_null=then.type.nullable and not is_key,
+            padded=then.type if padded else None,
         )
 
     def _then(self, now: DataField) -> DataField | None:
