@@ -6,23 +6,17 @@ opened. Where rows have to be merged an index is a statement about values like a
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.format.file_index import FileIndex, head_length, read_head
+from lsm_core.format.file_index import FileIndex
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata.indexes.places import read_part
+from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Conjunct, Predicate
 from lsm_core.read.prune.bounds import Mask
-
-_SUFFIX: Final = ".index"
-_FIXED: Final = 16
-"""Bytes that tell how long an index file's head is."""
 
 
 def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, mask: Mask) -> Mask:
@@ -40,13 +34,11 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
 
 def ruled_out(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate) -> bool:
     """Whether the index that lies beside a file proves that none of its rows matches. Raises CorruptFile naming the index."""
-    name = next((name for name in file.extra_files if name.endswith(_SUFFIX)), None)
-    if name is None or predicate.groups is None or not _enabled(store):
+    if predicate.groups is None or file.embedded_index is not None:  # that one was asked when the read was planned
         return False
-    path = store.data_path(partition, bucket, name, file.external_path)
-    head = read_part(store, path, 0, head_length(read_part(store, path, 0, _FIXED), path))
-    places = read_head(head, store.file_io.size(path), path)
-    index = FileIndex(places, lambda start, length: read_part(store, path, start, length), path)
+    index = file_index(store, partition, bucket, file)
+    if index is None:
+        return False
     return not _may_match(store.schema, store.schema_of(file.schema_id), index, predicate)
 
 

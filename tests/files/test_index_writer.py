@@ -1,0 +1,214 @@
+"""Bloom filters come with the file they are about, lie where the option says, and go when it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+
+from lsm_core.compact import run_bucket_task
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
+from lsm_core.files.index_writer import SUFFIX, IndexWriter
+from lsm_core.format.file_index import FileIndex
+from lsm_core.metadata.indexes import file_index
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import LocalFileIO
+from lsm_core.storage.faults import FaultyFileIO, InjectedFault
+from lsm_core.write import TableWrite
+from tests.maintenance.tables import HOUR, content, keyed, rows, strays
+from tests.support.stores import append_task, data_files_on_disk, full_tasks, live_files, make_store, read, write
+
+FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
+BLOOM = {
+    "bucket": "1",
+    "file-index.bloom-filter.columns": "v, s",
+    "file-index.bloom-filter.v.items": "200",
+    "file-index.bloom-filter.s.items": "200",
+    "file-index.in-manifest-threshold": "0 b",
+}
+
+
+def some(first: int, count: int) -> pa.Table:
+    keys = range(first, first + count)
+    columns = {"k": pa.array(keys, pa.int32()), "v": pa.array([k * 7 for k in keys], pa.int64())}
+    return pa.table({**columns, "s": [None if k % 5 == 0 else f"text {k}" for k in keys]})
+
+
+def only_file(store: TableStore) -> tuple[bytes, int, FileIndex]:
+    ((place, files),) = live_files(store).items()
+    (file,) = files
+    found = file_index(store, *place, file)
+    assert found is not None
+    return (*place, found)
+
+
+@pytest.mark.parametrize("keys", [(), ("k",)])
+@pytest.mark.parametrize("threshold", ["0 b", "1 mb"])
+def test_an_index_is_beside_its_file_or_in_the_manifest(tmp_path: Path, keys: tuple[str, ...], threshold: str) -> None:
+    bucket = "1" if keys else "-1"
+    options = {**BLOOM, "bucket": bucket, "file-index.in-manifest-threshold": threshold}
+    store = make_store(tmp_path, FIELDS, keys, options=options)
+    write(store, some(0, 100))
+    ((_, (file,)),) = live_files(store).items()
+    assert file.extra_files == ((file.file_name + SUFFIX,) if threshold == "0 b" else ())
+    assert (file.embedded_index is None) is (threshold == "0 b")
+    assert data_files_on_disk(store) == {file.file_name, *file.extra_files}
+    _, _, found = only_file(store)
+    assert found.columns == {"v": ("bloom-filter",), "s": ("bloom-filter",)}
+    number = store.schema.field("v").type
+    assert all(found.may_match("v", number, "=", pa.scalar(k * 7)) for k in range(100))
+    assert sum(found.may_match("v", number, "=", pa.scalar(k * 7 + 1)) for k in range(100)) < 40
+    assert not store.copy({"file-index.read.enabled": "false"}).options.get("file-index.read.enabled")
+    assert file_index(store.copy({"file-index.read.enabled": "false"}), b"", 0, file) is None
+
+
+def test_every_rolled_file_has_an_index_of_its_own_rows(tmp_path: Path) -> None:
+    store = make_store(tmp_path, FIELDS, options={**BLOOM, "bucket": "-1", "target-file-size": "2 kb"})
+    write(store, some(0, 4000))
+    ((place, files),) = live_files(store).items()
+    assert len(files) > 3
+    number = store.schema.field("v").type
+    for file in files:
+        found = file_index(store, *place, file)
+        assert found is not None
+        inside = range(file.min_sequence_number, file.max_sequence_number + 1)
+        assert all(found.may_match("v", number, "=", pa.scalar(k * 7)) for k in inside)
+    assert read(store, filter=[("v", "=", 777 * 7)]).column("k").to_pylist() == [777]
+
+
+def test_a_key_of_a_map_is_indexed_by_its_values(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "file-index.bloom-filter.columns": "m[a]", "file-index.bloom-filter.m.items": "50"}
+    store = make_store(tmp_path, {"m": "MAP<STRING, INT>"}, options=options)
+    maps = pa.array([[("a", 1), ("b", 2)], None, [("b", 3)], [("a", None)]], pa.map_(pa.string(), pa.int32()))
+    with_index = IndexWriter.of(store)
+    assert with_index is not None
+    with_index.add(pa.table({"m": maps}))
+    write(store, pa.table({"m": maps}))
+    _, _, found = only_file(store)
+    assert found.columns == {"m##a": ("bloom-filter",)}
+    kind = store.schema.field("m").type.value
+    assert kind is not None
+    assert [found.may_match("m##a", kind, "=", pa.scalar(n, pa.int32())) for n in (1, 2, 3)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "extra"),
+    [
+        ("nobody", {}),
+        ("v,,s", {}),
+        ("flag", {}),
+        ("v[a]", {}),
+        ("v", {"file-index.bloom-filter.v.items": "0"}),
+        ("v", {"file-index.bloom-filter.v.fpp": "1.5"}),
+    ],
+)
+def test_what_cannot_be_indexed_is_refused_before_a_row_is_written(
+    tmp_path: Path, columns: str, extra: dict[str, str]
+) -> None:
+    options = {"bucket": "-1", "file-index.bloom-filter.columns": columns, **extra}
+    with pytest.raises(InvalidOption, match=r"file-index\.bloom-filter"):
+        write(make_store(tmp_path, {**FIELDS, "flag": "BOOLEAN"}, options=options), some(0, 3))
+    assert not list(tmp_path.glob("bucket-*/*"))
+
+
+def test_an_aborted_write_leaves_no_index(tmp_path: Path) -> None:
+    store = make_store(tmp_path, FIELDS, ("k",), options=BLOOM)
+    with pytest.raises(RuntimeError, match="changed my mind"), TableWrite(store) as writer:
+        writer.write(some(0, 100))
+        for bucket in writer._buckets.values():
+            bucket.flush()
+        assert len(data_files_on_disk(store)) == 2
+        raise RuntimeError("changed my mind")
+    assert data_files_on_disk(store) == set()
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_failure_while_the_index_is_written_leaves_neither_file(
+    tmp_path: Path, mode: Literal["before", "after"]
+) -> None:
+    made = make_store(tmp_path, FIELDS, ("k",), options=BLOOM)
+    write(made, some(0, 100))
+    before = data_files_on_disk(made)
+    step = 1
+    while True:  # fail at every step of the I/O in turn, until none is left to fail
+        faulty = FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)
+        store = TableStore(faulty, made.root, "db.t", made.schema, clock=made.clock)
+        try:
+            with TableWrite(store) as writer:
+                writer.write(some(50, 100))
+                writer.prepare_commit()
+        except (InjectedFault, DredgeError):
+            assert {name for name in data_files_on_disk(made) if name not in before} == set()
+            step += 1
+            continue
+        break
+    assert step > 3
+
+
+def test_a_rewrite_makes_a_new_index_and_an_upgrade_keeps_the_old_one(tmp_path: Path) -> None:
+    store = make_store(tmp_path, FIELDS, ("k",), options=BLOOM)
+    write(store, some(0, 100))
+    (task,) = full_tasks(store)
+    message = run_bucket_task(store, task).message
+    (file,) = message.compact_after
+    assert file.extra_files == (file.file_name + SUFFIX,)
+    assert file.level == store.options.num_levels - 1
+    assert (file.file_name,) == task.unit_names  # an upgrade: the file stays as it is
+    write(store, some(50, 100))
+    (task,) = full_tasks(store)
+    (rewritten,) = run_bucket_task(store, task).message.compact_after
+    assert rewritten.extra_files == (rewritten.file_name + SUFFIX,)
+    assert rewritten.extra_files[0] in data_files_on_disk(store)
+
+
+def test_small_append_files_put_together_get_an_index_of_all_their_rows(tmp_path: Path) -> None:
+    store = make_store(tmp_path, FIELDS, options={**BLOOM, "bucket": "-1"})
+    for first in (0, 100):
+        write(store, some(first, 100))
+    (task,) = append_task(store)
+    (file,) = run_bucket_task(store, task).message.compact_after
+    found = file_index(store, task.partition, task.bucket, file)
+    assert found is not None
+    number = store.schema.field("v").type
+    assert all(found.may_match("v", number, "=", pa.scalar(k * 7)) for k in range(200))
+
+
+def test_expiry_takes_the_index_with_its_file(tmp_path: Path) -> None:
+    options = {
+        "file-index.bloom-filter.columns": "v",
+        "file-index.bloom-filter.v.items": "100",
+        "file-index.in-manifest-threshold": "0 b",
+    }
+    table = keyed(tmp_path, **options)
+    for i in range(3):
+        table.write(rows(range(i * 10, i * 10 + 30), v=i))
+    table.compact(full=True)
+    before = content(table)
+    table.store.clock.advance(2 * HOUR)
+    table.expire_snapshots(retain_max=1)
+    table.store.clock.advance(2 * HOUR)
+    table.sweep_trash()
+    assert not strays(table)
+    kept = data_files_on_disk(table.store)
+    assert len(kept) % 2 == 0
+    assert {f"{name}{SUFFIX}" for name in kept if not name.endswith(SUFFIX)} <= kept
+    assert content(table) == before
+
+
+def test_a_side_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
+    store = make_store(tmp_path, FIELDS, ("k",), options=BLOOM)
+    write(store, some(0, 100))
+    ((place, (file,)),) = live_files(store).items()
+    path = Path(store.data_path(*place, file.extra_files[0]))
+    whole = path.read_bytes()
+    for content_ in (b"", whole[:40], b"x" * 100, whole[:-1]):
+        path.write_bytes(content_)
+        with pytest.raises(CorruptFile, match=path.name):
+            found = file_index(store, *place, file)
+            assert found is not None
+            found.may_match("v", store.schema.field("v").type, "=", pa.scalar(7))
+    path.unlink()
+    with pytest.raises(CorruptFile, match=path.name):
+        file_index(store, *place, file)
