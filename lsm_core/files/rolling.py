@@ -7,8 +7,9 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from lsm_core.errors import DredgeError
-from lsm_core.files.formats import FileSink, extension_of, open_sink
+from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
+from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
@@ -56,7 +57,8 @@ class RollingWriter:
         self._target = max(target_size, 1)
         self._level = level
         self._block = int(store.options.get("file.block-size") or _BLOCK_BYTES)
-        self._extension = extension_of(store.options, level)
+        self._format = format_of(store.options, level)
+        self._index = IndexWriter.of(store)
         self._sink: FileSink | None = None
         self._sink_name = ""
         self._paths: list[str] = []
@@ -125,25 +127,32 @@ class RollingWriter:
         self._pending = rest.to_batches()
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
+        name = format_for(self._store.options, self._level, group)
+        if name != self._format:
+            self._close_file()
+            self._format = name
         sink = self._sink or self._open(group)
         before = sink.position
         sink.write(group)
         self._describer.add(group)
+        if self._index is not None:
+            self._index.add(group)
         self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
         if sink.position >= self._target * _FULL_ENOUGH:
             self._close_file()
 
     def _open(self, sample: pa.Table) -> FileSink:
         store = self._store
-        self._sink_name = store.new_file_name(store.options.data_file_prefix, self._extension)
+        self._sink_name = store.new_file_name(store.options.data_file_prefix, extension_of(store.options, self._format))
         path = store.data_path(self._partition, self._bucket, self._sink_name)
-        self._paths.append(path)
+        self._paths += [path] if self._index is None else [path, path + SUFFIX]
         self._sink = open_sink(
             store.file_io,
             path,
             sample,
             store.options,
             level=self._level,
+            file_format=self._format,
             dictionary=self._describer.dictionary,
             delta=self._describer.delta,
         )
@@ -153,8 +162,9 @@ class RollingWriter:
         if self._sink is None:
             return
         size, values = self._sink.close()
-        self._sink = None
-        self._done.append(self._describer.describe(self._sink_name, size, values))
+        path, self._sink = self._sink.path, None
+        meta = self._describer.describe(self._sink_name, size, values)
+        self._done.append(meta if self._index is None else self._index.finish(path, meta))
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -45,12 +45,16 @@ def open_sink(
     level: int = 0,
     dictionary: Sequence[str] = (),
     delta: Sequence[str] = (),
+    file_format: str | None = None,
 ) -> FileSink:
     """Create a data file in the format and codec that ``options`` want for ``level``; ``path`` must not exist.
 
-    ``sample`` (its first rows) gives the schema; field ids come with it as `PARQUET:field_id`. Raises InvalidOption.
+    ``sample`` (its first rows) gives the schema; field ids come with it as `PARQUET:field_id`. ``file_format`` overrides the
+    options (:func:`format_for` tells). Raises InvalidOption.
     """
-    name, codec = format_of(options, level), compression_of(options, level)
+    name, codec = file_format or format_of(options, level), compression_of(options, level)
+    if name != format_of(options, level) and codec not in parquet.CODECS:
+        codec = "zstd"
     if name == "parquet":
         return parquet.open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
     if name == "orc":
@@ -68,15 +72,23 @@ def format_of(options: TableOptions, level: int) -> str:
     return name
 
 
+def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
+    """The format of ``level`` (:func:`format_of`), or Parquet for ``rows`` with timestamps that Arrow's ORC cannot hold.
+
+    Every file is read by its own extension, in Java too, so that formats may mix within a level.
+    """
+    name = format_of(options, level)
+    return "parquet" if name == "orc" and orc.unwritable(rows) else name
+
+
 def compression_of(options: TableOptions, level: int) -> str:
     """Option `file.compression`, or what `file.compression.per.level` ("0:lz4,5:zstd") says for the level."""
     per_level = options.get("file.compression.per.level") or {}
     return str(per_level.get(str(level), options.file_compression)).strip().lower()
 
 
-def extension_of(options: TableOptions, level: int) -> str:
-    """The format, with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
-    name = format_of(options, level)
+def extension_of(options: TableOptions, name: str) -> str:
+    """Format ``name``, with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
     if not options.get("file.suffix.include.compression"):
         return name
     codec = options.file_compression
@@ -89,6 +101,7 @@ __all__ = [
     "FileSource",
     "compression_of",
     "extension_of",
+    "format_for",
     "format_of",
     "open_sink",
     "open_source",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 from typing import Any, Final
 
 import pyarrow as pa
@@ -45,6 +46,42 @@ class disk_full_named:  # noqa: N801 - reads as a statement where it is used
             raise StorageFull(self._path) from error
 
 
+class TailOutput:
+    """Stands between Arrow's writers and a file: passes bytes on until :meth:`hold`, and keeps those that come later.
+
+    What is held is the end of a file that is rewritten before it is stored, or what a writer still has to say after its file
+    is gone: ORC's C++ writer ends the process when its last write fails.
+    """
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+        self._tail: io.BytesIO | None = None
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Pass on or keep ``data``."""
+        return int((self._output if self._tail is None else self._tail).write(data))
+
+    def hold(self) -> None:
+        """Pass nothing on from now on."""
+        self._tail = self._tail or io.BytesIO()
+
+    def tail(self) -> bytes:
+        """What came since :meth:`hold`."""
+        return b"" if self._tail is None else self._tail.getvalue()
+
+    def tell(self) -> int:
+        """Bytes passed on and kept."""
+        return int(self._output.tell()) + len(self.tail())
+
+    def flush(self) -> None:
+        """Nothing to do: the file's owner closes it."""
+
+    def close(self) -> None:
+        """The file's owner closes it."""
+        self.closed = True
+
+
 def quietly_close(thing: Any) -> None:
     """Close what may be broken already."""
     try:
@@ -65,4 +102,4 @@ def check_rows(path: str, found: int, expected: int | None) -> None:
         raise CorruptFile(path, f"holds {found} rows, its manifest entry says {expected}")
 
 
-__all__ = ["check_rows", "check_size", "disk_full_named", "named", "quietly_close"]
+__all__ = ["TailOutput", "check_rows", "check_size", "disk_full_named", "named", "quietly_close"]

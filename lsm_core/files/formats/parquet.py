@@ -6,7 +6,6 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import check_rows, check_size, disk_full_named, named, quietly_close
+from lsm_core.files.formats.guard import TailOutput, check_rows, check_size, disk_full_named, named, quietly_close
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.parquet_footer import footer_values, leaf_count, plain_sizes
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
@@ -38,7 +37,7 @@ _NANOS_PER_MILLI: Final = 1_000_000
 _DAY_MILLIS: Final = 86_400_000
 _EPOCH_DAY: Final = 2_440_588
 _INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
-_CODECS: Final = {
+CODECS: Final = {
     **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
     "uncompressed": "none",
 }
@@ -47,9 +46,9 @@ _PAGE_SIZE: Final = 1024 * 1024
 
 def codec_of(name: str, table: str = "") -> str:
     """The codec that option `file.compression` names; raises :class:`InvalidOption`."""
-    codec = _CODECS.get(name.strip().lower())
+    codec = CODECS.get(name.strip().lower())
     if codec is None:
-        raise InvalidOption("file.compression", name, ", ".join(_CODECS), table)
+        raise InvalidOption("file.compression", name, ", ".join(CODECS), table)
     return codec
 
 
@@ -100,7 +99,7 @@ class ParquetSink:
             floats, only_nulls=[name for name in wide if _is_wide(sample.schema.field(name).type)]
         )
         self._output: Any = file_io.open_output(path)
-        self._held = _HeldOutput(self._output)
+        self._held = TailOutput(self._output)
         try:
             # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
             self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._held, mode="w"), WRITE_SIZE)
@@ -157,33 +156,6 @@ class ParquetSink:
         quietly_close(self._writer.writer)
         quietly_close(self._stream)
         self._writer.is_open = False
-
-
-class _HeldOutput:
-    """Passes bytes on to the file until :meth:`hold`, and keeps those that come later: the end of the file, to be rewritten."""
-
-    def __init__(self, output: Any) -> None:
-        self._output = output
-        self._tail: io.BytesIO | None = None
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        return int((self._output if self._tail is None else self._tail).write(data))
-
-    def hold(self) -> None:
-        self._tail = io.BytesIO()
-
-    def tail(self) -> bytes:
-        return b"" if self._tail is None else self._tail.getvalue()
-
-    def tell(self) -> int:
-        return int(self._output.tell()) + len(self.tail())
-
-    def flush(self) -> None:
-        return None
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def _is_wide(kind: pa.DataType) -> bool:
@@ -260,6 +232,8 @@ class ParquetSource:
         while True:
             with named(self.path, "Parquet"):
                 batch = next(stream, None)
+                if batch is not None:
+                    batch.validate(full=True)  # Arrow hands out text that is no UTF-8; looking at it all costs a hundredth
             if batch is None:
                 break
             if raw is not None:
@@ -308,7 +282,11 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
     if not pa.types.is_fixed_size_binary(stored.type):
         return True  # nanoseconds that are no INT96
     found = nanos.drop_null().cast(pa.int64()).to_numpy()
-    parts = np.frombuffer(stored.drop_null().cast(pa.binary()).buffers()[2] or b"", _INT96)
+    present = stored.drop_null()
+    start = present.offset * _INT96.itemsize
+    parts = (
+        np.frombuffer(present.buffers()[1] or b"", _INT96, len(present), start) if len(present) else np.empty(0, _INT96)
+    )
     # Days and milliseconds of the day, neither of which overflows; Java's nanoseconds are negative before 1970.
     millis = (parts["day"].astype(np.int64) - _EPOCH_DAY) * _DAY_MILLIS + parts["nanos"] // _NANOS_PER_MILLI
     return len(found) == len(millis) and bool((found // _NANOS_PER_MILLI == millis).all())
@@ -328,6 +306,7 @@ def _int96_columns(footer: Any, arrow: pa.Schema) -> set[str]:
 
 __all__ = [
     "BUFFER_SIZE",
+    "CODECS",
     "EXTENSION",
     "ROW_GROUP_ROWS",
     "ParquetSink",

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 
-ROOT_NAME: Final = "org.apache.paimon.avro.generated.record"
+_NAMESPACE, _ROOT = "org.apache.paimon.avro.generated", "record"
 _MOST_DEPTH: Final = 64
 _MOST_FIELDS: Final = 50_000
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
@@ -167,7 +167,7 @@ class _Parser:
 
 def avro_schema(schema: pa.Schema, table: str = "") -> dict[str, Any]:
     """The Avro schema that Java's writer gives a file of these columns; raises :class:`UnsupportedFeature` for types it refuses."""
-    return _record_schema(list(schema), ROOT_NAME, table)
+    return {**_record_schema(list(schema), _ROOT, table), "namespace": _NAMESPACE}
 
 
 def _record_schema(fields: list[pa.Field], name: str, table: str) -> dict[str, Any]:
@@ -207,4 +207,4 @@ def _type_schema(field: pa.Field, name: str, table: str) -> Any:
     raise UnsupportedFeature(f"column '{field.name}' of Arrow type {kind} in Avro files", table)
 
 
-__all__ = ["ROOT_NAME", "AvroField", "avro_schema", "fields_of"]
+__all__ = ["AvroField", "avro_schema", "fields_of"]
