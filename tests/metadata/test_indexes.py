@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from dataclasses import replace
 from pathlib import Path
 
+import fastavro
 import pytest
 
-from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW
+from lsm_core.format.manifest import IndexManifestEntry, decode_index_manifest, encode_index_manifest
+from lsm_core.format.manifest.avro_schemas import INDEX_MANIFEST
+from lsm_core.format.manifest.container import write_container
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, hash_index, index_file_path, read_vector
 from lsm_core.metadata.store import TableStore
@@ -106,3 +112,43 @@ def test_an_index_file_never_leads_outside_the_table(tmp_path: Path) -> None:
             index_file_path(store, replace(entry, **wrong))  # type: ignore[arg-type]
     beside = TableStore(store.file_io, store.root, "db.t", store.schema, {"index-file-in-data-file-dir": "true"})
     assert index_file_path(beside, entry) == f"{store.bucket_dir(entry.partition, 0)}/{entry.file_name}"
+
+
+@pytest.mark.parametrize("name", [*_WITH_VECTORS, *_WITH_HASHES])
+def test_index_manifests_come_back_record_for_record_with_the_java_schema(name: str, tmp_path: Path) -> None:
+    store = CASES[name].unpack(tmp_path)
+    paths = list(Path(store.root).glob("manifest/index-manifest-*"))
+    assert paths
+    found: list[IndexManifestEntry] = []
+    for path in paths:
+        entries = decode_index_manifest(path.read_bytes(), str(path))
+        again = encode_index_manifest(entries)
+        found += entries
+        assert decode_index_manifest(again, "again") == entries
+        theirs, ours = (fastavro.reader(io.BytesIO(data)) for data in (path.read_bytes(), again))
+        assert ours.codec == theirs.codec
+        mine, java = ours.writer_schema, theirs.writer_schema
+        assert isinstance(mine, dict)
+        assert isinstance(java, dict)
+        assert mine["fields"] == java["fields"][: len(mine["fields"])]
+        assert [{**row, "_GLOBAL_INDEX": None} for row in ours] == [{"_GLOBAL_INDEX": None, **row} for row in theirs]
+    with pytest.raises(UnsupportedFeature, match="global"):
+        encode_index_manifest([replace(one, is_global=True) for one in found])
+
+
+def test_an_index_manifest_with_other_types_is_refused() -> None:
+    row = dict.fromkeys(("_VERSION", "_KIND", "_BUCKET", "_FILE_SIZE", "_ROW_COUNT"), 1)
+    row |= {"_PARTITION": b"", "_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1"}
+    for name, wrong, kind in (
+        ("f1", "1", "string"),
+        ("f2", b"1", "bytes"),
+        ("f0", 7, "long"),
+        ("_CARDINALITY", 1.5, ["null", "double"]),
+    ):
+        schema = copy.deepcopy(INDEX_MANIFEST)
+        fields = schema["fields"][8]["type"][1]["items"][1]["fields"]
+        next(field for field in fields if field["name"] == name)["type"] = kind
+        item = {"f0": "data-1", "f1": 1, "f2": 2, "_CARDINALITY": 3, name: wrong}
+        data = write_container(schema, [{**row, "_DELETIONS_VECTORS_RANGES": [item], "_EXTERNAL_PATH": None}])
+        with pytest.raises(CorruptFile, match="index-manifest-1"):
+            decode_index_manifest(data, "index-manifest-1")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, MANIFEST_LIST
 from lsm_core.format.manifest.entries import decode_manifest, encode_manifest, from_avro_table
-from lsm_core.format.manifest.index import DeletionVectorRange, IndexManifestEntry, decode_index_manifest
+from lsm_core.format.manifest.index import (
+    DeletionVectorRange,
+    IndexManifestEntry,
+    decode_index_manifest,
+    encode_index_manifest,
+)
 from lsm_core.format.manifest.lists import (
     ManifestFileMeta,
     decode_manifest_list,
@@ -23,6 +28,7 @@ __all__ = [
     "decode_index_manifest",
     "decode_manifest",
     "decode_manifest_list",
+    "encode_index_manifest",
     "encode_manifest",
     "encode_manifest_list",
     "from_avro_table",

@@ -99,3 +99,32 @@ MANIFEST_LIST_WITH_ROW_IDS: Final[dict[str, Any]] = {
     "fields": [*_LIST_FIELDS, _nullable("_MIN_ROW_ID", "long"), _nullable("_MAX_ROW_ID", "long")],
 }
 """As 1.4 and later write it: chosen only when a row id range is there to keep."""
+
+_RANGE = {
+    "type": "record",
+    "name": f"{_ROOT}__DELETIONS_VECTORS_RANGES",
+    "fields": [
+        _required("f0", "string"),
+        _required("f1", "int"),
+        _required("f2", "int"),
+        _nullable("_CARDINALITY", "long"),
+    ],
+}
+
+INDEX_MANIFEST: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": _ROOT,
+    "fields": [
+        _required("_VERSION", "int"),
+        _required("_KIND", "int"),
+        _required("_PARTITION", "bytes"),
+        _required("_BUCKET", "int"),
+        _required("_INDEX_TYPE", "string"),
+        _required("_FILE_NAME", "string"),
+        _required("_FILE_SIZE", "long"),
+        _required("_ROW_COUNT", "long"),
+        _nullable("_DELETIONS_VECTORS_RANGES", _array(["null", _RANGE])),
+        _nullable("_EXTERNAL_PATH", "string"),
+    ],
+}
+"""As 1.3 writes it; 1.4 adds what only global indexes need."""

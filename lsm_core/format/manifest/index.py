@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.manifest.avro_schemas import INDEX_VERSION
-from lsm_core.format.manifest.container import Record, read_container
+from lsm_core.format.manifest.avro_schemas import INDEX_MANIFEST, INDEX_VERSION
+from lsm_core.format.manifest.container import Record, read_container, write_container
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,30 @@ def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
     return [_entry(record, path) for record in records]
 
 
+def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
+    """Bytes of an index manifest: the complete set of index files that it shall list, as Java 1.3 writes it.
+
+    Raises :class:`UnsupportedFeature` for a global index, of which more would have to be kept than we read.
+    """
+    for entry in entries:
+        if entry.is_global:
+            raise UnsupportedFeature(f"writing global indexes ({entry.file_name})")
+    return write_container(INDEX_MANIFEST, (_record(entry) for entry in entries))
+
+
+def _record(entry: IndexManifestEntry) -> Record:
+    record: Record = {avro: getattr(entry, name) for avro, name, _ in _FIELDS}
+    ranges = entry.deletion_vectors
+    return {
+        "_VERSION": INDEX_VERSION,
+        **record,
+        "_DELETIONS_VECTORS_RANGES": None
+        if ranges is None
+        else [{"f0": r.data_file, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in ranges],
+        "_EXTERNAL_PATH": entry.external_path,
+    }
+
+
 def _entry(record: Record, path: str) -> IndexManifestEntry:
     if record.get("_VERSION") != INDEX_VERSION:
         raise UnsupportedFeature(
@@ -61,13 +86,17 @@ def _entry(record: Record, path: str) -> IndexManifestEntry:
     values: dict[str, Any] = {}
     for avro, name, kind in _FIELDS:
         value = record.get(avro)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise CorruptFile(path, f"index manifest field {avro} is {value!r}")
         values[name] = value
-    ranges = record.get("_DELETIONS_VECTORS_RANGES")
+    ranges, external = record.get("_DELETIONS_VECTORS_RANGES"), record.get("_EXTERNAL_PATH")
+    if not isinstance(ranges, list | None) or not isinstance(external, str | None):
+        raise CorruptFile(
+            path, f"index manifest entry of {values['file_name']} has ranges {ranges!r}, path {external!r}"
+        )
     return IndexManifestEntry(
         deletion_vectors=None if ranges is None else tuple(_range(item, path) for item in ranges if item is not None),
-        external_path=record.get("_EXTERNAL_PATH"),
+        external_path=external,
         is_global=record.get("_GLOBAL_INDEX") is not None,
         **values,
     )
@@ -75,6 +104,10 @@ def _entry(record: Record, path: str) -> IndexManifestEntry:
 
 def _range(item: Record, path: str) -> DeletionVectorRange:
     try:
-        return DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
+        found = DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(path, f"deletion vector range {item!r}") from error
+    numbers = (found.offset, found.length, 0 if found.cardinality is None else found.cardinality)
+    if not isinstance(found.data_file, str) or not all(type(number) is int for number in numbers):
+        raise CorruptFile(path, f"deletion vector range {item!r}")
+    return found
