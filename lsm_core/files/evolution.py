@@ -35,11 +35,6 @@ class _Column:
     may_be_null: bool = False
     padded: DataType | None = None
 
-    @property
-    def changes(self) -> bool:
-        """Whether values need more than to be taken as they are stored."""
-        return self.written is not None
-
 
 @dataclass(frozen=True)
 class Evolution:
@@ -58,12 +53,10 @@ class Evolution:
         Raises :class:`CorruptFile` naming ``path`` when the file lacks a column that its own schema has, or when that schema
         is missing.
         """
-        written, present = store.schema_of(meta.schema_id), set(source_schema.names)
-        if meta.write_cols is not None:
-            written_columns: frozenset[str] | None = frozenset(meta.write_cols)
-        else:
-            written_columns = None
-        finder = _Finder(store.schema, written, present, written_columns, path or meta.file_name)
+        written = store.schema_of(meta.schema_id)
+        by_id = None if written is store.schema else {column.id: column for column in written.fields}
+        partly = None if meta.write_cols is None else frozenset(meta.write_cols)
+        finder = _Finder(store.schema, by_id, frozenset(source_schema.names), partly, path or meta.file_name)
         return cls(store.name, target, tuple(finder.find(field) for field in target))
 
     @property
@@ -120,12 +113,16 @@ def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Arra
 
 @dataclass(frozen=True)
 class _Finder:
-    """Looks up what serves a target column in one file."""
+    """Looks up what serves a target column in one file.
+
+    ``written``: columns by id of the file's schema, None when it is the table's; ``partly``: the columns that a writer of
+    only some of them left.
+    """
 
     schema: TableSchema
-    written: TableSchema
-    present: set[str]
-    written_columns: frozenset[str] | None
+    written: Mapping[int, DataField] | None
+    present: frozenset[str]
+    partly: frozenset[str] | None
     path: str
 
     def find(self, field: pa.Field) -> _Column:
@@ -134,10 +131,8 @@ class _Finder:
             return _Column(field, self._stored(field.name))
         is_key = field.name.startswith(KEY_PREFIX)
         now = self.schema.field(field.name.removeprefix(KEY_PREFIX))
-        then = self._then(now)
-        if then is None:
-            return _Column(field, None)
-        if self.written_columns is not None and then.name not in self.written_columns:
+        then = now if self.written is None else self.written.get(now.id)
+        if then is None or (self.partly is not None and then.name not in self.partly):
             return _Column(field, None)
         stored = self._stored(then.name)
         changed = not same_values(then.type, now.type)
@@ -150,15 +145,6 @@ class _Finder:
             may_be_null=then.type.nullable and not is_key,
             padded=then.type if padded else None,
         )
-
-    def _then(self, now: DataField) -> DataField | None:
-        if self.written is self.schema:
-            return now
-        return self._by_id.get(now.id)
-
-    @property
-    def _by_id(self) -> Mapping[int, DataField]:
-        return {column.id: column for column in self.written.fields}
 
     def _stored(self, name: str) -> str:
         if name in self.present:
