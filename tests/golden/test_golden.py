@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def _keeps_its_rows_when_compacted(store: TableStore, story: dict[str, Any]) -> 
         _is_read(store, story["snapshots"][str(number)]["rows"], snapshot_id=number)
 
 
-def _rows_today(store: TableStore, rows: Rows, schema_id: int) -> list[Mapping[str, Any]] | Rows:
+def _rows_today(store: TableStore, rows: Rows, schema_id: int) -> Rows:
     """Rows as of today's schema: before the compaction, by our own reader, when columns have changed since the commit."""
     return rows if schema_id == store.schema.id else table_rows(to_arrow(store, plan_scan(store)))
 
