@@ -121,3 +121,101 @@ def test_row_kinds_may_be_a_list() -> None:
     assert kinds.to_pylist() == [3, 0]
     with pytest.raises(InvalidData, match="row_kinds"):
         conform_kinds([object(), 1], 2, "db.t")
+
+
+def one_column(kind: Any, default: str | None = None) -> TableSchema:
+    return TableSchema(0, (DataField(0, "v", parse(kind), default=default), DataField(1, "o", parse("INT"))), 9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        ("CHAR(2)", ["ab", "abc"], r"column 'v': row 101: 'abc' does not fit CHAR\(2\): 3 characters"),
+        ("VARCHAR(3)", ["abc", "abcd"], r"row 101: 'abcd' does not fit VARCHAR\(3\): 4 characters"),
+        ("BINARY(1)", [b"a", b"ab"], r"row 101: b'ab' does not fit BINARY\(1\): 2 bytes"),
+        ("DECIMAL(3, 1)", [99, 100], r"row 101: 100 does not fit DECIMAL\(3, 1\)"),
+        ("DECIMAL(20, 0)", [2**62, "x"], r"row 101: 'x' does not fit DECIMAL"),
+        ("TIMESTAMP(0)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5000)], r"row 101: .* 0 digits"),
+        ("TIMESTAMP(3)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5)], r"row 101: .*lose data"),
+        ("TIME(0)", [dt.time(1), dt.time(1, 0, 0, 5000)], r"row 101: .* 0 digits"),
+        (
+            {"type": "ARRAY", "element": "INT NOT NULL"},
+            [[1], [1, None]],
+            r"column 'v\[\]': row 101: None does not fit INT NOT NULL",
+        ),
+        (
+            {"type": "ARRAY", "element": "TINYINT"},
+            [[1], [300]],
+            r"column 'v': row 101: \[300\] does not fit ARRAY<TINYINT>",
+        ),
+        (
+            {"type": "ROW", "fields": [{"id": 2, "name": "c", "type": "CHAR(1)"}]},
+            [{"c": "a"}, {"c": "ab"}],
+            r"column 'v\.c': row 101: 'ab' does not fit CHAR\(1\)",
+        ),
+        (
+            {"type": "ROW", "fields": [{"id": 2, "name": "c", "type": "CHAR(1)"}]},
+            [{"c": "a", "d": None}, {"c": "b", "d": 1}],
+            r"the row has no field 'd'",
+        ),
+    ],
+)
+def test_every_type_is_held_to_what_it_declares(kind: Any, values: list[Any], said: str) -> None:
+    given = pa.table({"v": pa.array([str(v) for v in values]) if "x" in values else values})
+    with pytest.raises(InvalidData, match=said):
+        conform(given, one_column(kind), "db.t", first_row=100)
+    if "no field" not in said:
+        assert conform(given.slice(0, 1), one_column(kind), "db.t").num_rows == 1
+        cut = pa.concat_tables([given.slice(1), given]).slice(1)
+        with pytest.raises(InvalidData, match=said):
+            conform(cut, one_column(kind), "db.t", first_row=100)
+
+
+def test_fields_of_rows_are_matched_by_name_and_missing_ones_are_null() -> None:
+    kind = {
+        "type": "MAP",
+        "key": "STRING",
+        "value": {
+            "type": "ROW",
+            "fields": [{"id": 2, "name": "a", "type": "BIGINT"}, {"id": 3, "name": "b", "type": "STRING"}],
+        },
+    }
+    values = pa.array(
+        [[("k", {"z": 0, "a": 1})], None], pa.map_(pa.string(), pa.struct([("z", pa.int8()), ("a", pa.int32())]))
+    )
+    with pytest.raises(InvalidData, match="no field 'z'"):
+        conform(pa.table({"v": values}), one_column(kind), "db.t")
+    known = pa.array([[("k", {"a": 1})], None], pa.map_(pa.string(), pa.struct([("a", pa.int32())])))
+    made = conform(pa.table({"v": known}), one_column(kind), "db.t").column("v")
+    assert made.to_pylist() == [[("k", {"a": 1, "b": None})], None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("INT", "7", 7),
+        ("CHAR(2)", "abc", "ab"),
+        ("DATE", "2024-02-29", dt.date(2024, 2, 29)),
+        ("BOOLEAN", "yes", True),
+        ("DECIMAL(5, 2)", "1.005", Decimal("1.01")),
+        ("TIMESTAMP(3)", "2024-01-01 10:00:00.5", dt.datetime(2024, 1, 1, 10, 0, 0, 500000)),
+    ],
+)
+def test_defaults_stand_for_missing_columns_and_for_nulls_as_in_java(kind: str, default: str, value: Any) -> None:
+    schema = one_column(kind, default)
+    assert conform(pa.table({"o": [1, 2]}), schema, "db.t").column("v").to_pylist() == [value, value]
+    made = conform(pa.table({"v": pa.array([None, None], schema.arrow_schema.field("v").type)}), schema, "db.t")
+    assert made.column("v").to_pylist() == [value, value]
+    assert made.schema == schema.arrow_schema
+
+
+def test_a_null_in_a_not_null_column_is_no_call_for_its_default() -> None:
+    schema = one_column("INT NOT NULL", "7")
+    assert conform(pa.table({"o": [1]}), schema, "db.t").column("v").to_pylist() == [7]
+    with pytest.raises(InvalidData, match=r"'v': row 1: null in a NOT NULL column"):
+        conform(pa.table({"v": pa.array([1, None])}), schema, "db.t")
+
+
+def test_a_default_that_is_no_value_of_the_type_is_named() -> None:
+    with pytest.raises(InvalidData, match=r"column 'v': the column's default cannot be used: 'x' is no INT"):
+        conform(pa.table({"o": [1]}), one_column("INT", "x"), "db.t")
