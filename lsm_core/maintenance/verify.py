@@ -18,7 +18,7 @@ from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.plan import bucket_name
-from lsm_core.maintenance.reference import Row, key_order, merge_rows
+from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.sampling import Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
@@ -155,9 +155,8 @@ def _listed(column: pa.ChunkedArray) -> list[Any]:
 
 def _compare(store: TableStore, inputs: Sequence[Row], found: Sequence[Row], drop_delete: bool) -> int:
     """Merge the inputs, compare with what was found in the outputs; returns the number of keys compared."""
-    keys = {key_order(row.key) for row in inputs}
-    merged = merge_rows(inputs, store.schema, store.options.raw, drop_delete)
-    wanted = {key_order(row.key): row for row in merged}
+    outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
+    wanted = {key: row for key, row in outcomes.items() if row is not None}
     stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}
     for row in found:
@@ -174,7 +173,7 @@ def _compare(store: TableStore, inputs: Sequence[Row], found: Sequence[Row], dro
             wrong[key] = f"key {_shown(stored[key].key)} has another version or value"
     if wrong:
         raise VerificationFailed("V2", [f"table {store.name}: {text}" for text in list(wrong.values())[:_SHOWN]])
-    return len(keys)
+    return len(outcomes)
 
 
 def _content(row: Row) -> tuple[Any, ...]:

@@ -278,10 +278,11 @@ class Merger:
             self.carry = self._hold(rows, int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1]), folded)
             picked = picked[:-1]
         found = picked >= 0
-        self.counters.drop(IGNORED_DELETE, len(picked) - int(found.sum()))
-        picked = picked[found]
-        if self.drop_delete and kinds is not None:
-            kept = picked[~retracts(kinds)[picked]]
+        if not found.all():
+            self.counters.drop(IGNORED_DELETE, len(picked) - int(found.sum()))
+            picked = picked[found]
+        if self.drop_delete and kinds is not None and (gone := retracts(kinds)).any():
+            kept = picked[~gone[picked]]
             self.counters.drop(DELETE_AT_BOTTOM, len(picked) - len(kept))
             picked = kept
         self.counters.rows_out += len(picked)

@@ -119,8 +119,12 @@ class Merging:
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with `_KEY_*` columns first, which were merged as value columns."""
-        layout = kv_read_schema(self.store, self.columns)
-        return pa.RecordBatch.from_arrays([batch.column(self.twins.get(n, n)) for n in layout.names], schema=layout)
+        columns = [batch.column(self.twins.get(name, name)) for name in self._layout.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self._layout)
+
+    @cached_property
+    def _layout(self) -> pa.Schema:
+        return kv_read_schema(self.store, self.columns)
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are."""

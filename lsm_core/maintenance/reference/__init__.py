@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.reference.deduplicate import Row, key_order, merge_rows
+from lsm_core.maintenance.reference.deduplicate import Row, key_order, merge_by_key, merge_rows
 
-__all__ = ["Row", "key_order", "merge_rows"]
+__all__ = ["Row", "key_order", "merge_by_key", "merge_rows"]

@@ -42,6 +42,14 @@ def merge_rows(
     ``rows`` may come in any order; of versions equal in everything the later given wins. Raises UnsupportedFeature for
     merge engines other than deduplicate.
     """
+    outcomes = merge_by_key(rows, schema, options, drop_delete)
+    return [row for key in sorted(outcomes) if (row := outcomes[key]) is not None]
+
+
+def merge_by_key(
+    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
+) -> dict[tuple[Any, ...], Row | None]:
+    """As :func:`merge_rows`, for every key (as :func:`key_order` puts it): its row, None if nothing is left of it."""
     engine = options.get("merge-engine", "deduplicate").lower()
     if engine != "deduplicate":
         raise UnsupportedFeature(f"merge engine {engine} in the reference", ", ".join(schema.primary_keys))
@@ -55,24 +63,21 @@ def merge_rows(
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(key_order(row.key), []).append(row)
-    merged: list[Row] = []
-    for key in sorted(groups):
-        group = groups[key]
+    for group in groups.values():
         if len(group) > 1:
             group.sort(key=cmp_to_key(versions))
-        merged.extend(_winner(group, ignore_delete, drop_delete))
-    return merged
+    return {key: _winner(group, ignore_delete, drop_delete) for key, group in groups.items()}
 
 
-def _winner(group: Sequence[Row], ignore_delete: bool, drop_delete: bool) -> list[Row]:
-    """The result of one key's versions: none or one. A lone version is never asked about `ignore-delete`."""
-    candidates = list(group)
+def _winner(group: Sequence[Row], ignore_delete: bool, drop_delete: bool) -> Row | None:
+    """The result of one key's versions. A lone version is never asked about `ignore-delete`."""
+    candidates = group
     if ignore_delete and len(group) > 1:
         candidates = [row for row in group if not row.retracts]
     if not candidates:
-        return []
+        return None
     last = candidates[-1]
-    return [] if drop_delete and last.retracts else [last]
+    return None if drop_delete and last.retracts else last
 
 
 def _compare_versions(left: Row, right: Row, descending: bool) -> int:
