@@ -6,6 +6,7 @@ import copy
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
@@ -137,8 +138,8 @@ def test_index_manifests_come_back_record_for_record_with_the_java_schema(name: 
 
 
 def test_an_index_manifest_with_other_types_is_refused() -> None:
-    row = dict.fromkeys(("_VERSION", "_KIND", "_BUCKET", "_FILE_SIZE", "_ROW_COUNT"), 1)
-    row |= {"_PARTITION": b"", "_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1"}
+    numbers: dict[str, Any] = dict.fromkeys(("_VERSION", "_KIND", "_BUCKET", "_FILE_SIZE", "_ROW_COUNT"), 1)
+    row = numbers | {"_PARTITION": b"", "_INDEX_TYPE": "DELETION_VECTORS", "_FILE_NAME": "index-1"}
     for name, wrong, kind in (
         ("f1", "1", "string"),
         ("f2", b"1", "bytes"),
