@@ -26,6 +26,8 @@ BLOOM: Final = "bloom-filter"
 _SAME: Final = {"==": "=", "<>": "!="}
 _MOST_LITERALS: Final = 1_000
 """Longer lists are not looked up one by one: their rows are tested anyway."""
+_LARGEST: Final = 1 << 28
+"""An index above this many bytes is not worth its memory: the file's rows are tested."""
 
 
 class _Rows(Protocol):
@@ -107,7 +109,7 @@ class FileIndex:
         return mask
 
     def _bloom_passes(self, column: str, data_type: DataType, given: pa.Array) -> bool:
-        if not hashable(data_type) or len(given) > _MOST_LITERALS:
+        if not hashable(data_type) or len(given) > _MOST_LITERALS or self._places[column][BLOOM][1] > _LARGEST:
             return True
         if pa.types.is_floating(given.type) and pc.any(pc.equal(given, 0)).as_py():
             given = pa.concat_arrays([given, pa.array([0.0, -0.0]).cast(given.type)])  # equal, with different bits
@@ -118,9 +120,9 @@ class FileIndex:
         """(rows of the file, those that can pass) by all indexes that know rows; None without one."""
         kind = kind_of(data_type)
         found: tuple[int, BitMap] | None = None
-        for name, (start, _) in self._places.get(column, {}).items():
+        for name, (start, length) in self._places.get(column, {}).items():
             make = _ROW_INDEXES.get(name)
-            if make is None or kind is None or start == EMPTY:
+            if make is None or kind is None or start == EMPTY or length > _LARGEST:
                 continue
             known: _Rows = self._load(column, name, partial(_read_rows, make, kind, self.path))
             passing = evaluate(known, op, None if given is None else keys_of(given, data_type), given)
