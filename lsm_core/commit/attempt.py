@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from lsm_core.commit.phases import CommitHooks, Phase
 from lsm_core.commit.publish import Outcome, Retries, publish
 from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound, TableNotFound
 from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
@@ -238,9 +238,10 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
     if latest is None or latest.statistics is None:
         return None
     try:
-        found = json.loads(store.file_io.read_bytes(store.statistics_path(latest.statistics)))
+        path = store.statistics_path(latest.statistics)
+        found = parse_object(store.file_io.read_bytes(path), path)
         return latest.statistics if found.get("schemaId") == schema_id else None
-    except (OSError, DredgeError, ValueError, AttributeError):
+    except (OSError, DredgeError):
         return None
 
 

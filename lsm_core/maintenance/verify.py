@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import VerificationFailed
+from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
+from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.plan import bucket_name
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.sampling import Catch, Place, draw
@@ -113,11 +115,20 @@ def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> l
     store, whole = place.store, pa.concat_tables([table for table, _, _ in there]).combine_chunks()
     keys = _tuples(whole, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
     order = _tuples(whole, store.options.sequence_field)
-    values = _tuples(whole, store.schema.field_names, exact=True)
+    values = _tuples(_flat(whole, store.schema), store.schema.field_names, exact=True)
     sequences, kinds = (_listed(whole.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
     levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
     ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
     return list(starmap(Row, zip(keys, order, sequences, kinds, values, levels, ages, strict=True)))
+
+
+def _flat(table: pa.Table, schema: TableSchema) -> pa.Table:
+    """Nested columns as the bytes of their BinaryRow: equal exactly where every value inside is the same, NaN with NaN."""
+    for field in schema.fields:
+        if field.type.is_nested:
+            at = table.column_names.index(field.name)
+            table = table.set_column(at, field.name, encode_rows([table.column(at).combine_chunks()], [field.type]))
+    return table
 
 
 def _tuples(table: pa.Table, names: Sequence[str], exact: bool = False) -> list[tuple[Any, ...]]:

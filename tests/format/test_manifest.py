@@ -40,6 +40,7 @@ def entry(name: str = "f", kind: int = 0, **changes: Any) -> ManifestEntry:
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
 _LONGS = st.integers(-(2**63), 2**63 - 1)
+_COUNTS = st.integers(0, 2**63 - 1)
 _STATS = st.builds(
     SimpleStats,
     st.binary(max_size=9),
@@ -49,8 +50,8 @@ _STATS = st.builds(
 _FILES = st.builds(
     DataFileMeta,
     file_name=_TEXTS,
-    file_size=_LONGS,
-    row_count=_LONGS,
+    file_size=_COUNTS,
+    row_count=_COUNTS,
     min_key=st.binary(max_size=9),
     max_key=st.binary(max_size=9),
     key_stats=_STATS,

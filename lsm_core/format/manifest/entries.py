@@ -68,6 +68,10 @@ _AVRO_TYPE = pa.struct(
     ]
 )
 
+_MOST = (1 << 63) - 1
+_RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count": (0, _MOST), "file_size": (0, _MOST)}
+"""What whole numbers of an entry may be, so that no sum or index built on them goes wrong."""
+
 
 def encode_manifest(table: pa.Table) -> bytes:
     """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields."""
@@ -121,7 +125,12 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         for member, suffix in _STATS_FIELDS:
             columns[f"{name}_{suffix}"] = None if stats is None else _child(stats, member)
     arrays = [_typed(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
+    decoded = pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
+    for name, (least, most) in _RANGES.items():
+        found = pc.min_max(decoded.column(name)).as_py()
+        if found["min"] is not None and not (least <= found["min"] and found["max"] <= most):
+            raise CorruptFile(path, f"manifest field {name} is {found['min']} to {found['max']}")
+    return decoded
 
 
 def _check_version(table: pa.Table, path: str) -> None:
