@@ -181,14 +181,14 @@ def test_expiry_takes_the_index_with_its_file(tmp_path: Path) -> None:
         "file-index.bloom-filter.v.items": "100",
         "file-index.in-manifest-threshold": "0 b",
     }
-    table = keyed(tmp_path, **options)
+    table = keyed(tmp_path, **options)  # type: ignore[arg-type]
     for i in range(3):
         table.write(rows(range(i * 10, i * 10 + 30), v=i))
     table.compact(full=True)
     before = content(table)
-    table.store.clock.advance(2 * HOUR)
+    table.store.clock.advance(2 * HOUR)  # type: ignore[attr-defined]
     table.expire_snapshots(retain_max=1)
-    table.store.clock.advance(2 * HOUR)
+    table.store.clock.advance(2 * HOUR)  # type: ignore[attr-defined]
     table.sweep_trash()
     assert not strays(table)
     kept = data_files_on_disk(table.store)
