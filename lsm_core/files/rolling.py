@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from lsm_core.errors import DredgeError
+from lsm_core.errors import DredgeError, InvalidData
 from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.files.index_writer import SUFFIX, IndexWriter
@@ -77,6 +77,7 @@ class RollingWriter:
             return
         try:
             fitted = fit(batch, self._schema)
+            require_not_null(fitted, self._store.name)
             self._pending.append(fitted)
             self._pending_rows += fitted.num_rows
             self._pending_bytes += fitted.nbytes
@@ -176,6 +177,13 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type.equals(field.type) else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def require_not_null(batch: pa.RecordBatch, table: str) -> None:
+    """Raise :class:`InvalidData` for nulls in a NOT NULL column: rows from before it became one, which Java does not rewrite either."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise InvalidData(table, field.name, "rows written before the column became NOT NULL hold nulls")
 
 
 __all__ = ["FileDescriber", "RollingWriter", "fit"]

@@ -47,7 +47,7 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -85,6 +86,32 @@ def conform_kinds(
     return kinds_from_text(row_kinds, table)
 
 
+def kinds_of_column(table: pa.Table, name: str, where: str, first_row: int) -> pa.Array:
+    """Row kinds (int8) from the column that `rowkind.field` names (Java `RowKindGenerator`). Raises :class:`InvalidData`."""
+    column = table.column(name)
+    if column.null_count:
+        raise InvalidData(where, name, f"row {first_row + _first(pc.is_null(column))}: null instead of a row kind")
+    return kinds_from_text(column, where)
+
+
+_COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
+
+
+def counted_columns(schema: TableSchema) -> tuple[str, ...]:
+    """Columns whose function is `count`: sums of ones to everybody else."""
+    found = ((_COUNTED.fullmatch(key), value) for key, value in schema.options.items())
+    return tuple(name.group(1) for name, value in found if name is not None and value.strip().lower() == "true")
+
+
+def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """``table`` with 1 for every value of the counted columns and 0 for null; a retract takes the same number back."""
+    for name in columns:
+        place = table.schema.get_field_index(name)
+        kind = table.schema.field(name).type
+        table = table.set_column(place, table.schema.field(name), pc.is_valid(table.column(name)).cast(kind))
+    return table
+
+
 def _column(data: pa.Table, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
     target = to_arrow(field.type)
     if field.name in data.column_names:
@@ -164,7 +191,7 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
 
 
 def _is_other_list(kind: pa.DataType) -> bool:
-    return pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:

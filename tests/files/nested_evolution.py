@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +11,14 @@ from hypothesis import strategies as st
 
 from lsm_core.types import DataType, RowField, TypeRoot, parse
 
-_LEAVES = {
+_LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "INT": st.integers(-(2**31), 2**31 - 1),
     "STRING": st.text(max_size=4),
     "BOOLEAN": st.booleans(),
     "TINYINT": st.integers(-128, 127),
 }
 # What a leaf may become, and how: casts themselves are tested elsewhere.
-_LATER = {
+_LATER: dict[str, dict[str, Callable[[Any], Any]]] = {
     "INT": {"INT": lambda v: v, "BIGINT": lambda v: v, "STRING": str, "BOOLEAN": lambda v: v != 0},
     "STRING": {"STRING": lambda v: v, "BYTES": lambda v: v.encode()},
     "BOOLEAN": {"BOOLEAN": lambda v: v, "STRING": lambda v: str(v).lower(), "INT": int},

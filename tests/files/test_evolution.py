@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, InvalidData
-from lsm_core.files import open_append, open_kv
+from lsm_core.files import AppendFileWriter, open_append, open_kv
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.schema import DataField
@@ -49,7 +49,7 @@ def field(number: int, name: str, kind: Any) -> DataField:
 def rows(store: TableStore, meta: DataFileMeta, **choice: Any) -> list[dict[str, Any]]:
     reader = open_kv if store.schema.primary_keys else open_append
     found: list[dict[str, Any]] = []
-    for batch in reader(store, EMPTY, 0, meta, **choice):  # type: ignore[operator]
+    for batch in reader(store, EMPTY, 0, meta, **choice):
         batch.validate(full=True)
         found += batch.to_pylist()
     return found
@@ -157,6 +157,9 @@ def test_nulls_stay_nulls_where_a_column_became_not_null_later(tmp_path: Path) -
     assert rows(store, meta) == [{"a": 1}, {"a": None}], "as Java reads them"
     with pytest.raises(CorruptFile, match="'a' holds nulls"):
         rows(store, dataclasses.replace(meta, schema_id=1))
+    writer = AppendFileWriter(store, EMPTY, 0, -1, 1)
+    with pytest.raises(InvalidData, match="column 'a': rows written before the column became NOT NULL hold nulls"):
+        writer.write(next(iter(open_append(store, EMPTY, 0, meta))))
 
 
 def test_a_file_that_lacks_a_column_of_its_own_schema_is_corrupt(tmp_path: Path) -> None:

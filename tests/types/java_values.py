@@ -64,7 +64,7 @@ def _instant(text: str, digits: int) -> int:
     """A date-time as a count of its smallest digit since 1970."""
     whole, _, part = text.partition(".")
     seconds = int(np.datetime64(whole, "s").astype(np.int64))
-    count = seconds * 10**digits + int(part.ljust(digits, "0")[:digits] or "0")
+    count: int = seconds * 10**digits + int(part.ljust(digits, "0")[:digits] or "0")
     if not -(2**63) <= count < 2**63:
         raise OverflowError(text)
-    return count
+    return int(count)

@@ -39,9 +39,9 @@ def is_known_to_differ(source: DataType, target: DataType, value: Any, java: str
             "0001-" in java or "9999-" in java or "1582-" in java or len(java.partition("T")[0]) > 12
         )  # no room in ns
     if source.root is TypeRoot.BIGINT and target.root in instants:
-        return value == 9007199254740993  # Java's own calendar overflows
+        return bool(value == 9007199254740993)  # Java's own calendar overflows
     if source.root is TypeRoot.VARCHAR and target.root in instants:
-        return value == "9223372036854775807"
+        return bool(value == "9223372036854775807")
     if target.root is TypeRoot.TIME:
         negative = "-" in java or java.startswith("'25")
         return negative if source.root in instants else negative and ours == FAILED  # no time of a day

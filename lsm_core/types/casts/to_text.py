@@ -37,8 +37,6 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
         return _floats(array)
     if root is TypeRoot.DECIMAL:
         return _decimals(array)
-    if root is TypeRoot.DECIMAL:
-        return _decimals(array)
     if root is TypeRoot.TIME:
         return _times(array, source.precision or 0)
     if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
@@ -101,21 +99,6 @@ def _floats(array: pa.Array) -> pa.Array:
         if value.any():
             found = pc.if_else(pa.array(value), name, found)
     return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
-
-
-def _decimals(array: pa.Array) -> pa.Array:
-    """`BigDecimal.toPlainString`: all digits of the scale, where Arrow's own text has exponents for small values."""
-    scale = array.type.scale
-    whole = pa.Array.from_buffers(
-        pa.decimal128(38, 0), len(array), array.buffers(), array.null_count, offset=array.offset
-    )
-    text = whole.cast(pa.string())
-    if scale == 0:
-        return text
-    sign = pc.if_else(pc.starts_with(text, "-"), "-", "")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(text, "-"), width=scale + 1, padding="0")
-    before, after = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
-    return pc.binary_join_element_wise(sign, before, ".", after, "")
 
 
 def _scientific(text: pa.Array) -> pa.Array:
