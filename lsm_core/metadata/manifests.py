@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
+_REMEMBERED_BYTES = 16 * 1024
 _IDENTITY = ("kind", "partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 
 
@@ -54,10 +56,17 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
         entries = manifest_parts.fast_decode(path)
         if entries is not None and entries.num_rows == expected:
             return entries
-    entries = decode_manifest(_read(store, path, meta.file_size), path, expected)
+    data = _read(store, path, meta.file_size)
+    entries = (_decoded if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
     if entries.num_rows != expected:
         raise CorruptFile(path, f"holds {entries.num_rows} entries, its manifest list says {expected}")
     return entries
+
+
+@lru_cache(maxsize=256)
+def _decoded(data: bytes, path: str, expected: int) -> pa.Table:
+    """Small manifests, decoded once: a plan, its execution and its commit read the same ones, and check them each time."""
+    return decode_manifest(data, path, expected)
 
 
 def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMeta]:
