@@ -90,6 +90,15 @@ def quietly_close(thing: Any) -> None:
         return
 
 
+def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """``batch`` when its values are what their types allow (text, times, decimals); raises :class:`CorruptFile`."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise CorruptFile(path, f"holds a broken value: {error}") from error
+    return batch
+
+
 def check_size(path: str, found: int, expected: int | None) -> None:
     """Raise :class:`CorruptFile` unless the file has the bytes that its manifest entry tells."""
     if expected is not None and found != expected:
@@ -102,4 +111,4 @@ def check_rows(path: str, found: int, expected: int | None) -> None:
         raise CorruptFile(path, f"holds {found} rows, its manifest entry says {expected}")
 
 
-__all__ = ["TailOutput", "check_rows", "check_size", "disk_full_named", "named", "quietly_close"]
+__all__ = ["TailOutput", "check_rows", "check_size", "checked", "disk_full_named", "named", "quietly_close"]

@@ -17,8 +17,17 @@ from pyarrow import orc
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import TailOutput, check_rows, check_size, disk_full_named, named, quietly_close
+from lsm_core.files.formats.guard import (
+    TailOutput,
+    check_rows,
+    check_size,
+    checked,
+    disk_full_named,
+    named,
+    quietly_close,
+)
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
+from lsm_core.files.formats.orc_footer import check_types
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.options.units import memory_size
@@ -127,7 +136,7 @@ def _structs_deep(kind: pa.DataType) -> int:
     if pa.types.is_map(kind):
         return max(_structs_deep(kind.key_type), _structs_deep(kind.item_type))
     inner = max((_structs_deep(kind.field(i).type) for i in range(kind.num_fields)), default=0)
-    return inner + pa.types.is_struct(kind)
+    return inner + (1 if pa.types.is_struct(kind) else 0)
 
 
 def _whole_rows(rows: pa.Table) -> pa.Table:
@@ -197,10 +206,10 @@ class OrcSource:
         try:
             with named(path, "ORC"):
                 check_size(path, self._input.size(), size)
+                check_types(self._input, path, table)
                 file: Any = orc.ORCFile(self._input)
                 self.schema: pa.Schema = file.schema
                 self.rows = int(file.nrows)
-                # The reader's schema, not the fragment's: ORC's own row type.
                 self._fragment: Any = ds.OrcFileFormat().make_fragment(self._input)
             check_rows(path, self.rows, rows)
             self.group_rows = [self.rows]
@@ -233,7 +242,7 @@ class OrcSource:
                 break
             if batch.num_rows:
                 seen += batch.num_rows
-                yield batch
+                yield checked(batch, self.path)
         if seen != self.rows:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {self.rows}")
 

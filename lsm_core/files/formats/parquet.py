@@ -160,7 +160,7 @@ class ParquetSink:
 
 def _is_wide(kind: pa.DataType) -> bool:
     """Whether Paimon stores the type as INT96: timestamps of more than six digits."""
-    return pa.types.is_timestamp(kind) and kind.unit == "ns"
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
 def _plain_integer(field: pa.Field) -> pa.Field:
@@ -233,7 +233,9 @@ class ParquetSource:
             with named(self.path, "Parquet"):
                 batch = next(stream, None)
                 if batch is not None:
-                    batch.validate(full=True)  # Arrow hands out text that is no UTF-8; looking at it all costs a hundredth
+                    batch.validate(
+                        full=True
+                    )  # Arrow hands out text that is no UTF-8; looking at it all costs a hundredth
             if batch is None:
                 break
             if raw is not None:
@@ -266,7 +268,9 @@ class ParquetSource:
         """Arrow wraps INT96 values that its nanoseconds cannot hold: seen by comparing with what the bytes say."""
         with named(self.path, "Parquet"):
             other = next(raw, None)
-        for name in () if other is None else other.schema.names:
+        if other is None:
+            raise CorruptFile(self.path, "gave fewer INT96 values than rows")
+        for name in other.schema.names:
             pairs = zip(leaf_arrays(batch.column(name)), leaf_arrays(other.column(name)), strict=True)
             if not all(_same_time(nanos, stored) for nanos, stored in pairs if _is_wide(nanos.type)):
                 reason = f"timestamps outside 1677-09-21 to 2262-04-11 ({self.path}, column '{name}')"

@@ -7,7 +7,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -140,6 +140,14 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
     return lzma.compress(data) if codec == "xz" else data
 
 
+_UNPACKERS: Final[dict[str, Callable[[], Any]]] = {
+    "zstandard": zstd.ZstdDecompressor,
+    "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(memlimit=_MOST_BLOCK),
+}
+
+
 def decompress(data: bytes, codec: str, path: str) -> bytes:
     """The plain bytes of a block, never more than what a block may have; raises :class:`CorruptFile`."""
     most = min(_MOST_BLOCK, _ALLOWANCE + _MOST_EXPANSION * len(data))
@@ -148,12 +156,7 @@ def decompress(data: bytes, codec: str, path: str) -> bytes:
             return data
         if codec == "snappy":
             return _unsnap(data, most, path)
-        unpacker: Any = {
-            "zstandard": zstd.ZstdDecompressor,
-            "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
-            "bzip2": bz2.BZ2Decompressor,
-            "xz": lambda: lzma.LZMADecompressor(memlimit=_MOST_BLOCK),
-        }[codec]()
+        unpacker = _UNPACKERS[codec]()
         plain: bytes = unpacker.decompress(data, most)
     except (zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise CorruptFile(path, f"an Avro block does not unpack: {error}") from error

@@ -16,7 +16,7 @@ from lsm_core.files.formats.avro.decode import RecordDecoder
 from lsm_core.files.formats.avro.encode import encode_rows
 from lsm_core.files.formats.avro.schema import avro_schema, fields_of
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import check_rows, check_size, named, quietly_close
+from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
@@ -128,7 +128,7 @@ class AvroSource:
         decoder = RecordDecoder(self._fields, list(columns) or list(self._fields)[:1], self.path)
         for records in self._records(decoder, min(batch_rows, _DECODE_ROWS)):
             batch = decoder.batch(records)
-            yield batch.select(list(columns))
+            yield checked(batch, self.path).select(list(columns))
 
     def _records(self, decoder: RecordDecoder, most: int) -> Iterator[list[Any]]:
         """Records in lists of ``most``, shorter where records are large or the file ends."""

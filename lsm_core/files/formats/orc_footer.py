@@ -1,0 +1,175 @@
+"""The types in an ORC footer, checked before Arrow sees them: its reader ends the process on some that cannot be."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from backports import zstd
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+
+_NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD = range(6)
+_LIST, _MAP, _STRUCT, _DECIMAL = 10, 11, 12, 14
+_KNOWN: Final = frozenset(range(19)) - {13}
+_FOOTER_LENGTH, _COMPRESSION, _BLOCK_SIZE = 1, 2, 3
+_TYPES, _KIND, _CHILDREN, _NAMES, _PRECISION, _SCALE = 4, 1, 2, 3, 5, 6
+_MOST_FOOTER: Final = 1 << 26
+_MOST_BLOCK: Final = 1 << 23
+_MOST_TYPES: Final = 50_000
+_MOST_DEPTH: Final = 64
+_MOST_DIGITS: Final = 38
+_VARINT_BYTES: Final = 10
+
+
+def check_types(source: pa.NativeFile, path: str, table: str) -> None:
+    """Raise :class:`CorruptFile` for a footer whose types make no table, UnsupportedFeature for LZO or types unknown to Paimon."""
+    footer = _footer(source, path, table)
+    types = []
+    for number, value in _fields(footer, path):
+        if number == _TYPES and isinstance(value, bytes):
+            types.append(_Type(value, path))
+        if len(types) > _MOST_TYPES:
+            raise CorruptFile(path, "its ORC footer has too many types")
+    if not types or types[0].kind != _STRUCT:
+        raise CorruptFile(path, "its ORC footer has no columns")
+    depths = [0] * len(types)
+    seen = [False] * len(types)
+    for index, kind in enumerate(types):
+        kind.check(path, table)
+        for child in kind.children:
+            # Types come before their children, each of which has one parent: no cycles, and no file of few bytes unfolds.
+            if not index < child < len(types) or seen[child]:
+                raise CorruptFile(path, "the types of its ORC footer are no tree")
+            seen[child] = True
+            depths[child] = depths[index] + 1
+            if depths[child] > _MOST_DEPTH:
+                raise CorruptFile(path, "the types of its ORC footer are nested too deeply")
+
+
+class _Type:
+    """One type of the footer."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self.kind = self.precision = self.scale = 0
+        self.children: list[int] = []
+        self.names = 0
+        for number, value in _fields(data, path):
+            if number == _CHILDREN:
+                self.children += list(_packed(value, path)) if isinstance(value, bytes) else [value]
+            elif number == _NAMES and isinstance(value, bytes):
+                self.names += 1
+                value.decode()
+            elif isinstance(value, int):
+                if number == _KIND:
+                    self.kind = value
+                elif number == _PRECISION:
+                    self.precision = value
+                elif number == _SCALE:
+                    self.scale = value
+
+    def check(self, path: str, table: str) -> None:
+        """Raise an error unless the type can be."""
+        if self.kind not in _KNOWN:
+            raise UnsupportedFeature(f"ORC type number {self.kind} ({path})", table)
+        if self.kind == _DECIMAL and not (
+            self.precision <= _MOST_DIGITS and self.scale <= (self.precision or _MOST_DIGITS)
+        ):
+            raise CorruptFile(path, f"has a column of DECIMAL({self.precision}, {self.scale})")
+        wanted = {_LIST: 1, _MAP: 2, _STRUCT: self.names}.get(self.kind, 0)
+        if len(self.children) != wanted:
+            raise CorruptFile(path, f"an ORC type has {len(self.children)} inner types, not {wanted}")
+
+
+def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
+    size = source.size()
+    source.seek(max(0, size - 256))
+    tail = bytes(source.read(256))
+    length = tail[-1] if tail else 0
+    if length + 1 > len(tail):
+        raise CorruptFile(path, "not an ORC file")
+    values = {number: value for number, value in _fields(tail[-1 - length : -1], path) if isinstance(value, int)}
+    stored, codec = values.get(_FOOTER_LENGTH, 0), values.get(_COMPRESSION, _NONE)
+    block = values.get(_BLOCK_SIZE, 256 * 1024)
+    if not 0 < stored <= min(size - length - 1, _MOST_FOOTER) or not 0 < block <= _MOST_BLOCK:
+        raise CorruptFile(path, f"its ORC footer claims {stored} bytes in blocks of {block}")
+    source.seek(size - 1 - length - stored)
+    data = bytes(source.read(stored))
+    if codec == _NONE:
+        return data
+    if codec not in (_ZLIB, _SNAPPY, _LZ4, _ZSTD):
+        raise UnsupportedFeature(f"ORC compression number {codec} ({path})", table)
+    return _unpacked(data, codec, block, path)
+
+
+def _unpacked(data: bytes, codec: int, block: int, path: str) -> bytes:
+    """Chunks of three bytes (length, and whether the rest is as it was) and as many bytes as they tell."""
+    found = bytearray()
+    at = 0
+    while at + 3 <= len(data) and len(found) <= _MOST_FOOTER:
+        head = int.from_bytes(data[at : at + 3], "little")
+        part = data[at + 3 : at + 3 + (head >> 1)]
+        at += 3 + (head >> 1)
+        try:
+            found += part if head & 1 else _chunk(part, codec, block)
+        except (zlib.error, zstd.ZstdError, pa.ArrowException, OSError, ValueError, EOFError) as error:
+            raise CorruptFile(path, f"its ORC footer does not unpack: {error}") from error
+    return bytes(found)
+
+
+def _chunk(part: bytes, codec: int, block: int) -> bytes:
+    if codec == _ZLIB:
+        return zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(part, block)
+    if codec == _ZSTD:
+        return bytes(zstd.ZstdDecompressor().decompress(part, block))
+    if codec == _LZ4:
+        return bytes(pa.Codec("lz4_raw").decompress(part, decompressed_size=block, asbytes=True)).rstrip(b"\0")
+    size = shift = 0
+    for byte in part[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > block:
+        raise ValueError(f"a block of {size} bytes")
+    return bytes(pa.Codec("snappy").decompress(part, decompressed_size=size, asbytes=True))
+
+
+def _fields(data: bytes, path: str) -> Iterator[tuple[int, Any]]:
+    """Protocol buffer fields: (number, integer or bytes)."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at, path)
+        kind = tag & 7
+        value: Any
+        if kind == 0:
+            value, at = _varint(data, at, path)
+        else:
+            size = {1: 8, 5: 4}.get(kind)
+            if kind == 2:
+                size, at = _varint(data, at, path)
+            if size is None or at + size > len(data):
+                raise CorruptFile(path, "its ORC footer is broken")
+            value, at = data[at : at + size], at + size
+        yield tag >> 3, value
+
+
+def _packed(data: bytes, path: str) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at, path)
+        yield value
+
+
+def _varint(data: bytes, at: int, path: str) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, at + index + 1
+    raise CorruptFile(path, "its ORC footer is cut")
+
+
+__all__ = ["check_types"]
