@@ -46,7 +46,6 @@ _SET_READ = {
     "scan.primary-branch": "fallback branches",
 }
 _SET_WRITE = {
-    "rowkind.field": "row kinds from a column (rowkind.field)",
     "data-file.external-paths": "external data paths",
     "record-level.expire-time": "record-level expiry",
     "commit.callbacks": "commit callbacks",
@@ -137,9 +136,6 @@ def _kind_of_table(store: TableStore) -> Iterator[str]:
     kind = str(store.options.get("type")).lower()
     if kind != "table":
         yield f"tables of type '{kind}'"
-    engine = store.options.merge_engine
-    if store.has_primary_key and engine != "deduplicate":
-        yield f"merge engine '{engine}'"
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:

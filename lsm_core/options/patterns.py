@@ -39,6 +39,8 @@ PATTERNS: Final = (
     _of_column("nested-sequence-field", since="2.0"),
     _of_column("ts-field", since="2.0"),
     _of_column("map.storage-layout", since="2.0"),
+    # Counted columns are sums of ones to other engines.
+    Pattern(re.compile(r"dredge\.fields\..+\.count-inputs"), BOOL),
     # Paimon up to 1.2 kept defaults of columns in options; the schema's own members replaced them.
     _of_column("default-value"),
     Pattern(re.compile(r"file-index\.bloom-filter\..+\.items"), INT),

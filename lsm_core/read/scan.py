@@ -84,27 +84,32 @@ def plan_scan(
         return Scan(None, (), store, chosen, predicate)
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
-    vectors = bool(schema.primary_keys) and bool(store.options.get("deletion-vectors.enabled"))
+    compacted = bool(schema.primary_keys) and _compacted_only(store)
     entries = live_entries(
         store,
         snapshot,
         partitions=wanted,
         levels=levels,
         choose=manifest_chooser(schema, chooser, predicate),
-        keep=partial(_visible, store, vectors),
+        keep=partial(_visible, store, compacted),
     )
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
-    entries = prune_files(store, entries, predicate, disjoint=vectors)
+    entries = prune_files(store, entries, predicate, disjoint=compacted)
     deletions = deletion_vectors(store, snapshot, wanted)
-    return Scan(snapshot, cut(store, entries, deletions, disjoint=vectors), store, chosen, predicate)
+    return Scan(snapshot, cut(store, entries, deletions, disjoint=compacted), store, chosen, predicate)
 
 
-def _visible(store: TableStore, vectors: bool, entries: pa.Table) -> pa.Table:
-    """Entries that batch reads see: nothing that waits for a bucket or, with deletion vectors, for its first compaction."""
+def _compacted_only(store: TableStore) -> bool:
+    """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
+    return bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
+
+
+def _visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
+    """Entries that batch reads see: no postponed rows, and only ``compacted`` ones where asked."""
     if not store.schema.primary_keys:
         return entries
-    if vectors:
+    if compacted:
         entries = entries.filter(pc.greater(entries.column("level"), 0))
     if store.options.bucket == POSTPONE_BUCKET:
         entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))

@@ -21,7 +21,7 @@ from lsm_core.table.column_path import (
     split_path,
 )
 from lsm_core.table.field_ids import FieldIds, highest_id
-from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_option
+from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_counts, with_option
 from lsm_core.table.schema_change import Move, SchemaChange
 from lsm_core.types import DataType, RowField, from_arrow, parse, to_sql
 from lsm_core.types.casts import castable
@@ -69,7 +69,7 @@ class _Altering:
             fields=as_columns(self._row),
             highest_field_id=max(self._ids.highest, self._schema.highest_field_id),
             primary_keys=self._primary,
-            options=self._options,
+            options=with_counts(self._options),
             comment=self._comment,
         )
 

@@ -13,7 +13,7 @@ from lsm_core.errors import InvalidOption, InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.table.altering import as_type
 from lsm_core.table.field_ids import FieldIds
-from lsm_core.table.option_changes import tidied
+from lsm_core.table.option_changes import tidied, with_counts
 from lsm_core.table.schema_change import AnyType
 from lsm_core.table.validation import check_columns, validate
 
@@ -59,7 +59,7 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
         highest_field_id=ids.highest,
         partition_keys=tuple(definition.partition_keys),
         primary_keys=tuple(definition.primary_keys),
-        options={str(k): tidied(str(k), str(v)) for k, v in definition.options.items()},
+        options=with_counts({str(k): tidied(str(k), str(v)) for k, v in definition.options.items()}),
         comment=definition.comment,
         time_millis=clock.now_ms(),
     )

@@ -35,7 +35,7 @@ _COLUMNS: Final = frozenset(
 _INDEX_COLUMNS: Final = re.compile(r"file-index\.[^.]+\.columns")
 _INDEX_OPTION: Final = re.compile(r"(file-index\.[^.]+\.)(.+)(\.[^.]+)")
 _COLUMN_OPTION: Final = re.compile(
-    r"(fields\.)(.+?)(\.(?:aggregate-function|ignore-retract|distinct|list-agg-delimiter|nested-key|count-limit|stats-mode|"
+    r"((?:dredge\.)?fields\.)(.+?)(\.(?:aggregate-function|count-inputs|ignore-retract|distinct|list-agg-delimiter|nested-key|count-limit|stats-mode|"
     r"sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|map\.storage-layout|default-value))"
 )
 # Options of a column whose values are fields inside that column, separated by commas.
@@ -119,3 +119,24 @@ def _renamed(part: str, old: str, new: str) -> str:
 def _key_renamed(key: str, rename: Callable[[str], str]) -> str:
     found = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
     return key if found is None else found.group(1) + rename(found.group(2)) + found.group(3)
+
+
+_FUNCTION: Final = re.compile(r"fields\.(.+)\.aggregate-function")
+
+
+def with_counts(options: Mapping[str, str]) -> dict[str, str]:
+    """``options`` as they are stored: `count` is a `sum` whose inputs Dredge turns into ones, so that all engines read it.
+
+    A column counts as long as its function is `sum` and `dredge.fields.<column>.count-inputs` stands.
+    """
+    stored = dict(options)
+    for key, value in options.items():
+        found = _FUNCTION.fullmatch(key)
+        if found is None:
+            continue
+        mark = f"dredge.fields.{found.group(1)}.count-inputs"
+        if value.strip() == "count":
+            stored[key], stored[mark] = "sum", "true"
+        elif value.strip() != "sum":
+            stored.pop(mark, None)
+    return stored

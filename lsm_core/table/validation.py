@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lsm_core.errors import InvalidOption, InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.merge import merge_function
+from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.options import TableOptions
 from lsm_core.table.defaults import check_default
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
@@ -17,6 +20,7 @@ _KEY_PREFIX: Final = "_KEY_"
 _NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
 _TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 # Avro's own limits; Java finds them only when the first row is written.
+_COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
 _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
 POSTPONE: Final = -2
 
@@ -39,6 +43,8 @@ def validate(schema: TableSchema, table: str, before: TableSchema | None = None)
     _check_buckets(schema, options, table)
     _check_sequence(schema, options, table)
     _check_merging(schema, options, table)
+    if schema.primary_keys:
+        _check_engine(schema, table)
     _check_times(schema, options, table)
     _check_formats(schema, options, table)
 
@@ -135,6 +141,20 @@ def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> N
         raise InvalidOption("sequence.field", said, "no sequence field with merge engine first-row", table)
     if names and schema.cross_partition:
         raise InvalidOption("sequence.field", said, "none while the primary key lacks partition columns", table)
+
+
+def _check_engine(schema: TableSchema, table: str) -> None:
+    """Groups, functions and their options must fit the columns: setting the engine up tells."""
+    for key, value in schema.options.items():
+        found = _COUNTED.fullmatch(key)
+        if found is None or value.strip().lower() != "true" or not schema.has_field(found.group(1)):
+            continue
+        kind = schema.field(found.group(1)).type
+        if kind.root not in (TypeRoot.INT, TypeRoot.BIGINT):
+            function = f"fields.{found.group(1)}.aggregate-function"
+            raise InvalidOption(function, f"count on type {to_sql(kind)}", "count for INT or BIGINT", table)
+    merge_function(schema, schema.options, table)
+    RowExpiry.of(schema, schema.options, table)
 
 
 def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> None:

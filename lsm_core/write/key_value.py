@@ -29,7 +29,7 @@ class KeyValueBucket:
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
         options = store.options
-        self._function: MergeFunction = merge_function(store.schema, options.raw)
+        self._function: MergeFunction = merge_function(store.schema, options.raw, store.name)
         self._keys: KeySpec = KeySpec.of(store.schema, options.sequence_field, options.sequence_descending)
         self._buffer: list[pa.Table] = []
         self.files: list[DataFileMeta] = []

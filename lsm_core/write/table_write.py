@@ -19,7 +19,7 @@ from lsm_core.write.append import AppendBucket
 from lsm_core.write.bucket import fixed, unaware
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory
-from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, pieces
+from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, counted, counted_columns, kinds_of_column, pieces
 
 _LARGEST_VALUE: Final = 64 << 20
 _MOST_OPEN_FILES: Final = 10
@@ -51,6 +51,8 @@ class TableWrite:
         self._limit = store.options.write_buffer_size
         self._offset = sequence_offset
         self._rows_seen = 0
+        self._kind_field = store.options.rowkind_field if store.has_primary_key else None
+        self._counts = counted_columns(store.schema)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +91,7 @@ class TableWrite:
         for piece in pieces(given):
             table = self._conform(piece)
             part = None if numbers is None else numbers.slice(start, piece.num_rows)
-            table, part = self._without_ignored(table, part)
+            table, part = self._without_ignored(*self._merged_inputs(table, part))
             self._add(partition, bucket, table, part)
             start += piece.num_rows
 
@@ -117,7 +119,7 @@ class TableWrite:
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
-        table, kinds = self._without_ignored(self._conform(piece), kinds)
+        table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
         groups = list(self._groups(table))
         if self.store.schema.primary_keys:
             self._history.look_up(partition for partition, _, _ in groups)
@@ -140,6 +142,15 @@ class TableWrite:
                 if longest > _LARGEST_VALUE:
                     raise ValueTooLarge(f"table {self.store.name}, column '{name}': one value has {longest} bytes")
         return table
+
+    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+        """Rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
+        if self._kind_field is not None:
+            if kinds is not None and np.asarray(kinds).any():
+                reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
+                raise InvalidData(self.store.name, "row_kinds", reason)
+            kinds = kinds_of_column(table, self._kind_field, self.store.name, self._rows_seen - table.num_rows)
+        return counted(table, self._counts), kinds
 
     def _without_ignored(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
         """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""

@@ -16,7 +16,6 @@ NOW = 1_800_000_000_000
 
 # What is off, and comes with a later issue. Reading:
 READ_OFF = {
-    "merge engines other than deduplicate": "merge engine",
     "ordering by snapshot": "ordering by snapshot",
 }
 # Reads of other kinds than "the table at one version": recorded in the stories' `stream` and in these `reads`.
@@ -29,7 +28,6 @@ OTHER_READS_OFF = {
 }
 # Writing and compacting (what reading lacks is lacking here too).
 WRITE_OFF = {
-    "row kinds from a column": "rowkind.field",
     "changelog producers": "changelog producer",
     "deletion vectors": "deletion vectors",
     "row tracking": "row tracking",
@@ -70,9 +68,7 @@ def cases() -> list[Case]:
 
 def unreadable(story: dict[str, Any]) -> str | None:
     """What the refusal to read says, derived from how the table was made; None = Dredge reads it."""
-    schema, options = story["schema"], story["schema"].get("options") or {}
-    if schema.get("primaryKeys") and options.get("merge-engine", "deduplicate") != "deduplicate":
-        return READ_OFF["merge engines other than deduplicate"]
+    options = story["schema"].get("options") or {}
     if options.get("sequence.snapshot-ordering") == "true":
         return READ_OFF["ordering by snapshot"]
     return None
@@ -86,7 +82,6 @@ def unwritable(story: dict[str, Any]) -> str | None:
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
         "row tracking": options.get("row-tracking.enabled") == "true",
-        "row kinds from a column": "rowkind.field" in options,
         "changelog producers": keys and options.get("changelog-producer", "none") != "none",
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_core.commit import Committer
@@ -13,7 +14,7 @@ from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.branches import open_branch
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import plan_scan, to_arrow
+from lsm_core.read import plan_scan, read_bucket_merged, to_arrow
 from lsm_core.write import TableWrite
 from tests.golden.cases import Case, cases, other_read, unreadable, unwritable
 from tests.golden.decode import decode_everything
@@ -108,6 +109,8 @@ def _keeps_its_rows_when_compacted(store: TableStore, story: dict[str, Any]) -> 
     newest = snapshots.latest(store)
     assert newest is not None
     expected = _rows_today(store, story["snapshots"][str(newest.id)]["rows"], newest.schema_id)
+    if store.options.merge_engine == "first-row":
+        expected = _with_level_0(store)
     tasks = full_tasks(store) if store.schema.primary_keys else append_task(store)
     messages = [run_bucket_task(store, task, None).message for task in tasks]
     Committer(store).commit(messages)
@@ -116,6 +119,20 @@ def _keeps_its_rows_when_compacted(store: TableStore, story: dict[str, Any]) -> 
     _is_read(store, expected, columns=list(reversed(store.schema.field_names)))
     for number in story["live_snapshots"]:
         _is_read(store, story["snapshots"][str(number)]["rows"], snapshot_id=number)
+
+
+def _with_level_0(store: TableStore) -> Rows:
+    """First-row tables answer without level 0; compacting lets its rows be seen."""
+    rows = []
+    for (partition, bucket), files in live_files(store).items():
+        rows += [
+            row for batch in read_bucket_merged(store, partition, bucket, files) for row in table_rows(_table(batch))
+        ]
+    return rows
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 def _rows_today(store: TableStore, rows: Rows, schema_id: int) -> Rows:

@@ -31,9 +31,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
 @pytest.mark.parametrize(
     ("options", "feature", "first_refused"),
     [
-        ({"merge-engine": "partial-update"}, "merge engine 'partial-update'", READ),
-        ({"merge-engine": "aggregation"}, "merge engine 'aggregation'", READ),
-        ({"merge-engine": "first-row"}, "merge engine 'first-row'", READ),
         ({"file.format": "lance"}, "file format 'lance'", READ),
         ({"file.format.per.level": "0:csv"}, "file format 'csv'", READ),
         ({"deletion-vectors.merge-on-read": "true"}, "merged on read", READ),
@@ -48,7 +45,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"changelog-producer": "lookup"}, "changelog producer 'lookup'", WRITE),
         ({"changelog-producer": "full-compaction"}, "changelog producer 'full-compaction'", WRITE),
         ({"bucket": "-1"}, "dynamic buckets", WRITE),
-        ({"rowkind.field": "v"}, "rowkind.field", WRITE),
         ({"record-level.expire-time": "1 d"}, "record-level expiry", WRITE),
         ({"file-index.bitmap.columns": "v"}, "file index 'bitmap'", WRITE),
         ({"file-index.range-bitmap.columns": "v"}, "file index 'range-bitmap'", WRITE),

@@ -186,7 +186,12 @@ BAD = {
         "time-retained",
     ),
     "no type": (_schema(fields=FIELDS.append(pa.field("n", pa.null()))), InvalidSchema, "'n'"),
-    "engine": (_schema(options={"bucket": "1", "merge-engine": "aggregation"}), UnsupportedFeature, "aggregation"),
+    "engine": (_schema(options={"bucket": "1", "merge-engine": "replace"}), InvalidOption, "merge-engine"),
+    "function": (
+        _schema(options={"bucket": "1", "merge-engine": "aggregation", "fields.v.aggregate-function": "median"}),
+        InvalidOption,
+        "median",
+    ),
     "changelog": (_schema(options={"bucket": "1", "changelog-producer": "lookup"}), UnsupportedFeature, "lookup"),
     "vectors": (_schema(options={"bucket": "1", "deletion-vectors.enabled": "true"}), UnsupportedFeature, "deletion"),
     "dynamic": (_schema(options={"bucket": "-1"}), UnsupportedFeature, "dynamic"),

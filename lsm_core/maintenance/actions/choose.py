@@ -22,10 +22,14 @@ def decide(store: TableStore, files: Sequence[DataFile], now_ms: int, full: bool
     """
     levels = levels_of(store, files)
     decision = decide_bucket(levels, store.options, now_ms, full=full)
-    if isinstance(decision, Decline) or store.options.order_sensitive == "as-paimon":
+    if isinstance(decision, Decline):
         return decision
+    # first-row answers without level 0 only if every key lies once above it: nobody looks keys up here, so units are closed
+    looks_up = store.options.merge_engine == "first-row"
     retracts = any(file.delete_row_count != 0 for file in decision.unit.files)
-    if order_free(store.schema, store.options.raw, retracts).ok:
+    if not looks_up and order_free(store.schema, store.options.raw, retracts, store.name).ok:
+        return decision
+    if not looks_up and store.options.order_sensitive == "as-paimon":
         return decision
     closed = close_unit(levels, decision.unit)
     if closed == decision.unit:
