@@ -120,11 +120,14 @@ class _Plan:
         weights = np.maximum(np.add.reduceat(sizes, arranged.starts), cost).tolist()
         starts, raw = arranged.starts.tolist(), arranged.raw.tolist()
         of_item = groups[arranged.starts].tolist()
+        partitions, buckets = ordered.column("partition"), ordered.column("bucket")
+        place, at = (b"", 0), None
         for first, last in _packed(weights, of_item, target):
             begin, end = starts[first], starts[last] if last < len(starts) else len(sizes)
             plain = all(raw[first:last])
             totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
-            place = (ordered.column("partition")[begin].as_py(), ordered.column("bucket")[begin].as_py())
+            if of_item[first] != at:  # looked up once a bucket: there may be many more splits
+                place, at = (partitions[begin].as_py(), buckets[begin].as_py()), of_item[first]
             yield Split.planned(place, plain, totals, partial(self.load, begin, end, place, plain))
 
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
