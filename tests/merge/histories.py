@@ -10,8 +10,7 @@ from functools import cmp_to_key
 import pyarrow as pa
 
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.reference import Row, merge_rows
-from lsm_core.maintenance.reference.deduplicate import compare_keys
+from lsm_core.maintenance.reference import Row, compare_keys, merge_rows
 from lsm_core.merge import Deduplicate, KeySpec, MergeCounters, RunInput, merge_streams
 from lsm_core.types import parse
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidData, UnsupportedFeature
-from lsm_core.maintenance.reference.deduplicate import compare_keys
+from lsm_core.maintenance.reference import compare_keys
 from lsm_core.merge import ByteKeys, IntKeys, KeySpec, key_bytes, normalise_keys
 from lsm_core.merge.keys import order_parts
 

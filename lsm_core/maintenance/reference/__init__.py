@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.reference.deduplicate import Row, key_order, merge_by_key, merge_rows
+from lsm_core.maintenance.reference.merging import builds_rows, merge_by_key, merge_rows, merge_versions
+from lsm_core.maintenance.reference.versions import Row, compare_keys, key_order
 
-__all__ = ["Row", "key_order", "merge_by_key", "merge_rows"]
+__all__ = ["Row", "builds_rows", "compare_keys", "key_order", "merge_by_key", "merge_rows", "merge_versions"]

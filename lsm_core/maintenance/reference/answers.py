@@ -1,0 +1,81 @@
+"""When an answer of the kernels is the one that the reference gives: exactly, but for what the specification leaves open.
+
+Open are the order of sets (collect with `distinct`, nested tables with a key), the bytes of equal bitmaps and sketches, and
+the last bits of sums and products of floats, which depend on the order of adding.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from datasketches import compact_theta_sketch, hll_sketch
+from pyroaring import BitMap, BitMap64
+
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.maintenance.reference.equality import same
+from lsm_core.maintenance.reference.versions import Row
+from lsm_core.types import TypeRoot
+
+_EPSILON: Final = {TypeRoot.FLOAT: 2.0**-23, TypeRoot.DOUBLE: sys.float_info.epsilon}
+Form = Callable[[Any], Any]
+
+
+class Answers:
+    """Compares results of one table's merges."""
+
+    def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
+        self._forms: list[Form] = []
+        self._roundings: dict[int, float] = {}
+        for i, field in enumerate(schema.fields):
+            name = _function(field, options)
+            self._forms.append(_form(field, name, options))
+            if name in {"sum", "product"} and field.type.root in _EPSILON:
+                self._roundings[i] = _EPSILON[field.type.root]
+
+    def same(self, wanted: Row, found: Row, inputs: Sequence[Row] = ()) -> bool:
+        """Whether two results are one. ``inputs``: the versions that were merged; with them sums of floats may differ a little."""
+        if (wanted.sequence, wanted.kind) != (found.sequence, found.kind):
+            return False
+        pairs = zip(wanted.values, found.values, strict=True)
+        return all(self._same_value(i, mine, theirs, inputs) for i, (mine, theirs) in enumerate(pairs))
+
+    def _same_value(self, i: int, mine: Any, theirs: Any, inputs: Sequence[Row]) -> bool:
+        if mine is None or theirs is None:
+            return mine is theirs
+        if self._forms[i](mine) == self._forms[i](theirs):
+            return True
+        if i not in self._roundings or not math.isfinite(mine) or not math.isfinite(theirs):
+            return False
+        share = len(inputs) * self._roundings[i]
+        weight = sum(abs(row.values[i]) for row in inputs if row.values[i] is not None)
+        return bool(abs(mine - theirs) <= share * max(weight, abs(mine)))
+
+
+def _function(field: DataField, options: Mapping[str, str]) -> str:
+    own = options.get(f"fields.{field.name}.aggregate-function")
+    return own or options.get("fields.default-aggregate-function") or ""
+
+
+def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
+    """What of a value must be equal."""
+    if function == "rbm32":
+        return lambda data: tuple(BitMap.deserialize(data))
+    if function == "rbm64":
+        return lambda data: tuple(BitMap64.deserialize(data))
+    if function == "theta_sketch":
+        return lambda data: tuple(sorted(compact_theta_sketch.deserialize(data)))
+    if function == "hll_sketch":
+        return lambda data: round(float(hll_sketch.deserialize(data).get_estimate()), 3)
+    is_set = function == "collect" and options.get(f"fields.{field.name}.distinct", "false").lower() == "true"
+    if is_set or options.get(f"fields.{field.name}.nested-key"):
+        return _counted
+    return same
+
+
+def _counted(values: Any) -> Any:
+    """A list without its order."""
+    return frozenset(Counter(same(value) for value in values).items()) if isinstance(values, list) else same(values)

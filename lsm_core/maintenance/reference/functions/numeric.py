@@ -1,0 +1,95 @@
+"""sum and product, exact: what does not fit raises (integers) or is null (decimals)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from lsm_core.errors import ArithmeticOverflow
+from lsm_core.maintenance.reference.functions.base import Field, Function, NullsChangeNothing
+from lsm_core.types import TypeRoot
+
+_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
+_EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
+
+
+def fitted(field: Field, value: Any) -> Any:
+    """A result as the column holds it. Raises ArithmeticOverflow for integers out of range."""
+    root = field.type.root
+    if root in _BITS:
+        limit = 1 << (_BITS[root] - 1)
+        if not -limit <= value < limit:
+            raise ArithmeticOverflow(f"column {field.name}: {value} is out of the range of {field.type}")
+        return value
+    if root is TypeRoot.FLOAT:
+        return _single(value)
+    if root is TypeRoot.DECIMAL:
+        scale = field.type.scale or 0
+        rounded = value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+        return rounded if abs(rounded.scaleb(scale, _EXACT)) < 10 ** (field.type.precision or 0) else None
+    return value
+
+
+def _single(value: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+class Sum(NullsChangeNothing):
+    """The sum of what is not null."""
+
+    def both(self, acc: Any, value: Any) -> Any:
+        """Acc + value."""
+        return fitted(self.field, _EXACT.add(acc, value) if isinstance(acc, Decimal) else acc + value)
+
+    def retract(self, acc: Any, value: Any) -> Any:
+        """Acc - value; of nothing, -value."""
+        if value is None:
+            return acc
+        if acc is None:
+            return fitted(self.field, value.copy_negate() if isinstance(value, Decimal) else -value)
+        return fitted(self.field, _EXACT.subtract(acc, value) if isinstance(acc, Decimal) else acc - value)
+
+
+class Product(NullsChangeNothing):
+    """The product of what is not null."""
+
+    def both(self, acc: Any, value: Any) -> Any:
+        """Acc x value."""
+        return fitted(self.field, _EXACT.multiply(acc, value) if isinstance(acc, Decimal) else acc * value)
+
+    def retract(self, acc: Any, value: Any) -> Any:
+        """Acc / value; integers truncate, decimals must divide exactly."""
+        if acc is None or value is None:
+            return acc
+        if isinstance(acc, float):
+            return fitted(self.field, _divided(acc, value))
+        if not value:
+            raise ArithmeticOverflow(f"column {self.field.name}: {acc} divided by zero")
+        exact = Fraction(acc) / Fraction(value)
+        if isinstance(acc, int):
+            return fitted(self.field, math.trunc(exact))
+        left = exact.denominator
+        for prime in (2, 5):
+            while left % prime == 0:
+                left //= prime
+        if left != 1:
+            raise ArithmeticOverflow(f"column {self.field.name}: {acc} / {value} has no exact decimal")
+        return fitted(self.field, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
+
+
+def _divided(left: float, right: float) -> float:
+    """IEEE's division, which Python refuses by zero."""
+    if right != 0:
+        return left / right
+    if left == 0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+FUNCTIONS: Final[dict[str, type[Function]]] = {"sum": Sum, "product": Product}

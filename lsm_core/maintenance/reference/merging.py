@@ -1,0 +1,111 @@
+"""What every key becomes: its versions sorted, given one after another to the table's merge engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.reference.aggregation import AggregationMerge
+from lsm_core.maintenance.reference.deduplicate import first_row, last_row
+from lsm_core.maintenance.reference.partial_update import PartialUpdateMerge
+from lsm_core.maintenance.reference.versions import Row, in_merge_order, key_order
+
+_IGNORE_DELETE = (
+    "ignore-delete",
+    "deduplicate.ignore-delete",
+    "first-row.ignore-delete",
+    "partial-update.ignore-delete",
+)
+
+
+def merge_rows(
+    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
+) -> list[Row]:
+    """What is left of ``rows``, by ascending key: at most one version a key, no retracts if ``drop_delete``.
+
+    ``rows`` may come in any order; of versions equal in everything the later given wins. Engines that build rows need all
+    columns of ``schema`` in ``values``, in its order and as plain values. Raises UnsupportedFeature for an unknown merge
+    engine, and what the engine raises.
+    """
+    outcomes = merge_by_key(rows, schema, options, drop_delete)
+    return [row for key in sorted(outcomes) if (row := outcomes[key]) is not None]
+
+
+def merge_by_key(
+    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
+) -> dict[tuple[Any, ...], Row | None]:
+    """As :func:`merge_rows`, for every key (as :func:`key_order` puts it): its row, None if nothing is left of it."""
+    engine = _Engine(schema, options)
+    descending = options.get("sequence.field.sort-order", "ascending").lower() == "descending"
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key_order(row.key), []).append(row)
+    outcomes: dict[tuple[Any, ...], Row | None] = {}
+    for key, group in groups.items():
+        result = engine.result(in_merge_order(group, descending) if len(group) > 1 else group)
+        outcomes[key] = None if result is None or (drop_delete and result.retracts) else result
+    return outcomes
+
+
+def merge_versions(
+    schema: TableSchema, options: Mapping[str, str], versions: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Merge the versions of one key, given in merge order as ``{"_SEQUENCE_NUMBER", "_VALUE_KIND", columns...}``; None: no row.
+
+    Unlike in :func:`merge_rows` a lone version passes through the engine only if there are others.
+    """
+    names = schema.field_names
+    rows = [
+        Row((), (), int(v["_SEQUENCE_NUMBER"]), int(v["_VALUE_KIND"]), tuple(v[name] for name in names))
+        for v in versions
+    ]
+    result = _Engine(schema, options).result(rows)
+    if result is None:
+        return None
+    return {
+        "_SEQUENCE_NUMBER": result.sequence,
+        "_VALUE_KIND": result.kind,
+        **dict(zip(names, result.values, strict=True)),
+    }
+
+
+def builds_rows(options: Mapping[str, str]) -> bool:
+    """Whether the merge engine makes rows of its own; else every answer is one of the versions."""
+    return options.get("merge-engine", "deduplicate").lower() in {"partial-update", "aggregation"}
+
+
+class _Engine:
+    """One table's merge engine."""
+
+    def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
+        self._name = options.get("merge-engine", "deduplicate").lower()
+        known = ("deduplicate", "first-row", "partial-update", "aggregation")
+        if self._name not in known:
+            raise UnsupportedFeature(f"merge engine {self._name} in the reference", ", ".join(schema.primary_keys))
+        self._ignore_delete = any(options.get(name, "false").lower() == "true" for name in _IGNORE_DELETE)
+        self._schema, self._options = schema, options
+        ordering = [name.strip() for name in options.get("sequence.field", "").split(",") if name.strip()]
+        self._ordering = [schema.field_names.index(name) for name in ordering if name in schema.field_names]
+
+    def result(self, versions: Sequence[Row]) -> Row | None:
+        """The result of one key's versions. A lone version is never asked about: it comes out as it is, deletes too."""
+        if len(versions) == 1:
+            return versions[0]
+        if self._name == "deduplicate":
+            return last_row(versions, self._ignore_delete)
+        if self._name == "first-row":
+            return first_row(versions, self._ignore_delete)
+        merge: PartialUpdateMerge | AggregationMerge
+        if self._name == "partial-update":
+            merge = PartialUpdateMerge(self._schema, self._options, self._ignore_delete)
+        else:
+            merge = AggregationMerge(self._schema, self._options)
+        for row in versions:
+            merge.add(row)
+        return self._built(versions[-1], *merge.result())
+
+    def _built(self, last: Row, sequence: int, kind: int, values: Sequence[Any]) -> Row:
+        order = tuple(values[i] for i in self._ordering) if last.sequence_fields else ()
+        return Row(last.key, order, sequence, kind, tuple(values), last.level, last.age)

@@ -1,0 +1,86 @@
+"""Versions of a key and their order, as features.md 3.5 tells it, one comparison at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cmp_to_key
+from typing import Any, NamedTuple
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+_NULL = (0, None)
+
+
+class Row(NamedTuple):
+    """One stored version of a key. ``sequence_fields`` are the values of the user's `sequence.field` columns.
+
+    ``kind`` is 0 +I, 1 -U, 2 +U, 3 -D; ``level`` and ``age`` (larger = newer) those of the file that it was read from.
+    """
+
+    key: tuple[Any, ...]
+    sequence_fields: tuple[Any, ...]
+    sequence: int
+    kind: int
+    values: tuple[Any, ...]
+    level: int = 0
+    age: int = 0
+
+    @property
+    def retracts(self) -> bool:
+        """Whether this version takes the row back."""
+        return self.kind in {UPDATE_BEFORE, DELETE}
+
+
+def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
+    """Versions of one key, the first to be merged first; of versions equal in everything the later given is later."""
+
+    def versions(left: Row, right: Row) -> int:
+        return _compare_versions(left, right, descending)
+
+    return sorted(rows, key=cmp_to_key(versions)) if len(rows) > 1 else list(rows)
+
+
+def _compare_versions(left: Row, right: Row, descending: bool) -> int:
+    for mine, other in zip(left.sequence_fields, right.sequence_fields, strict=True):
+        if mine is None or other is None:
+            found = (mine is not None) - (other is not None)
+        else:
+            found = -compare_values(mine, other) if descending else compare_values(mine, other)
+        if found:
+            return found
+    if left.sequence != right.sequence:
+        return -1 if left.sequence < right.sequence else 1
+    if left.retracts != right.retracts:
+        return -1 if left.retracts else 1
+    if left.level != right.level:
+        return -1 if left.level > right.level else 1
+    return (left.age > right.age) - (left.age < right.age)
+
+
+def key_order(key: Sequence[Any]) -> tuple[Any, ...]:
+    """A value that is equal for equal keys and sorts as they do: column by column, nulls first."""
+    return tuple([(1, part) if type(part) is int else _NULL if part is None else (1, _rank(part)) for part in key])
+
+
+def compare_keys(left: Sequence[Any], right: Sequence[Any]) -> int:
+    """Order of two keys: column by column, nulls first."""
+    mine, other = key_order(left), key_order(right)
+    return int(mine > other) - int(mine < other)
+
+
+def compare_values(left: Any, right: Any) -> int:
+    """Java's order of two values of one type: text by its UTF-8 bytes, NaN greatest, -0.0 below 0.0."""
+    mine, other = _rank(left), _rank(right)
+    return int(mine > other) - int(mine < other)
+
+
+def _rank(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    return _float_rank(value) if isinstance(value, float) else value
+
+
+def _float_rank(value: float) -> tuple[int, float, float]:
+    if math.isnan(value):
+        return 1, 0.0, 0.0
+    return 0, value, math.copysign(1.0, value)
