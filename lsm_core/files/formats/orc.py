@@ -32,6 +32,7 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO
+from lsm_core.types.nesting import refit_table
 
 STRIPE_SIZE: Final = 16 * 1024 * 1024
 """Encoded bytes of a stripe: what a writer holds back, and about what a reader holds."""
@@ -85,7 +86,7 @@ class OrcSink:
         refused = unwritable(rows)
         if refused:
             raise InvalidData(self._table, *refused)
-        stored = _whole_rows(rows.cast(self._stored))
+        stored = _whole_rows(refit_table(rows, self._stored))
         with disk_full_named(self.path):
             self._writer.write(stored)
             written = int(self._output.tell())

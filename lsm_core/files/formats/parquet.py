@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import TailOutput, check_rows, check_size, disk_full_named, named, quietly_close
+from lsm_core.files.formats.guard import (
+    TailOutput,
+    check_rows,
+    check_size,
+    checked,
+    disk_full_named,
+    named,
+    quietly_close,
+)
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.parquet_footer import footer_values, leaf_count, plain_sizes
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
@@ -24,6 +32,7 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO
+from lsm_core.types.nesting import refit_table
 
 EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
@@ -131,7 +140,7 @@ class ParquetSink:
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
         with disk_full_named(self.path):
-            stored = rows if self._stored is self._schema else rows.cast(self._stored)
+            stored = rows if self._stored is self._schema else refit_table(rows, self._stored)
             self._writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
         self._gathered.add(rows)
         self.rows += rows.num_rows
@@ -232,16 +241,12 @@ class ParquetSource:
         while True:
             with named(self.path, "Parquet"):
                 batch = next(stream, None)
-                if batch is not None:
-                    batch.validate(
-                        full=True
-                    )  # Arrow hands out text that is no UTF-8; looking at it all costs a hundredth
             if batch is None:
                 break
             if raw is not None:
                 self._check_range(batch, raw)
             seen += batch.num_rows
-            yield batch
+            yield checked(batch, self.path)
         if seen != expected:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 
