@@ -19,6 +19,7 @@ from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.tree import Levels
+from lsm_core.types.nesting import refit
 
 _BATCH_ROWS = 65_536
 
@@ -127,7 +128,7 @@ def _typed(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
         wanted = schema.field(name).type if name in schema.names else column.type
         if name == VALUE_KIND:
             wanted = pa.int8()
-        columns.append(column if column.type == wanted else column.cast(wanted))
+        columns.append(column if column.type == wanted else refit(column, wanted))
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 

@@ -13,6 +13,7 @@ from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.nesting import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
@@ -175,7 +176,7 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        columns.append(refit(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -46,6 +46,15 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array.cast(target)
 
 
+def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of ``table``, in order, as the types of ``schema``: Arrow's own cast fails on a null ROW of NOT NULL fields."""
+    columns = []
+    for column, field in zip(table.columns, schema, strict=True):
+        chunks = [refit(chunk, field.type) for chunk in column.chunks]
+        columns.append(pa.chunked_array(chunks, chunks[0].type if chunks else field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
@@ -143,4 +152,4 @@ def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) 
     return list_of(array, entries, kind)
 
 
-__all__ = ["Leaf", "compact", "list_of", "map_of", "refit", "reshape", "same_values", "struct_of"]
+__all__ = ["Leaf", "compact", "list_of", "map_of", "refit", "refit_table", "reshape", "same_values", "struct_of"]
