@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.data_type import DataType, RowField, TypeRoot
@@ -53,6 +54,38 @@ def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
         chunks = [refit(chunk, field.type) for chunk in column.chunks]
         columns.append(pa.chunked_array(chunks, chunks[0].type if chunks else field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def without_hidden_nulls(array: pa.Array) -> pa.Array:
+    """``array`` where NOT NULL fields of ROWs have no nulls of their own below a null ROW: Parquet's writer refuses those."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [without_hidden_nulls(array.field(at)) for at in range(kind.num_fields)]
+        shown = [
+            _all_valid(field) if not of.nullable and field.null_count and _only_below_nulls(field, array) else field
+            for field, of in zip(fields, kind, strict=True)
+        ]
+        return struct_of(array, shown, kind)
+    if pa.types.is_map(kind):
+        return map_of(array, without_hidden_nulls(array.keys), without_hidden_nulls(array.items), kind)
+    if pa.types.is_list(kind):
+        return list_of(array, without_hidden_nulls(array.values), kind)
+    return array
+
+
+def _only_below_nulls(field: pa.Array, parent: pa.Array) -> bool:
+    return not pc.any(pc.and_(field.is_null(), parent.is_valid()), min_count=0).as_py()
+
+
+def _all_valid(array: pa.Array) -> pa.Array:
+    """The same slots without nulls: what a null slot holds is never looked at, since its ROW is null."""
+    kind, count = array.type, len(array)
+    if pa.types.is_struct(kind):
+        return pa.Array.from_buffers(kind, count, [None], 0, 0, [array.field(at) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind) or pa.types.is_list(kind):
+        inner = array.values
+        return pa.Array.from_buffers(kind, count, [None, array.buffers()[1]], 0, array.offset, [inner])
+    return pa.Array.from_buffers(kind, count, [None, *array.buffers()[1:]], 0, array.offset)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -152,4 +185,15 @@ def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) 
     return list_of(array, entries, kind)
 
 
-__all__ = ["Leaf", "compact", "list_of", "map_of", "refit", "refit_table", "reshape", "same_values", "struct_of"]
+__all__ = [
+    "Leaf",
+    "compact",
+    "list_of",
+    "map_of",
+    "refit",
+    "refit_table",
+    "reshape",
+    "same_values",
+    "struct_of",
+    "without_hidden_nulls",
+]

@@ -32,7 +32,7 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO
-from lsm_core.types.nesting import refit_table
+from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
@@ -141,7 +141,7 @@ class ParquetSink:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
         with disk_full_named(self.path):
             stored = rows if self._stored is self._schema else refit_table(rows, self._stored)
-            self._writer.write_table(stored, row_group_size=max(rows.num_rows, 1))
+            self._writer.write_table(_as_parquet_takes(stored), row_group_size=max(rows.num_rows, 1))
         self._gathered.add(rows)
         self.rows += rows.num_rows
 
@@ -284,6 +284,15 @@ class ParquetSource:
     def close(self) -> None:
         """Release the file handle."""
         quietly_close(self._input)
+
+
+def _as_parquet_takes(rows: pa.Table) -> pa.Table:
+    """``rows`` without the nulls that NOT NULL fields have below a null ROW."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            chunks = [without_hidden_nulls(chunk) for chunk in rows.column(at).chunks]
+            rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
+    return rows
 
 
 def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
