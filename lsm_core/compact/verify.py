@@ -125,7 +125,8 @@ def _typed(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
     schema = store.schema.arrow_schema
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        wanted = schema.field(name).type if name in schema.names else column.type
+        plain = name.removeprefix(KEY_PREFIX)
+        wanted = schema.field(plain).type if plain in schema.names else column.type
         if name == VALUE_KIND:
             wanted = pa.int8()
         columns.append(column if column.type == wanted else refit(column, wanted))
