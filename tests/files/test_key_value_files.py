@@ -280,7 +280,7 @@ def test_a_file_of_another_format_or_schema_is_refused_by_name(tmp_path: Path) -
     here.write_bytes(path_of(store, meta).read_bytes())
     with pytest.raises(CorruptFile, match="no column 'w'"):
         read(wider, meta)
-    with pytest.raises(CorruptFile, match="schema-4.* missing"):
+    with pytest.raises(CorruptFile, match=r"schema-4.* missing"):
         read(wider, dataclasses.replace(meta, schema_id=4))
 
 
