@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from lsm_core.merge.comparable import Ints, Mask, numbers, valid_mask
 from lsm_core.merge.engines.fold import DELETE, NO_ROW, FoldInput, GroupRows
+from lsm_core.merge.functions.elements import dense
 from lsm_core.merge.keys import order_parts
 
 _LOWEST: Final = np.iinfo(np.int64).min
@@ -41,8 +42,10 @@ class Segment:
         return np.asarray(inputs.places >= self.begin[inputs.group_of], np.bool_)
 
 
-def accepted(group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment) -> tuple[Mask, Mask]:
-    """Which rows a group accepts, and which it passes over (all ordering fields null, or before the segment)."""
+def accepted(
+    group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment, ignored: Mask | None = None
+) -> tuple[Mask, Mask]:
+    """Which rows a group accepts, and which it passes over (all ordering fields null, before the segment, or ``ignored``)."""
     count = len(inputs)
     # each group's row to go on from stands before its rows
     offsets = inputs.offsets + np.arange(count + 1)
@@ -53,9 +56,11 @@ def accepted(group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment
     columns = [_at(window.whole(name), place) for name in group.ordering]
     empty = np.logical_and.reduce([_nulls(column) for column in columns])
     passed = empty[~first] | ~segment.counts(inputs)
+    if ignored is not None:
+        passed |= ignored
     hidden = empty.copy()
     hidden[~first] = passed
-    ranks = np.where(hidden, -1, _dense_ranks(columns))
+    ranks = np.where(hidden, -1, dense([part for column in columns for part in order_parts(column)]))
     # ranks of later groups lie above all of earlier ones: one running maximum serves all groups
     ranks += np.repeat(np.arange(count) * (int(ranks.max(initial=0)) + 2), np.diff(offsets))
     so_far = np.maximum.accumulate(ranks)
@@ -128,19 +133,6 @@ def _is_narrow(kind: pa.DataType) -> bool:
     """Whether :func:`numbers` tells the order of its values."""
     fixed = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind)
     return fixed and not pa.types.is_float16(kind)
-
-
-def _dense_ranks(columns: list[pa.Array]) -> Ints:
-    """Ranks of rows by all columns, nulls first; equal rows have equal ranks."""
-    parts = [part for column in columns for part in order_parts(column)]
-    order = np.lexsort(parts[::-1]) if len(parts) > 1 else np.argsort(parts[0], kind="stable")
-    ranks = np.zeros(len(order), np.int64)
-    differs = np.zeros(max(len(order) - 1, 0), np.bool_)
-    for part in parts:
-        ranked = part[order]
-        differs |= ranked[1:] != ranked[:-1]
-    ranks[order[1:]] = np.cumsum(differs)
-    return ranks
 
 
 __all__ = ["Segment", "SequenceGroup", "accepted", "last_place", "newest_of_inserts", "removed"]
