@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.types.casts.errors import refuse
+from lsm_core.types.casts.errors import CastError, refuse
 from lsm_core.types.casts.numbers import values_of
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
 from lsm_core.types.nesting import compact, list_of
@@ -54,6 +54,8 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
         fields = [_or_null(printed(array.field(i), field.type)) for i, field in enumerate(source.fields)]
         inner = pc.binary_join_element_wise(*fields, ", ") if fields else pa.repeat("", len(array))
         return pc.if_else(array.is_valid(), _between("{", inner, "}"), pa.scalar(None, pa.string()))
+    if pa.types.is_nested(array.type):  # Java lets arrays of these be declared text, and then cannot read them
+        raise CastError(f"values of {source.with_nullable(nullable=True)} cannot be shown as text")
     return array.cast(pa.string())
 
 
