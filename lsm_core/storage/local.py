@@ -145,6 +145,8 @@ class LocalFileIO:
     def open_input(self, path: str) -> pa.NativeFile:
         """Open for random access."""
         with _step("open", path):
+            if os.path.isdir(path):  # Arrow's own error has no number
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> LocalOutputFile:

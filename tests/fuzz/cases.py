@@ -176,7 +176,11 @@ class Damage:
             return "nothing"
         newest = max(int(p.name.rpartition("-")[2]) for p in files)
         source = self.random.choice(files)
-        value = json.loads(source.read_bytes())
+        try:
+            value = json.loads(source.read_bytes())
+            value["schemaId" if kind == "snapshot" else "highestFieldId"] += 0
+        except (ValueError, RecursionError, TypeError, KeyError):  # damaged already
+            return "nothing"
         if self.random.random() < 0.7:
             value["id"] = newest + 1
         if kind == "snapshot":

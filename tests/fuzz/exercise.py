@@ -156,6 +156,8 @@ class Exercise:
 
     def _filtered(self) -> None:
         store = self.store()
+        if not store.schema.fields:
+            return
         field = self.random.choice(store.schema.fields)
         kind = store.schema.arrow_schema.field(field.name).type
         value = {True: 1, pa.types.is_string(kind): "a", pa.types.is_boolean(kind): True}[True]

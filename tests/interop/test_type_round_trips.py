@@ -11,7 +11,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.format.schema import DataField
 from lsm_core.types import DataType, parse, to_json
-from tests.interop.values import Value, canonical, difference, extremes, rows_of_arrow, table_of
+from tests.interop.values import Limits, Value, canonical, difference, extremes, rows_of_arrow, table_of
 
 Java = Callable[..., dict[str, Any]]
 
@@ -50,7 +50,6 @@ KEYS = [
     *(kind for kind in SCALARS if kind not in ("FLOAT", "DOUBLE", "BINARY(4)", "VARBINARY(9)", "BYTES")),
     "FLOAT", "DOUBLE", "BINARY(4)", "VARBINARY(9)", "BYTES",
 ]  # fmt: skip
-_IN_AVRO = ("TIMESTAMP(9)", "TIME(3)")
 
 
 def types_for(file_format: str) -> dict[str, DataType]:
@@ -62,16 +61,13 @@ def types_for(file_format: str) -> dict[str, DataType]:
 
 
 def _is_beyond_avro(kind: Any) -> bool:
-    if isinstance(kind, str):
-        return kind.startswith("TIMESTAMP(9)")
-    if kind["type"] == "MAP":
-        return kind["key"] == "never"
-    return kind.get("element") == "TIMESTAMP(9)"
+    inner = kind if isinstance(kind, str) else kind.get("element")
+    return isinstance(inner, str) and inner.startswith("TIMESTAMP(9)")
 
 
-def rows_at_the_edges(types: Mapping[str, DataType], first: int, *, orc: bool) -> list[dict[str, Value]]:
+def rows_at_the_edges(types: Mapping[str, DataType], first: int, *, limits: Limits) -> list[dict[str, Value]]:
     """As many rows as the longest list of extremes, ids from ``first``; every column also has its null."""
-    each = {name: [*extremes(kind, orc=orc), None] for name, kind in types.items() if name != "id"}
+    each = {name: [*extremes(kind, limits=limits), None] for name, kind in types.items() if name != "id"}
     count = max(len(values) for values in each.values())
     return [{"id": first + i, **{name: v[(i + first) % len(v)] for name, v in each.items()}} for i in range(count)]
 
@@ -122,13 +118,13 @@ def test_every_type_goes_to_java_and_back(tmp_path: Path, java: Java, file_forma
     both = Twice(tmp_path, java, types)
     options = {"bucket": "1" if keyed else "-1", "file.format": file_format}
     both.create(["id"] if keyed else [], options, by_java=not keyed)
-    orc = file_format == "orc"
-    ours, theirs = rows_at_the_edges(types, 0, orc=orc), rows_at_the_edges(types, 1000, orc=orc)
+    limits = Limits.ORC if file_format == "orc" else Limits.WIDE
+    ours, theirs = rows_at_the_edges(types, 0, limits=limits), rows_at_the_edges(types, 1000, limits=limits)
     both.write(ours)
     both.agree(ours)
     both.write_java(theirs)
     both.agree([*ours, *theirs])
-    newer = [{**row, "id": i} for i, row in enumerate(rows_at_the_edges(types, 7, orc=orc)[:20])]
+    newer = [{**row, "id": i} for i, row in enumerate(rows_at_the_edges(types, 7, limits=limits)[:20])]
     both.write(newer)
     expected = [*newer, *ours[len(newer) :], *theirs] if keyed else [*ours, *theirs, *newer]
     both.agree(expected)
