@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from datasketches import compact_theta_sketch, hll_sketch
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap
 
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.reference.equality import same
+from lsm_core.maintenance.reference.functions.java_bitmap import numbers64
 from lsm_core.maintenance.reference.versions import Row
 from lsm_core.types import TypeRoot
 
@@ -65,7 +66,7 @@ def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
     if function == "rbm32":
         return lambda data: tuple(BitMap.deserialize(data))
     if function == "rbm64":
-        return lambda data: tuple(BitMap64.deserialize(data))
+        return numbers64
     if function == "theta_sketch":
         return lambda data: tuple(sorted(compact_theta_sketch.deserialize(data)))
     if function == "hll_sketch":

@@ -117,15 +117,16 @@ class PartialUpdateMerge:
 
     def _retract_with_groups(self, row: Row) -> None:
         verdicts = {id(group): self._verdict(group, row) for group in self._groups}
+        removing = [group for group in self._groups if self._removing & set(group.ordering)]
+        if row.kind == DELETE and any(verdicts[id(group)] == "accepted" for group in removing):
+            self._delete(row)
+            return
         for i, value in enumerate(row.values):
             group, function = self._group_of.get(i), self._functions.get(i)
             if group is None or verdicts[id(group)] == "skipped":
                 continue
             if i in group.ordering:
                 if verdicts[id(group)] == "accepted":
-                    if row.kind == DELETE and self._removing & set(group.ordering):
-                        self._delete(row)
-                        return
                     self._row[i] = value
             elif function:
                 self._row[i] = function.retract(self._row[i], value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar, Final
 
 import numpy as np
@@ -162,9 +163,7 @@ class PartialUpdate:
         last = newest_of_inserts(group, window, inputs) if simple else None
         took = passed = np.zeros(0, np.bool_)
         if last is None:
-            took, passed = accepted(group, window, inputs, segment)
-            if self.ignore_delete:
-                took, passed = took & ~backs, passed | backs
+            took, passed = accepted(group, window, inputs, segment, backs if self.ignore_delete else None)
             last = last_place(inputs, took)
         rows = np.where(last >= 0, inputs.rows[last], segment.base)
         nulled = (last >= 0) & backs[last] if backs.any() else np.zeros(len(last), np.bool_)
@@ -175,7 +174,8 @@ class PartialUpdate:
             return {}
         ops = np.where(backs, RETRACT, np.where(took, AGG, LATE))
         ops = np.where(passed, SKIP, ops).astype(np.int8)
-        return {name: self._aggregate(answer, inputs, segment, ops, name, seen) for name in aggregated}
+        begun = {name: self._begun(window, inputs, segment, group, name, seen) for name in aggregated}
+        return {name: self._aggregate(answer, inputs, segment, ops, name, begun[name]) for name in aggregated}
 
     def _aggregate(
         self,
@@ -184,26 +184,47 @@ class PartialUpdate:
         segment: Segment,
         ops: npt.NDArray[np.int8],
         name: str,
-        seen: Mapping[str, bool],
+        begun: Mask,
     ) -> bool:
         window = answer.window
-        whole = window.whole(name)
-        initial = pc.take(whole, pa.array(segment.base, mask=segment.base == NO_ROW), boundscheck=False)
-        before = self._seen_before(inputs, segment)
-        before[0] |= inputs.begun and seen.get(name, False)
+        initial = self._initial(window, segment, name)
         try:
             values = window.taken(name, inputs.rows)
-            folded = self.functions[name].fold_ops(values, inputs.offsets, ops, Accumulators(initial, before))
+            folded = self.functions[name].fold_ops(values, inputs.offsets, ops, Accumulators(initial, begun))
         except GroupError as error:
             raise named_error(error, self.table, name, window, inputs, self.key_spec) from error
         answer.compute(name, folded.values)
         return bool(folded.seen[-1])
 
     @staticmethod
-    def _seen_before(inputs: GroupRows, segment: Segment) -> Mask:
-        """Whether adds came before the row that a key was reset to: functions remember that they have begun."""
-        early = ~segment.counts(inputs) & ((inputs.kinds & 1) == 0)
-        return last_place(inputs, early) >= 0
+    def _initial(window: FoldInput, segment: Segment, name: str) -> pa.Array:
+        nothing = segment.base == NO_ROW
+        return pc.take(window.whole(name), pa.array(segment.base, mask=nothing), boundscheck=False)
+
+    def _begun(
+        self,
+        window: FoldInput,
+        inputs: GroupRows,
+        segment: Segment,
+        group: SequenceGroup,
+        name: str,
+        seen: Mapping[str, bool],
+    ) -> Mask:
+        """Whether a function was given something before: it remembers that across rows that deleted everything."""
+        begun = np.zeros(len(inputs), np.bool_)
+        begun[0] = inputs.begun and seen.get(name, False)
+        function = self.functions[name]
+        if not segment.past or not function.remembers:
+            return begun
+        backs = (inputs.kinds & 1) == 1
+        values = window.taken(name, inputs.rows)
+        for before, after in pairwise((*segment.past, segment)):
+            took, passed = accepted(group, window, inputs, before)
+            gone = backs | passed | (inputs.places >= (after.begin - 1)[inputs.group_of])
+            ops = np.where(gone, SKIP, np.where(took, AGG, LATE)).astype(np.int8)
+            given = Accumulators(self._initial(window, before, name), begun)
+            begun = function.fold_ops(values, inputs.offsets, ops, given).seen
+        return begun
 
 
 def _leave_out(answer: Answer, inputs: GroupRows, backs: Mask) -> None:

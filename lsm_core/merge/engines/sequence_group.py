@@ -36,6 +36,8 @@ class Segment:
 
     base: Ints
     begin: Ints
+    past: tuple[Segment, ...] = ()
+    """What each group went on from before rows that deleted everything, oldest first."""
 
     def counts(self, inputs: GroupRows) -> Mask:
         """Which rows still count."""
@@ -103,7 +105,8 @@ def removed(
     what is left of each group, and whether its very last row was such a -D.
     """
     deletes = inputs.kinds == DELETE
-    base, begin = segment.base.copy(), segment.begin.copy()
+    base, begin = segment.base, segment.begin
+    past: list[Segment] = []
     while True:
         current = Segment(base, begin)
         hits = np.zeros(len(inputs.rows), np.bool_)
@@ -115,8 +118,10 @@ def removed(
         found = np.flatnonzero(soonest < inputs.offsets[1:])
         if not len(found):
             break
+        past.append(current)
+        base, begin = base.copy(), begin.copy()
         base[found], begin[found] = inputs.rows[soonest[found]], soonest[found] + 1
-    return Segment(base, begin), (begin > segment.begin) & (begin == inputs.offsets[1:])
+    return Segment(base, begin, tuple(past)), (begin > segment.begin) & (begin == inputs.offsets[1:])
 
 
 def _at(whole: pa.Array, rows: Ints) -> pa.Array:

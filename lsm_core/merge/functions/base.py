@@ -42,10 +42,14 @@ INVALID: Final = "invalid"
 
 @dataclass(frozen=True, eq=False)
 class Accumulators:
-    """One accumulator a group, and whether the function was given an input for it already."""
+    """One accumulator a group, and whether the function was given an input for it already.
+
+    ``alone``: which groups were folded by themselves, one after another; None = none of them.
+    """
 
     values: pa.Array
     seen: Mask
+    alone: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,8 @@ class AggregateFunction(ABC):
 
     name: ClassVar[str]
     supports_retract: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+    """Whether :attr:`Accumulators.seen` matters: what comes next depends on more than the accumulator."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         self.type, self.options, self.field = kind, options, options.field

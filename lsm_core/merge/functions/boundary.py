@@ -155,6 +155,7 @@ class FirstValue(PickAggregate):
     """The first input, null or not. Late input then replaces it, as in Java, which only remembers that it has begun."""
 
     name: ClassVar[str] = "first_value"
+    remembers: ClassVar[bool] = True
 
     def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
         return np.where(seen, KEEP, _first(folding)), seen | (folding.sizes > 0)
@@ -167,6 +168,7 @@ class FirstNonNullValue(PickAggregate):
     """The first input that is not null. Late input replaces it, even with null, as in Java."""
 
     name: ClassVar[str] = "first_non_null_value"
+    remembers: ClassVar[bool] = True
 
     def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
         found = np.where(seen, KEEP, _first(folding, folding.valid()))

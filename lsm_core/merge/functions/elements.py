@@ -169,7 +169,7 @@ class ListFold(AggregateFunction):
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         seen = initial.seen | (folding.sizes > 0)
         result = initial.values
-        for groups, starts, ends, op in _rounds(folding, self._late_is_input):
+        for groups, starts, ends, op in _rounds(folding, self._late_is_input, self._late_one_by_one):
             before = result.take(pa.array(groups))
             after = self._round(folding, before, starts, ends, op, groups)
             if len(groups) == len(result):
@@ -182,6 +182,8 @@ class ListFold(AggregateFunction):
 
     _late_is_input = False
     """Whether the function treats late input like any other."""
+    _late_one_by_one = False
+    """Whether two late inputs must not be joined before the accumulator is: what the first one loses stays lost."""
 
     def _round(self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints) -> pa.Array:
         sizes = ends - starts
@@ -212,7 +214,7 @@ class ListFold(AggregateFunction):
         raise AssertionError(f"{self.name} takes nothing back")
 
 
-def _rounds(folding: Folding, late_is_input: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
+def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
     """Rows of one operation side by side: of all groups the first such stretch, then the second ...
 
     Gives groups, first rows, ends, and the operation.
@@ -225,6 +227,8 @@ def _rounds(folding: Folding, late_is_input: bool) -> Iterator[tuple[Ints, Ints,
         ops = np.where(ops == LATE, AGG, ops)
     group = folding.groups
     new = np.concatenate((np.ones(1, np.bool_), (group[1:] != group[:-1]) | (ops[1:] != ops[:-1])))
+    if late_one_by_one:
+        new |= ops == LATE
     starts = np.flatnonzero(new)
     ends = np.append(starts[1:], count)
     owner = group[starts]

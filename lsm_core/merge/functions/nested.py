@@ -66,10 +66,21 @@ def _among(held: Flat, back: Flat, fields: list[int]) -> Mask:
     return np.isin(pair[:count], pair[count:])
 
 
+def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
+    """Which elements belong to the first list of their group that is not null: what the others are added to."""
+    valid = np.append(_valid(lists), True)
+    soonest = np.minimum.accumulate(np.where(valid, np.arange(len(valid)), len(valid))[::-1])[::-1]
+    return np.asarray(flat.source == soonest[bounds[:-1]][flat.group], np.bool_)
+
+
 class MergeMapWithKeyTime(ListFold):
-    """Per key the entry with the newest time; a null entry takes the key away, one without a time is passed over."""
+    """Per key the entry with the newest time; a null entry takes the key away, one without a time is passed over.
+
+    The map that a fold begins with stays as it is.
+    """
 
     name: ClassVar[str] = "merge_map_with_keytime"
+    _late_one_by_one = True
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -84,14 +95,16 @@ class MergeMapWithKeyTime(ListFold):
         flat = flattened(lists, bounds)
         rows = flat.elements.field(1)
         times = rows.field(self.time_field).cast(pa.string())
-        gone, timed = ~_valid(rows), _valid(rows) & _valid(times)
+        head = _in_first_list(lists, bounds, flat)
+        gone, timed = ~_valid(rows) & ~head, _valid(rows) & _valid(times)
         chains = Chains.of(flat.group, codes(flat.elements.field(0)))
         removal = _last_places(chains, gone)
         number = chains.number
         after = np.where(removal >= 0, number[np.maximum(removal, 0)], -1) if len(number) else removal
-        counts = timed.copy()
+        counts = timed | head
         counts[chains.order] &= number[chains.order] > after[chains.chain_of]
-        rank = np.where(counts, dense(order_parts(times.fill_null(""))), -1) if len(number) else np.zeros(0, np.int64)
+        rank = dense(order_parts(times.fill_null(""))) if len(number) else np.zeros(0, np.int64)
+        rank = np.where(counts, np.where(timed, rank, -1), -2)
         # sorted by time, and of equal times the first one last: only a strictly later one replaces
         order = np.lexsort((-number[chains.order], rank[chains.order], chains.chain_of))
         best = chains.order[order][chains.ends - 1] if len(number) else chains.order
@@ -101,10 +114,24 @@ class MergeMapWithKeyTime(ListFold):
         return rebuilt(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
 
 
-class _Nested(ListFold):
-    """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean."""
+def _alone(lists: pa.Array, bounds: Ints) -> Mask:
+    """Groups of which only one list is not null: there is nothing to add to it, it stays as it is."""
+    valid = np.concatenate((np.zeros(1, np.int64), np.cumsum(_valid(lists))))
+    return np.asarray(np.diff(valid[bounds]) == 1, np.bool_)
 
-    partial: ClassVar[bool] = False
+
+def _chosen(first: Mask, yes: pa.Array, no: pa.Array) -> pa.Array:
+    """Row by row one of two arrays."""
+    if not first.any():
+        return no
+    place = np.arange(len(first))
+    return pa.concat_arrays([yes, no]).take(pa.array(np.where(first, place, len(first) + place)))
+
+
+class _Nested(ListFold):
+    """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean. Rows that are null go."""
+
+    _late_one_by_one = True
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -129,27 +156,35 @@ class _Nested(ListFold):
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         flat = self._with_keys(flattened(lists, bounds), groups)
+        alone = _alone(lists, bounds)
+        several = ~alone[flat.group] & _valid(flat.elements)
+        joined = self._joined(flat.only(np.flatnonzero(several)), lists, bounds)
+        untouched = rebuilt(flat.only(np.flatnonzero(alone[flat.group])), self.arrow_type, _all_null(lists, bounds))
+        return _chosen(alone, untouched, joined)
+
+    def _joined(self, flat: Flat, lists: pa.Array, bounds: Ints) -> pa.Array:
         code = dense([codes(flat.elements.field(place)) for place in self.keys])
         chains = Chains.of(flat.group, code)
         order = np.argsort(chains.first, kind="stable")
-        owner = flat.group[chains.first[order]]
-        # the first keys of a group, as many as the limit lets in
+        first = chains.first[order]
+        owner = flat.group[first]
+        # beside the keys of the first list, the first ones of a group, as many as the limit lets in
         number = np.arange(len(order)) - np.searchsorted(owner, owner, side="left")
-        order = order[number < self.limit]
-        chosen = self._rows(flat, chains, order)
-        return rebuilt(chosen, self.arrow_type, _all_null(lists, bounds))
+        order = order[(number < self.limit) | _in_first_list(lists, bounds, flat)[first]]
+        return rebuilt(self._rows(flat, chains, order), self.arrow_type, _all_null(lists, bounds))
 
     def _with_keys(self, flat: Flat, groups: Ints) -> Flat:
+        if self.strategy == "merge":
+            return flat
         nulls = np.zeros(len(flat.group), np.bool_)
         for place in self.keys:
             nulls |= ~_valid(flat.elements.field(place))
-        if not nulls.any() or self.strategy == "merge":
-            return flat
-        if self.strategy == "error":
+        nulls &= _valid(flat.elements)
+        if self.strategy == "error" and nulls.any():
             group = int(groups[flat.group[int(np.argmax(nulls))]])
             reason = f"{self.name} of column '{self.field}': null in a field of {self.options.key('nested-key')}"
             raise GroupError(INVALID, group, reason)
-        return flat.only(np.flatnonzero(~nulls))
+        return flat.only(np.flatnonzero(~nulls & _valid(flat.elements)))
 
     def _rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
         """One row for each chosen chain: the last one, or the one with the greatest sequence fields."""
@@ -163,9 +198,17 @@ class _Nested(ListFold):
 
     def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
         held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
+        # from nothing nothing is taken, so nobody looks at the keys
+        back = back.only(np.flatnonzero(_valid(back.elements) & _valid(before)[back.group]))
         back = self._with_keys(back, np.arange(len(before)))
-        kept = ~_among(held, back, list(self.keys))
-        return rebuilt(held.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
+        held_rows = held.only(np.flatnonzero(_valid(held.elements)))
+        # what is left is a table with one row a key
+        chains = Chains.of(held_rows.group, dense([codes(held_rows.elements.field(place)) for place in self.keys]))
+        _, winners = _in_first_order(chains, chains.last)
+        left = held_rows.only(winners)
+        left = left.only(np.flatnonzero(~_among(left, back, list(self.keys))))
+        rebuilt_rows = rebuilt(left, self.arrow_type, ~_valid(before))
+        return _chosen(_all_null(taken, bounds), before, rebuilt_rows)
 
 
 class NestedUpdate(_Nested):
@@ -196,6 +239,7 @@ class NestedAppend(Collect):
 
     name: ClassVar[str] = "nested_update"
     _late_is_input = False
+    _late_one_by_one = True
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -204,13 +248,19 @@ class NestedAppend(Collect):
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         flat = flattened(lists, bounds)
-        number = np.arange(len(flat.group)) - np.searchsorted(flat.group, flat.group, side="left")
-        return rebuilt(flat.only(np.flatnonzero(number < self.limit)), self.arrow_type, _all_null(lists, bounds))
+        alone = _alone(lists, bounds)
+        rows = flat.only(np.flatnonzero(_valid(flat.elements)))
+        number = np.arange(len(rows.group)) - np.searchsorted(rows.group, rows.group, side="left")
+        kept = rows.only(np.flatnonzero((number < self.limit) | _in_first_list(lists, bounds, rows)))
+        nothing = _all_null(lists, bounds)
+        return _chosen(alone, rebuilt(flat, self.arrow_type, nothing), rebuilt(kept, self.arrow_type, nothing))
 
     def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
         held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
-        kept = ~_among(held, back, list(range(held.elements.type.num_fields)))
-        return rebuilt(held.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
+        rows, back = held.only(np.flatnonzero(_valid(held.elements))), back.only(np.flatnonzero(_valid(back.elements)))
+        kept = ~_among(rows, back, list(range(rows.elements.type.num_fields)))
+        left = rebuilt(rows.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
+        return _chosen(_all_null(taken, bounds), before, left)
 
 
 def _places(options: FieldOptions, key: str, names: list[str]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ precision becomes null, and the next input begins anew (Java `FieldSumAgg`, `Fie
 from __future__ import annotations
 
 from abc import abstractmethod
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, Inexact
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -38,6 +38,9 @@ _LONG_GROUP: Final = 64
 _EXACT: Final = Context(prec=200)
 
 
+Numbers = tuple[pa.Array, Mask | None]
+
+
 class _Numeric(AggregateFunction):
     """Null inputs say nothing; a null accumulator is replaced by the first input."""
 
@@ -50,11 +53,15 @@ class _Numeric(AggregateFunction):
         begun = np.ones(len(folding), np.bool_) if before is None else before
         if not len(given.values):
             return Accumulators(initial.values, seen)
-        return Accumulators(self._numbers(given, initial.values, begun), seen)
+        numbers, alone = self._numbers(given, initial.values, begun)
+        return Accumulators(numbers, seen, alone)
 
     @abstractmethod
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array:
-        """The accumulators after inputs that are not null; ``begun``: which initial ones are not."""
+    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+        """The accumulators after inputs that are not null, and which groups were folded one after another.
+
+        ``begun``: which initial accumulators are not null.
+        """
 
     def _overflow(self, group: int) -> GroupError:
         return GroupError(OVERFLOW, group, f"{self.name} of column '{self.field}' leaves the range of {self.type}")
@@ -69,7 +76,7 @@ class SumIntegers(_Numeric):
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array:
+    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         values = np.asarray(given.values.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
         start = np.asarray(initial.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
         filled = begun | (given.sizes > 0)
@@ -79,8 +86,8 @@ class SumIntegers(_Numeric):
             signed = values if minus is None else np.where(minus, -values, values)
             running = np.concatenate((np.zeros(1, np.int64), np.cumsum(signed)))
             total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
-            return _array(total, filled, self.arrow_type)
-        return _array(self._checked(values, minus, start, given, bits), filled, self.arrow_type)
+            return _array(total, filled, self.arrow_type), None
+        return _array(self._checked(values, minus, start, given, bits), filled, self.arrow_type), None
 
     @staticmethod
     def _is_safe(values: Ints, start: Ints, given: Folding, bits: int) -> bool:
@@ -121,7 +128,7 @@ class SumIntegers(_Numeric):
 class _Stepwise(_Numeric):
     """Left folds of numbers that NumPy holds: short groups a step at a time, all together; long ones each by itself."""
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array:
+    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         dtype = self._dtype()
         values = values_of(given.values, dtype)
         total = np.array(np.where(begun, values_of(initial, dtype), dtype(0)), dtype)
@@ -140,7 +147,7 @@ class _Stepwise(_Numeric):
                 total[groups], filled[groups] = self._step(
                     total[groups], filled[groups], values[rows], minus[rows], groups
                 )
-        return _array(total, filled, self.arrow_type)
+        return _array(total, filled, self.arrow_type), None
 
     @abstractmethod
     def _dtype(self) -> type[Any]:
@@ -244,7 +251,7 @@ def _truncated(left: Ints, divisor: Ints) -> Ints:
 class _Decimals(_Numeric):
     """Decimals a group at a time: only groups with inputs come here, and Python's own arithmetic is exact."""
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array:
+    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         results: list[Decimal | None] = initial.to_pylist()
         inputs: list[Decimal] = given.values.to_pylist()
         ops = given.ops
@@ -253,7 +260,7 @@ class _Decimals(_Numeric):
             for row in range(int(given.offsets[group]), int(given.offsets[group + 1])):
                 total = self._next(total, inputs[row], ops is not None and ops[row] == RETRACT, group)
             results[group] = total
-        return pa.array(results, self.arrow_type)
+        return pa.array(results, self.arrow_type), given.sizes + begun > 1
 
     @abstractmethod
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
@@ -269,9 +276,9 @@ class SumDecimals(_Decimals):
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array:
+    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         quick = self._quick(given, initial, begun)
-        return super()._numbers(given, initial, begun) if quick is None else quick
+        return super()._numbers(given, initial, begun) if quick is None else (quick, None)
 
     def _quick(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array | None:
         """Unscaled values as 64-bit integers, if no prefix of any group can reach the limit."""
@@ -314,8 +321,10 @@ class ProductDecimals(_Decimals):
             return None
         if value == 0:
             raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot take back a zero")
-        quotient = _EXACT.divide(total, value)
-        if _EXACT.multiply(quotient, value) != total:
+        dividing = _EXACT.copy()
+        dividing.clear_flags()
+        quotient = dividing.divide(total, value)
+        if dividing.flags[Inexact]:
             raise GroupError(INVALID, group, f"{self.name} of column '{self.field}': {total} / {value} does not end")
         return self._fitting(quotient)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_type, theta_union
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap
 
 from lsm_core.maintenance.reference.functions.base import Function, NullsChangeNothing
+from lsm_core.maintenance.reference.functions.java_bitmap import Numbers, numbers64
 
 
 class Bitmap32(NullsChangeNothing):
@@ -19,11 +20,11 @@ class Bitmap32(NullsChangeNothing):
 
 
 class Bitmap64(NullsChangeNothing):
-    """Numbers of 64 bits in either."""
+    """Numbers of 64 bits in either. What it makes are sets of numbers: no library writes the bytes that Java does."""
 
-    def both(self, acc: bytes, value: bytes) -> bytes:
+    def both(self, acc: bytes | Numbers, value: bytes | Numbers) -> Numbers:
         """All of both."""
-        return bytes((BitMap64.deserialize(acc) | BitMap64.deserialize(value)).serialize())
+        return numbers64(acc) | numbers64(value)
 
 
 class Hll(NullsChangeNothing):

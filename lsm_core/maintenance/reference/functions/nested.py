@@ -43,9 +43,9 @@ class _Keyed(Function):
             found.append(row)
         return found
 
-    def first(self, value: list[Nested | None]) -> list[Nested | None]:
-        """An input to nothing stays as it is, except for nulls in the key."""
-        return value if self.strategy == "merge" else list(self.admitted(value))
+    def lone(self, value: list[Nested | None] | None) -> list[Nested | None] | None:
+        """What nothing is added to stays as it is, except for nulls in the key."""
+        return value if value is None or self.strategy == "merge" else list(self.admitted(value))
 
 
 class NestedUpdate(_Keyed):
@@ -53,24 +53,21 @@ class NestedUpdate(_Keyed):
 
     def agg(self, acc: Any, value: Any) -> Any:
         """The accumulator's rows and the input's, as far as the limit allows."""
-        if value is None:
-            return acc
-        if acc is None:
-            return self.first(value)
+        if acc is None or value is None:
+            return self.lone(acc if value is None else value)
         return self._upserted(acc, value) if self.key else self._appended(acc, value)
 
-    def _appended(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested | None]:
-        if len(acc) >= self.limit:
-            return acc
-        room = self.limit - len(acc)
-        return [*self.admitted(acc), *self.admitted(value)[:room]]
+    def _appended(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
+        there = self.admitted(acc)
+        return [*there, *self.admitted(value)[: max(0, self.limit - len(there))]]
 
     def _upserted(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
-        found = {self.key_of(row): row for row in self.admitted(acc)}
-        for row in self.admitted(value):
+        found: dict[Any, Nested] = {}
+        held = self.admitted(acc)
+        for number, row in enumerate([*held, *self.admitted(value)]):
             there = found.get(self.key_of(row))
             if there is None:
-                if len(found) < self.limit:
+                if number < len(held) or len(found) < self.limit:
                     found[self.key_of(row)] = row
             elif self._is_newer(row, there):
                 found[self.key_of(row)] = row
@@ -93,7 +90,7 @@ class NestedUpdate(_Keyed):
         if acc is None or value is None:
             return acc
         of = self.key_of if self.key else same
-        gone = {of(row) for row in value if row is not None}
+        gone = {of(row) for row in self.admitted(value)}
         left = [row for row in acc if row is not None and of(row) not in gone]
         return list({self.key_of(row): row for row in left}.values()) if self.key else left
 
@@ -103,10 +100,8 @@ class NestedPartialUpdate(_Keyed):
 
     def agg(self, acc: Any, value: Any) -> Any:
         """The accumulator's rows, changed by the input's."""
-        if value is None:
-            return acc
-        if acc is None:
-            return self.first(value)
+        if acc is None or value is None:
+            return self.lone(acc if value is None else value)
         found: dict[Any, Nested] = {}
         for row in (*self.admitted(acc), *self.admitted(value)):
             there = found.get(self.key_of(row), (None,) * len(row))

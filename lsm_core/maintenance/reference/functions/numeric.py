@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from lsm_core.errors import ArithmeticOverflow
+from lsm_core.errors import ArithmeticOverflow, InvalidData
 from lsm_core.maintenance.reference.functions.base import Field, Function, NullsChangeNothing
 from lsm_core.types import TypeRoot
 
@@ -70,7 +70,7 @@ class Product(NullsChangeNothing):
         if isinstance(acc, float):
             return fitted(self.field, _divided(acc, value))
         if not value:
-            raise ArithmeticOverflow(f"column {self.field.name}: {acc} divided by zero")
+            raise InvalidData("", self.field.name, f"{acc} divided by zero")
         exact = Fraction(acc) / Fraction(value)
         if isinstance(acc, int):
             return fitted(self.field, math.trunc(exact))
@@ -79,7 +79,7 @@ class Product(NullsChangeNothing):
             while left % prime == 0:
                 left //= prime
         if left != 1:
-            raise ArithmeticOverflow(f"column {self.field.name}: {acc} / {value} has no exact decimal")
+            raise InvalidData("", self.field.name, f"{acc} / {value} has no exact decimal")
         return fitted(self.field, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
 
 
