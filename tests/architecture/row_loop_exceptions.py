@@ -10,6 +10,7 @@ ALLOWED: dict[str, str] = {
     "merge/engines/errors.py: key_of": "one key for an error message",
     "merge/engines/expire_rows.py: may_hold_expired": "one bound of a file's statistics",
     "merge/functions/numeric.py: _numbers": "groups of many rows one by one; decimals only where a precision may be left",
+    "merge/functions/one_by_one.py: _one": "bitmaps and sketches are unions of a library; groups of two or more inputs only",
     "merge/rows.py: span": "one number per open batch of an input",
     "read/predicate.py: _scalar": "a value of the user's filter",
     "read/predicate.py: _exact": "a value of the user's filter",

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.functions import boundary, collection, nested, numeric
+from lsm_core.merge.functions import bitmaps, boundary, collection, nested, numeric, sketches
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -35,6 +35,8 @@ _BUILT_IN: Final[dict[str, Any]] = {
     **numeric.FUNCTIONS,
     **collection.FUNCTIONS,
     **nested.FUNCTIONS,
+    **bitmaps.FUNCTIONS,
+    **sketches.FUNCTIONS,
 }
 
 

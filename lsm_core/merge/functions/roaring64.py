@@ -7,7 +7,7 @@ bitmap of the lower 16 bits for each value of the upper 48; the tree is checked 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ _RUN, _BITS, _ARRAY = range(3)
 _SLOTS: Final = 256
 _BITSET_BYTES: Final = 8192
 _ARRAY_MOST: Final = 4096
+_CONTAINER_VALUES: Final = 1 << 16
 _NOT_TRIMMED: Final = -2
 _WHERE: Final = "Roaring64Bitmap"
 
@@ -47,11 +48,11 @@ class Bitmap64:
         return Bitmap64(parts, capacity)
 
 
-def of(values: Iterator[int] | list[int]) -> Bitmap64:
+def of(numbers: Iterable[int]) -> Bitmap64:
     """A bitmap of integers, negative ones by their two's complement."""
     parts: dict[bytes, BitMap] = {}
     capacity = 0
-    for value in values:
+    for value in numbers:
         key = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")[:KEY_BYTES]
         if key not in parts:
             parts[key] = BitMap()
@@ -112,7 +113,7 @@ def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
     prefix = source.take(length)
     if kind == _LEAF:
         key, index = source.take(KEY_BYTES), source.number("<q")
-        if not key.startswith(path + prefix) or index in places or key in places.values():
+        if not key.startswith(path + prefix) or index in places:
             raise CorruptFile(_WHERE, "a key is not where its tree has it")
         places[index] = key
         return
@@ -158,32 +159,18 @@ def _read_containers(source: _Source) -> tuple[dict[int, BitMap], int]:
 
 
 def _read_container(source: _Source) -> BitMap:
-    kind, count = source.number("<b"), source.number("<H")
+    kind, size = source.number("<b"), source.number("<i")
     if kind == _RUN:
-        runs = source.take(4 * count)
-        size = sum(struct.unpack(f"<{2 * count}H", runs)[1::2]) + count
-        body = struct.pack("<IBHHH", 0x303B, 1, 0, (size - 1) & 0xFFFF, count) + runs
-    elif kind in {_BITS, _ARRAY}:
-        size = count or 1 << 16
-        content = source.take(_BITSET_BYTES if kind == _BITS else 2 * size)
+        count = source.number("<H")
+        body = struct.pack("<IBHHH", 0x303B, 1, 0, (size - 1) & 0xFFFF, count) + source.take(4 * count)
+    elif kind in {_BITS, _ARRAY} and 0 < size <= _CONTAINER_VALUES:
         if (kind == _BITS) != (size > _ARRAY_MOST):
-            content = _other_form(content, kind)
+            raise CorruptFile(_WHERE, f"{size} values in a container of the wrong kind")
+        content = source.take(_BITSET_BYTES if kind == _BITS else 2 * size)
         body = struct.pack("<IIHHI", 0x303A, 1, 0, size - 1, 16) + content
     else:
-        raise CorruptFile(_WHERE, f"unknown container {kind}")
+        raise CorruptFile(_WHERE, f"container of kind {kind} with {size} values")
     return roaring.decode(body, _WHERE)[0]
-
-
-def _other_form(content: bytes, kind: int) -> bytes:
-    """A small bit set as an array, a large array as a bit set: Java may hold either, the portable layout only one."""
-    if kind == _BITS:
-        bits = int.from_bytes(content, "little")
-        found = [value for value in range(1 << 16) if bits >> value & 1]
-        return struct.pack(f"<{len(found)}H", *found)
-    bits = 0
-    for value in struct.unpack(f"<{len(content) // 2}H", content):
-        bits |= 1 << value
-    return bits.to_bytes(_BITSET_BYTES, "little")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -241,11 +228,10 @@ def _node(children: list[int]) -> tuple[int, bytes]:
 
 def _container(part: BitMap) -> bytes:
     portable = roaring.encode(part, runs=True)
-    if portable[0] == 0x3B:
-        return bytes([_RUN]) + portable[9:]
     count = len(part)
-    kind = _BITS if count > _ARRAY_MOST else _ARRAY
-    return bytes([kind]) + struct.pack("<H", count & 0xFFFF) + portable[16:]
+    if portable[0] == 0x3B:
+        return struct.pack("<bi", _RUN, count) + portable[9:]
+    return struct.pack("<bi", _BITS if count > _ARRAY_MOST else _ARRAY, count) + portable[16:]
 
 
 __all__ = ["Bitmap64", "decode", "encode", "of", "values"]

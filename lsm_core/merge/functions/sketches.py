@@ -1,0 +1,63 @@
+"""hll_sketch and theta_sketch: unions of Apache DataSketches (Java `FieldHllSketchAgg`, `FieldThetaSketchAgg`).
+
+As in Java each step makes one sketch of two: an HLL union as large as the input, whose result is HLL_4 and compact; a theta
+union of 4,096 hashes, whose result is compact and ordered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_type, theta_union
+
+from lsm_core.errors import CorruptFile
+from lsm_core.merge.functions.one_by_one import OneByOne
+from lsm_core.merge.functions.sketch_bytes import checked_hll, checked_theta, java_theta
+
+_THETA_LOG: Final = 12
+
+
+class HllSketchUnion(OneByOne):
+    """How many distinct values there were, about; registers of the larger sketch are folded onto those of the smaller."""
+
+    name: ClassVar[str] = "hll_sketch"
+
+    def _decode(self, data: bytes) -> hll_sketch:
+        return _from_library(hll_sketch, checked_hll(data))
+
+    def _join(self, total: hll_sketch, value: hll_sketch) -> hll_sketch:
+        union = hll_union(value.lg_config_k)
+        union.update(value)
+        union.update(total)
+        return union.get_result(tgt_hll_type.HLL_4)
+
+    def _write(self, total: hll_sketch) -> bytes:
+        return bytes(total.serialize_compact())
+
+
+class ThetaSketchUnion(OneByOne):
+    """How many distinct values there were, about, in a form that also allows intersections."""
+
+    name: ClassVar[str] = "theta_sketch"
+
+    def _decode(self, data: bytes) -> compact_theta_sketch:
+        return _from_library(compact_theta_sketch, checked_theta(data))
+
+    def _join(self, total: compact_theta_sketch, value: compact_theta_sketch) -> compact_theta_sketch:
+        union = theta_union(_THETA_LOG)
+        union.update(total)
+        union.update(value)
+        return union.get_result()
+
+    def _write(self, total: compact_theta_sketch) -> bytes:
+        return java_theta(bytes(total.serialize()))
+
+
+def _from_library(kind: Any, data: bytes) -> Any:
+    try:
+        return kind.deserialize(data)
+    except Exception as error:  # the native library promises no particular type
+        raise CorruptFile(kind.__name__, str(error)) from error
+
+
+FUNCTIONS: Final[dict[str, Any]] = {"hll_sketch": HllSketchUnion, "theta_sketch": ThetaSketchUnion}
