@@ -13,6 +13,7 @@ from typing import Any, Final
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.maintenance.actions import compact, snapshots, sweep
 from lsm_core.maintenance.actions.compact import Executed, Runner
+from lsm_core.maintenance.changed_keys import ChangedKeys, changed_keys
 from lsm_core.maintenance.plan import CODE_VERSION, CompactItem, Declined, MaintenancePlan, bucket_name
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, write_entry
 from lsm_core.maintenance.reports import (
@@ -24,6 +25,7 @@ from lsm_core.maintenance.reports import (
     Verification,
 )
 from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.merge import order_free
 from lsm_core.metadata.store import TableStore
 
 _LOG = logging.getLogger(__name__)
@@ -99,8 +101,22 @@ def _compact(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None, started: float
 ) -> tuple[CompactionReport, list[dict[str, Any]]]:
     done = compact.execute(store, plan, runner or compact.local_runner(ReferenceJudge()))
+    changed = _changed_keys(store, done)
     report = _compaction_report(plan, done, time.perf_counter() - started)
+    if changed.count:
+        report = replace(report, changed_keys=changed.count, warnings=(changed.warning(store),))
     return report, [_bucket_line(item, asdict(result.report)) for item, result in done.results]
+
+
+def _changed_keys(store: TableStore, done: Executed) -> ChangedKeys:
+    """What the answers of an order-sensitive table lost by compacting it as Paimon does; nothing for all other tables."""
+    if done.snapshot_id is None or store.options.order_sensitive != "as-paimon" or not store.schema.primary_keys:
+        return ChangedKeys()
+    messages = [result.message for _, result in done.results]
+    retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
+    if order_free(store.schema, store.options.raw, retracts, store.name).ok:
+        return ChangedKeys()
+    return changed_keys(store, done.snapshot_id, messages)
 
 
 def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) -> CompactionReport:

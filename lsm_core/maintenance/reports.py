@@ -40,7 +40,8 @@ class CompactionReport(_Plain):
 
     ``snapshot_id`` None = nothing was committed; bytes are file sizes; rows count unmerged rows of rewritten files;
     ``rows_dropped`` counts per named reason; ``runs_before``/``runs_after`` are those of the bucket with most runs;
-    ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
+    ``changed_keys`` counts keys whose answer changed, which only `as-paimon` compactions of order-sensitive tables may do
+    (``warnings`` says which and why); ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
     wall-clock time of the whole call, ``peak_rss_bytes`` the driver process's.
     """
 
@@ -64,6 +65,8 @@ class CompactionReport(_Plain):
     verification: Verification = field(default_factory=lambda: Verification("V0"))
     declined: tuple[Declined, ...] = ()
     commits: int = 0
+    changed_keys: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def stale(self) -> tuple[Declined, ...]:

@@ -221,6 +221,8 @@ def _show_compaction(report: CompactionReport) -> None:
         )
         check = report.verification
         say(f"verified: {check.level}, {check.keys_checked:,} keys re-merged by the reference in {check.units} buckets")
+    for warning in report.warnings:
+        say(f"warning: {warning}")
     _declined("left alone", report.declined)
 
 

@@ -1,0 +1,88 @@
+"""Keys whose answer a compaction changed: asked where `dredge.compaction.order-sensitive` is `as-paimon`.
+
+Merging the newest runs of an order-sensitive table first can change what it says (`merge.order_free`). Whoever copies
+Paimon's choice of units is at least told which keys that befell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.kv_layout import KEY_PREFIX
+from lsm_core.merge import KeySpec, RunInput, merge_streams, order_free
+from lsm_core.merge.engines.differences import Differences
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read import read_bucket_merged
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class ChangedKeys:
+    """How many keys say something else now, and some of them."""
+
+    count: int = 0
+    examples: tuple[dict[str, Any], ...] = ()
+
+    def warning(self, store: TableStore) -> str:
+        """One line for people; empty when nothing changed."""
+        if not self.count:
+            return ""
+        reasons = order_free(store.schema, store.options.raw, has_retracts=True, table=store.name).reasons
+        shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in key.items()) for key in self.examples)
+        advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
+        return f"{self.count} keys of {store.name} have another answer now ({shown}); {reasons[0]}; {advice}"
+
+
+def changed_keys(store: TableStore, snapshot_id: int, messages: Iterable[CommitMessage]) -> ChangedKeys:
+    """Compare the content of each compacted bucket with what it was, both merged in full; bounded memory.
+
+    ``messages``: of the compaction that snapshot ``snapshot_id`` published. Rows that others added meanwhile are on both sides.
+    """
+    count = 0
+    examples: list[dict[str, Any]] = []
+    for message in messages:
+        after = _files(store, snapshot_id, message)
+        made = {(file.file_name, file.level) for file in message.compact_after}
+        before = [file for file in after if (file.file_name, file.level) not in made] + list(message.compact_before)
+        for keys in _differing(store, message, before, after):
+            count += keys.num_rows
+            examples += keys.slice(0, _SHOWN - len(examples)).to_pylist() if len(examples) < _SHOWN else []
+    return ChangedKeys(count, tuple(examples))
+
+
+def _files(store: TableStore, snapshot_id: int, message: CommitMessage) -> list[DataFileMeta]:
+    snapshot = snapshots.read(store, snapshot_id)
+    entries = manifests.live_entries(store, snapshot, partitions=[message.partition], buckets=[message.bucket])
+    return [entry.file for _, _, _, table in bucket_groups(entries) for entry in table_to_entries(table)]
+
+
+def _differing(
+    store: TableStore, message: CommitMessage, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]
+) -> Iterator[pa.Table]:
+    spec = KeySpec(store.schema.trimmed_primary_keys, table=store.name)
+    sides = [
+        read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True)
+        for files in (before, after)
+    ]
+    inputs = [RunInput(_merged(side), 0, age) for age, side in enumerate(sides)]
+    with closing(sides[0]), closing(sides[1]):
+        for batch in merge_streams(inputs, Differences(spec), key_spec=spec):
+            names = [f"{KEY_PREFIX}{name}" for name in spec.key_columns]
+            yield pa.Table.from_batches([batch.select(names)]).rename_columns(list(spec.key_columns))
+
+
+def _merged(side: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from side
+
+
+__all__ = ["ChangedKeys", "changed_keys"]
