@@ -196,14 +196,21 @@ def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None
         raise InvalidOption("record-level.time-field", name, "a column of type INT, BIGINT or TIMESTAMP", table)
 
 
+def _with_inner(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    for inner in (kind.element, kind.key, kind.value, *(field.type for field in kind.fields)):
+        if inner is not None:
+            yield from _with_inner(inner)
+
+
 def _check_formats(schema: TableSchema, options: TableOptions, table: str) -> None:
     formats = {options.file_format, *(str(name).lower() for name in options.get("file.format.per.level").values())}
     if "avro" not in formats:
         return
-    for field in schema.fields:
-        limit = _AVRO_DIGITS.get(field.type.root)
-        if limit is not None and (field.type.precision or 0) > limit:
+    for field, kind in ((column, kind) for column in schema.fields for kind in _with_inner(column.type)):
+        limit = _AVRO_DIGITS.get(kind.root)
+        if limit is not None and (kind.precision or 0) > limit:
             raise InvalidSchema(
-                f"table {table}: column '{field.name}' of type {to_sql(field.type)} does not fit into Avro files, which keep "
+                f"table {table}: column '{field.name}' of type {to_sql(kind)} does not fit into Avro files, which keep "
                 f"{limit} digits of a second"
             )

@@ -152,3 +152,14 @@ def test_every_type_of_key_is_found_again(tmp_path: Path, java: Java, kind: str)
     both.write(changed[:1])
     java("compact", full=True)
     both.agree(expected)
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize(
+    "kind", ["TIMESTAMP(9)", {"type": "ARRAY", "element": "TIMESTAMP(9)"}], ids=["column", "element"]
+)
+def test_what_avro_cannot_hold_is_refused_by_both(tmp_path: Path, java: Java, kind: Any) -> None:
+    both = Twice(tmp_path, java, {"id": parse("INT NOT NULL"), "c": parse(kind)})
+    for by_java in (True, False):
+        with pytest.raises(Exception, match="Avro"):
+            both.create([], {"bucket": "-1", "file.format": "avro"}, by_java=by_java)
