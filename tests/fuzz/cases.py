@@ -52,8 +52,9 @@ class Damage:
 
     def _put(self, path: Path, data: bytes | None) -> None:
         self.saved.setdefault(path, path.read_bytes() if path.is_file() else None)
-        if path.is_file() or path.is_symlink():
-            path.unlink()
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
         if data is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

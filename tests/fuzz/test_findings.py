@@ -115,3 +115,10 @@ def test_text_that_is_none_is_seen(tmp_path: Path) -> None:
     with pytest.raises(CorruptFile, match=r"x\.parquet"):
         list(source.batches(["a"], 10))
     source.close()
+
+
+def test_a_file_with_a_column_twice_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    with pytest.raises(CorruptFile, match=r"x\.parquet.*same name"):
+        open_source(LocalFileIO(), str(path))

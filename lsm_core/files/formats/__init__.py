@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats import avro, orc, parquet
 from lsm_core.files.formats.protocol import FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
@@ -27,13 +27,19 @@ def open_source(
     """
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
+    source: FileSource
     if extension == "parquet":
-        return parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table)
-    if extension == "orc":
-        return orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
-    if extension == "avro":
-        return avro.AvroSource(file_io, path, size=size, rows=rows)
-    raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
+        source = parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table)
+    elif extension == "orc":
+        source = orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
+    elif extension == "avro":
+        source = avro.AvroSource(file_io, path, size=size, rows=rows)
+    else:
+        raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
+    if len(set(source.schema.names)) < len(source.schema.names):
+        source.close()
+        raise CorruptFile(path, "two of its columns have the same name")
+    return source
 
 
 def open_sink(
