@@ -174,6 +174,8 @@ def report_metadata(report: CompactionReport) -> dict[str, dg.MetadataValue]:
         "files in": dg.MetadataValue.int(report.files_in),
         "files out": dg.MetadataValue.int(report.files_out),
         "files moved up": dg.MetadataValue.int(report.files_upgraded),
+        "keys merged into new rows": dg.MetadataValue.int(report.keys_folded),
+        "keys merged one by one": dg.MetadataValue.int(report.keys_one_by_one),
         "seconds": dg.MetadataValue.float(round(report.seconds, 3)),
         "verification": dg.MetadataValue.text(
             f"{report.verification.level}: {report.verification.keys_checked:,} keys re-merged by the reference; "

@@ -20,12 +20,17 @@ from lsm_core.read.merge_read import Merging
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not."""
+    """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not.
+
+    The counts of keys are those of `MergeCounters`.
+    """
 
     before: tuple[DataFileMeta, ...]
     after: tuple[DataFileMeta, ...]
     content: Content
     dropped: dict[str, int]
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
 
 
 def rewrite(
@@ -65,7 +70,8 @@ def rewrite(
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped))
+    keys = merging.keys_folded, merging.keys_one_by_one
+    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys)
 
 
 def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:

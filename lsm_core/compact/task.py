@@ -85,7 +85,8 @@ class BucketReport:
     """Numbers of one executed task: rows, bytes (file sizes), files, seconds of wall clock.
 
     ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``); ``verification`` the
-    highest level passed; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
+    highest level passed; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason. ``keys_folded``: keys of which
+    several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
     """
 
     rows_in: int = 0
@@ -100,6 +101,8 @@ class BucketReport:
     digest: str = ""
     verification: str = V1
     keys_checked: int = 0
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
 
     def with_seconds(self, seconds: float) -> BucketReport:
         """The same numbers with the time they took."""

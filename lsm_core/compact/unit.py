@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lsm_core.commit import CommitMessage
+from lsm_core.compact.allocator import keep_small_arrays
 from lsm_core.compact.append import concatenate
 from lsm_core.compact.content import Content
 from lsm_core.compact.rewrite import Rewritten, rewrite
@@ -31,6 +32,7 @@ def run_bucket_task(
     output file is left. ``pipelined`` uses a second thread for merging.
     """
     require_compactable(store)
+    keep_small_arrays()
     started = time.perf_counter()
     done: list[Rewritten] = []
     shapes = Shapes(store)
@@ -143,4 +145,6 @@ def _report(done: list[Rewritten], upgrades: int, level: str, checked: int) -> B
         digest=content.text(),
         verification=level,
         keys_checked=checked,
+        keys_folded=sum(part.keys_folded for part in done),
+        keys_one_by_one=sum(part.keys_one_by_one for part in done),
     )

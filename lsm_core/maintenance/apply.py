@@ -147,6 +147,8 @@ def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) ->
         verification=_verification(items, done),
         declined=(*plan.declined, *done.stale),
         commits=0 if done.snapshot_id is None else 1,
+        keys_folded=sum(r.keys_folded for r in reports),
+        keys_one_by_one=sum(r.keys_one_by_one for r in reports),
     )
 
 

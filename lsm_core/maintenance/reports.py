@@ -43,6 +43,8 @@ class CompactionReport(_Plain):
     ``changed_keys`` counts keys whose answer changed, which only `as-paimon` compactions of order-sensitive tables may do
     (``warnings`` says which and why); ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
     wall-clock time of the whole call, ``peak_rss_bytes`` the driver process's.
+    ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
+    (bitmaps, sketches, some decimals) folded key by key.
     """
 
     snapshot_id: int | None
@@ -67,6 +69,8 @@ class CompactionReport(_Plain):
     commits: int = 0
     changed_keys: int = 0
     warnings: tuple[str, ...] = ()
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
 
     @property
     def stale(self) -> tuple[Declined, ...]:

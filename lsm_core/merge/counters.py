@@ -13,11 +13,17 @@ IGNORED_DELETE = "ignored-delete"
 
 @dataclass
 class MergeCounters:
-    """Rows in, rows out, and rows dropped by reason; add merges up by passing the same object to each."""
+    """Rows in, rows out, and rows dropped by reason; add merges up by passing the same object to each.
+
+    ``keys_folded``: keys of which several versions became one new row; ``keys_one_by_one``: those among them for which some
+    function went key by key (bitmaps, sketches, decimals near their precision). A key counts once a window that it lies in.
+    """
 
     rows_in: int = 0
     rows_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
 
     def drop(self, reason: str, rows: int) -> None:
         """Count ``rows`` dropped for ``reason``."""
@@ -28,6 +34,11 @@ class MergeCounters:
     def rows_dropped(self) -> int:
         """Rows dropped for any reason."""
         return sum(self.dropped.values())
+
+    @property
+    def one_by_one_share(self) -> float:
+        """Which part of the folded keys went one by one."""
+        return self.keys_one_by_one / max(self.keys_folded, 1)
 
     def check(self) -> None:
         """Raise VerificationFailed (V0) unless rows in = rows out + rows dropped. Call it when a merge is done."""

@@ -20,8 +20,8 @@ from lsm_core.merge.functions import AggregateFunction
 from lsm_core.types import TypeRoot
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_COMMUTING: Final = frozenset({"sum", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64"})
-"""The order of their inputs does not matter, except to sums of floats."""
+_COMMUTING: Final = frozenset({"sum", "product", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64", "theta_sketch"})
+"""The order of their inputs does not matter, except to sums of floats and products that round."""
 _IN_ARRIVAL_ORDER: Final = frozenset(
     {
         "last_value",
@@ -50,8 +50,9 @@ class Verdict:
 def order_free(schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "") -> Verdict:
     """Judge a primary-key table by its merge engine, its functions, and whether its files hold retracts.
 
-    An order-free verdict promises that merging neighbouring runs first never changes an answer. Raises InvalidOption as
-    `merge_function` does.
+    An order-free verdict promises that merging neighbouring runs first never changes an answer, as long as numbers fit their
+    types: sums and products of integers that do not raise wherever they are met, and sums of decimals that do not become
+    null, from which they begin anew. Raises InvalidOption as `merge_function` does.
     """
     function = merge_function(schema, options, table)
     if isinstance(function, (Deduplicate, FirstRow)):
@@ -108,15 +109,15 @@ def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
 def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
     if function.name == "sum" and function.type.root in _FLOATS:
         yield f"column '{column}': sums of {function.type} differ in their last bits"
-    if function.name == "product":
-        yield f"column '{column}': products round, and overflow, at other steps"
+    if function.name == "hll_sketch":
+        yield f"column '{column}': HLL sketches keep size and estimators of what was merged first"
+    if function.name == "product" and function.type.root in (*_FLOATS, TypeRoot.DECIMAL):
+        yield f"column '{column}': products of {function.type} round, and overflow, at other steps"
 
 
 def _limited(column: str, function: AggregateFunction) -> Iterator[str]:
     """Functions that forget what a later merge would need."""
-    keyed = function.name == "nested_partial_update" or (
-        function.name == "nested_update" and bool(function.options.text("nested-key"))
-    )
+    keyed = function.name == "nested_update" and bool(function.options.text("nested-key"))
     if keyed and function.options.text("count-limit") is not None:
         yield f"column '{column}': {function.name} with count-limit leaves out updates of keys that only older rows have"
 
@@ -128,5 +129,6 @@ def _retracted(column: str, function: AggregateFunction) -> Iterator[str]:
         if function.name in {"last_value", "first_value"}:
             yield f"column '{column}': rows of ignored retracts alone become null, which {function.name} takes for a value"
         return
-    if function.name not in {"sum", "last_value", "primary-key"}:
+    # where retracts are refused no answer can change
+    if function.supports_retract and function.name not in {"sum", "last_value", "primary-key"}:
         yield f"column '{column}': {function.name} cannot take back what older rows hold"

@@ -300,6 +300,8 @@ class Merger:
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
         output = function.fold(FoldInput(rows, groups, kinds, state, open_end))
         self.state = output.state
+        self.counters.keys_folded += output.folded
+        self.counters.keys_one_by_one += output.alone
         batches = output.batches
         kept_open = output.state is not None
         self.counters.drop(OLDER_VERSION, len(rows) - sum(batch.num_rows for batch in batches) - kept_open)

@@ -75,7 +75,7 @@ Input = Files | Parked
 
 @dataclass
 class Merging:
-    """What merging one bucket needs, made once; ``dropped`` adds up over its sections (reason -> rows).
+    """What merging one bucket needs, made once; ``dropped`` (reason -> rows) and the counts of keys add up over its sections.
 
     ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
     alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
@@ -88,6 +88,8 @@ class Merging:
     drop_delete: bool
     exact: bool
     dropped: dict[str, int] = field(default_factory=dict)
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
 
@@ -158,6 +160,8 @@ class Merging:
                     part.batches.close()  # type: ignore[attr-defined]
             for reason, rows in counters.dropped.items():
                 self.dropped[reason] = self.dropped.get(reason, 0) + rows
+            self.keys_folded += counters.keys_folded
+            self.keys_one_by_one += counters.keys_one_by_one
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,9 @@ def _show_compaction(report: CompactionReport) -> None:
         say(
             f"runs {report.runs_before} -> {report.runs_after}; {report.bytes_in:,} -> {report.bytes_out:,} bytes; {report.seconds:.2f} s"
         )
+        if report.keys_folded:
+            share = report.keys_one_by_one / report.keys_folded
+            say(f"{report.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
         check = report.verification
         say(f"verified: {check.level}, {check.keys_checked:,} keys re-merged by the reference in {check.units} buckets")
     for warning in report.warnings:

@@ -109,7 +109,7 @@ class Aggregation:
             folded = function.fold_ops(values, inputs.offsets, ops, Accumulators(initial, seen))
         except GroupError as error:
             raise named_error(error, self.table, name, window, inputs, self.key_spec) from error
-        answer.compute(name, folded.values)
+        answer.compute(name, folded.values, folded.alone)
         return folded.seen
 
 

@@ -152,12 +152,13 @@ class Answer:
     """The answer of every group, built column by column.
 
     Columns that are neither picked nor computed come from the newest version. ``kinds``: of the groups with several versions.
-    ``flags``: what the open key needs besides its accumulators.
+    ``flags``: what the open key needs besides its accumulators. ``alone``: which of these groups some function folded by itself.
     """
 
     window: FoldInput
     kinds: npt.NDArray[np.int8]
     flags: dict[str, Any] = field(default_factory=dict)
+    alone: Mask | None = None
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def pick(self, name: str, rows: Ints) -> None:
@@ -166,8 +167,10 @@ class Answer:
         index[self.window.inputs.groups] = rows
         self._columns[name] = _take(self.window.whole(name), index, bool((rows < 0).any()))
 
-    def compute(self, name: str, values: pa.Array) -> None:
-        """``values``: one for each group with several versions."""
+    def compute(self, name: str, values: pa.Array, alone: Mask | None = None) -> None:
+        """``values``: one for each group with several versions; ``alone``: those folded one after another (None: none)."""
+        if alone is not None:
+            self.alone = alone if self.alone is None else self.alone | alone
         whole, window = self.window.whole(name), self.window
         if _plain(whole) and _plain(values):
             numbers = np.frombuffer(whole.buffers()[1], whole.type.to_pandas_dtype(), whole.offset + len(whole))
@@ -193,10 +196,15 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutput:
-    """Rows of the keys that are complete, in key order, and the key that stays open."""
+    """Rows of the keys that are complete, in key order, and the key that stays open.
+
+    ``folded``: keys with several versions; ``alone``: those of them that some function folded by itself.
+    """
 
     batches: list[pa.RecordBatch]
     state: OpenState | None
+    folded: int = 0
+    alone: int = 0
 
 
 def finish(answer: Answer) -> FoldOutput:
@@ -206,7 +214,9 @@ def finish(answer: Answer) -> FoldOutput:
     batch = pa.RecordBatch.from_arrays([answer.column(name) for name in schema.names], schema=schema)
     closed = len(window.groups) - window.open_end
     batches = [batch.slice(at, min(OUTPUT_ROWS, closed - at)) for at in range(0, closed, OUTPUT_ROWS)]
-    return FoldOutput(batches, _open_state(answer, batch.slice(closed, 1)) if window.open_end else None)
+    state = _open_state(answer, batch.slice(closed, 1)) if window.open_end else None
+    folded = int((window.inputs.sizes > 0).sum())
+    return FoldOutput(batches, state, folded, 0 if answer.alone is None else int(answer.alone.sum()))
 
 
 def _plain(values: pa.Array) -> bool:

@@ -193,7 +193,7 @@ class PartialUpdate:
             folded = self.functions[name].fold_ops(values, inputs.offsets, ops, Accumulators(initial, begun))
         except GroupError as error:
             raise named_error(error, self.table, name, window, inputs, self.key_spec) from error
-        answer.compute(name, folded.values)
+        answer.compute(name, folded.values, folded.alone)
         return bool(folded.seen[-1])
 
     @staticmethod

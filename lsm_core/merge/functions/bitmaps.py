@@ -1,7 +1,8 @@
 """rbm32 and rbm64: unions of roaring bitmaps (Java `FieldRoaringBitmap32Agg`, `FieldRoaringBitmap64Agg`).
 
-rbm32 values are in the portable layout, rbm64 values in that of :mod:`roaring64`. Both are written with their runs made as
-Java's `runOptimize` does; a container that takes as many bytes either way may be a run in Java and an array here.
+rbm32 values are in the portable layout, rbm64 values in that of :mod:`roaring64`. What is written depends on the set alone, so
+that merging in any order gives the same bytes. Java's may differ from them where a container is about as large as runs and as
+an array, and in the order of the 64-bit containers: it goes by what was merged first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Bitmap32Union(OneByOne):
         return total | value
 
     def _write(self, total: BitMap) -> bytes:
-        return roaring.encode(total, runs=True)
+        return roaring64.settled(total)
 
 
 class Bitmap64Union(OneByOne):
@@ -42,7 +43,7 @@ class Bitmap64Union(OneByOne):
         return roaring64.decode(data)
 
     def _join(self, total: Bitmap64, value: Bitmap64) -> Bitmap64:
-        return total | value
+        return roaring64.union(total, value)
 
     def _write(self, total: Bitmap64) -> bytes:
         return roaring64.encode(total)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
@@ -24,48 +23,38 @@ _SLOTS: Final = 256
 _BITSET_BYTES: Final = 8192
 _ARRAY_MOST: Final = 4096
 _CONTAINER_VALUES: Final = 1 << 16
+_RUN_COOKIE: Final = 0x303B
+_OFFSETS_FROM: Final = 4
 _NOT_TRIMMED: Final = -2
 _WHERE: Final = "Roaring64Bitmap"
 
 
-@dataclass(frozen=True, eq=False)
-class Bitmap64:
-    """``parts``: upper 48 bits -> lower 16 bits, in the order in which they came; ``capacity``: slots that Java holds for them."""
+Bitmap64 = dict[bytes, BitMap]
+"""Upper 48 bits, big-endian -> lower 16 bits."""
 
-    parts: dict[bytes, BitMap]
-    capacity: int = 0
 
-    def __or__(self, other: Bitmap64) -> Bitmap64:
-        """All values of both; what only ``other`` has follows in ascending order, as in Java."""
-        parts, capacity = dict(self.parts), self.capacity
-        for key in sorted(other.parts):
-            if key in parts:
-                parts[key] = parts[key] | other.parts[key]
-                continue
-            parts[key] = other.parts[key]
-            if len(parts) > capacity:
-                capacity = max(capacity + (capacity >> 1), len(parts))
-        return Bitmap64(parts, capacity)
+def union(one: Bitmap64, other: Bitmap64) -> Bitmap64:
+    """All values of both."""
+    both = dict(one)
+    for key, part in other.items():
+        both[key] = both[key] | part if key in both else part
+    return both
 
 
 def of(numbers: Iterable[int]) -> Bitmap64:
     """A bitmap of integers, negative ones by their two's complement."""
-    parts: dict[bytes, BitMap] = {}
-    capacity = 0
+    parts: Bitmap64 = {}
     for value in numbers:
         key = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")[:KEY_BYTES]
-        if key not in parts:
-            parts[key] = BitMap()
-            capacity = capacity if len(parts) <= capacity else max(capacity + (capacity >> 1), len(parts))
-        parts[key].add(value & 0xFFFF)
-    return Bitmap64(parts, capacity)
+        parts.setdefault(key, BitMap()).add(value & 0xFFFF)
+    return parts
 
 
 def values(bitmap: Bitmap64) -> Iterator[int]:
     """The integers in ascending order, as unsigned ones."""
-    for key in sorted(bitmap.parts):
+    for key in sorted(bitmap):
         high = int.from_bytes(key, "big") << 16
-        yield from (high | low for low in bitmap.parts[key])
+        yield from (high | low for low in bitmap[key])
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -95,16 +84,16 @@ def decode(data: bytes) -> Bitmap64:
     """Read what Java wrote; bytes after its end are passed over, as Java does. Raises CorruptFile."""
     source = _Source(data)
     if source.number("<b") == _EMPTY:
-        return Bitmap64({})
+        return {}
     declared = source.number("<q")
     places: dict[int, bytes] = {}
     _read_node(source, b"", places)
     if len(places) != declared:
         raise CorruptFile(_WHERE, f"its tree says {declared} keys and has {len(places)}")
-    containers, capacity = _read_containers(source)
+    containers = _read_containers(source)
     if set(containers) != set(places):
         raise CorruptFile(_WHERE, "its tree and its containers do not fit together")
-    return Bitmap64({places[index]: containers[index] for index in sorted(places)}, max(capacity, len(places)))
+    return {key: containers[index] for index, key in places.items()}
 
 
 def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
@@ -144,18 +133,16 @@ def _by_longs(data: bytes) -> bytes:
     return b"".join(data[at : at + 8][::-1] for at in range(0, len(data), 8))
 
 
-def _read_containers(source: _Source) -> tuple[dict[int, BitMap], int]:
-    """Containers by index, and how many slots the last array of them has."""
+def _read_containers(source: _Source) -> dict[int, BitMap]:
+    """Containers by index: the number of their array, and of the slot in it."""
     found: dict[int, BitMap] = {}
-    arrays, slots = source.number("<i"), 0
-    for array in range(arrays):
+    for array in range(source.number("<i")):
         source.take(1)  # a mark that has one meaning only
-        slots = source.number("<i")
-        for slot in range(slots):
+        for slot in range(source.number("<i")):
             if source.number("<b") == _FILLED:
                 found[array << 32 | slot] = _read_container(source)
     source.take(16)  # the number of containers, and where the last one is
-    return found, slots
+    return found
 
 
 def _read_container(source: _Source) -> BitMap:
@@ -177,61 +164,100 @@ def _read_container(source: _Source) -> BitMap:
 
 
 def encode(bitmap: Bitmap64) -> bytes:
-    """The bytes that Java would write, its runs made the way `runOptimize` makes them."""
-    if not bitmap.parts:
+    """The bytes that Java writes for these values if they came in ascending order; equal sets have equal bytes."""
+    if not bitmap:
         return bytes([_EMPTY])
-    count = len(bitmap.parts)
-    keys = list(bitmap.parts)
+    keys = sorted(bitmap)
+    count = len(keys)
     out = [bytes([_FILLED]), struct.pack("<q", count)]
-    _write_node(keys, {key: index for index, key in enumerate(keys)}, 0, out)
-    slots = max(bitmap.capacity, count)
+    _write_node(keys, 0, count, 0, out)
+    slots = _capacity(count)
     out.append(struct.pack("<ibi", 1, _NOT_TRIMMED, slots))
-    for part in bitmap.parts.values():
-        out.append(bytes([_FILLED]))
-        out.append(_container(part))
+    out += [bytes([_FILLED]) + _container(bitmap[key]) for key in keys]
     out.append(bytes(slots - count))
     out.append(struct.pack("<qii", count, 0, count - 1))
     return b"".join(out)
 
 
-def _write_node(keys: list[bytes], index: dict[bytes, int], depth: int, out: list[bytes]) -> None:
-    """The tree over ``keys``, which share their first ``depth`` bytes, in the order in which they were put into it."""
-    if len(keys) == 1:
-        out.append(struct.pack("<bHB", _LEAF, 0, 0) + keys[0] + struct.pack("<q", index[keys[0]]))
+def _capacity(count: int) -> int:
+    """Slots of Java's array that grew, by half at a time, to hold ``count`` containers."""
+    slots = 1
+    while slots < count:
+        slots = max(slots + (slots >> 1), slots + 1)
+    return slots
+
+
+def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[bytes]) -> None:
+    """The tree over ``keys[start:stop]``, which share their first ``depth`` bytes. A key's container has its number."""
+    low, high = keys[start], keys[stop - 1]
+    if stop - start == 1:
+        out.append(struct.pack("<bHB", _LEAF, 0, 0) + low + struct.pack("<q", start))
         return
-    low, high = min(keys), max(keys)
     end = next(at for at in range(depth, KEY_BYTES) if low[at] != high[at])
-    below: dict[int, list[bytes]] = {}
-    for key in keys:
-        below.setdefault(key[end], []).append(key)
-    kind, body = _node(list(below))
-    out.append(struct.pack("<bHB", kind, len(below), end - depth) + low[depth:end] + body)
-    for byte in sorted(below):
-        _write_node(below[byte], index, end + 1, out)
+    bounds = [start]
+    bounds += [at for at in range(start + 1, stop) if keys[at][end] != keys[at - 1][end]]
+    kind, body = _node([keys[at][end] for at in bounds])
+    out.append(struct.pack("<bHB", kind, len(bounds), end - depth) + low[depth:end] + body)
+    for first, last in zip(bounds, [*bounds[1:], stop], strict=True):
+        _write_node(keys, first, last, end + 1, out)
 
 
 def _node(children: list[int]) -> tuple[int, bytes]:
-    """The kind and content of a node whose ``children`` came in this order."""
+    """The kind and content of a node with these children, ascending."""
     count = len(children)
     if count <= 4:
-        return _NODE4, bytes(sorted(children)).ljust(4, b"\0")[::-1]
+        return _NODE4, bytes(children).ljust(4, b"\0")[::-1]
     if count <= 16:
-        return _NODE16, _by_longs(bytes(sorted(children)).ljust(16, b"\0"))
+        return _NODE16, _by_longs(bytes(children).ljust(16, b"\0"))
     if count <= 48:
-        # sixteen were sorted when the node grew, the others stand where they came
         slots = bytearray(b"\xff" * _SLOTS)
-        for slot, byte in enumerate(sorted(children[:16]) + children[16:]):
+        for slot, byte in enumerate(children):
             slots[byte] = slot
         return _NODE48, _by_longs(bytes(slots))
     return _NODE256, sum(1 << byte for byte in children).to_bytes(_SLOTS // 8, "little")
 
 
 def _container(part: BitMap) -> bytes:
-    portable = roaring.encode(part, runs=True)
+    portable = settled(part)
     count = len(part)
     if portable[0] == 0x3B:
         return struct.pack("<bi", _RUN, count) + portable[9:]
     return struct.pack("<bi", _BITS if count > _ARRAY_MOST else _ARRAY, count) + portable[16:]
 
 
-__all__ = ["Bitmap64", "decode", "encode", "of", "values"]
+def settled(bitmap: BitMap) -> bytes:
+    """Portable bytes that depend on the values alone.
+
+    A container of runs that would take as many bytes as an array stays what it was before a union. Here it is an array.
+    """
+    portable = roaring.encode(bitmap, runs=True)
+    ties = list(_ties(portable))
+    if not ties:
+        return portable
+    for key in ties:
+        part = bitmap & BitMap(range(key << 16, (key + 1) << 16))
+        bitmap = (bitmap - part) | BitMap(part.to_array())
+    return roaring.encode(bitmap, runs=True)
+
+
+def _ties(portable: bytes) -> Iterator[int]:
+    """Keys of the containers whose runs take as many bytes as an array would."""
+    cookie = int.from_bytes(portable[:4], "little")
+    if cookie & 0xFFFF != _RUN_COOKIE:
+        return
+    count = (cookie >> 16) + 1
+    flags = int.from_bytes(portable[4 : 4 + (count + 7) // 8], "little")
+    head = 4 + (count + 7) // 8
+    at = head + (8 if count >= _OFFSETS_FROM else 4) * count
+    for number in range(count):
+        key, size = struct.unpack_from("<HH", portable, head + 4 * number)
+        if not flags >> number & 1:
+            at += _BITSET_BYTES if size >= _ARRAY_MOST else 2 * size + 2
+            continue
+        (runs,) = struct.unpack_from("<H", portable, at)
+        if size == 2 * runs:
+            yield key
+        at += 2 + 4 * runs
+
+
+__all__ = ["Bitmap64", "decode", "encode", "of", "settled", "union", "values"]
