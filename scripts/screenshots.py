@@ -101,7 +101,7 @@ def pictures(page: Page, address: str, pages: dict[str, str]) -> None:
     """Lineage, a layout with its plots, a tick that asked for a run, the blocking check."""
     layout = next(where for where in pages.values() if "/layout?" in where).split("?")[0]
     sensor = next(where for where in pages.values() if "/sensors/" in where)
-    opened(page, f"{address}/asset-groups", "departures")
+    opened(page, f"{address}/asset-groups", "flight_status")
     settled(page, "lineage")
     opened(page, f"{layout}?view=overview", "read amplification")
     page.get_by_text("Plots", exact=True).first.click()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from assets.demo.tables import TABLES
+from assets.demo.tables import TABLES, DemoTable
 
 _REFERENCE: Final = Path(__file__).parent / "reference" / "expected.json"
 _SENSORS: Final = frozenset({"sorted_run", "idle_partition"})
+_TRIGGER: Final = "num-sorted-run.compaction-trigger"
+_RUNS: Final = frozenset({"COMPACT_MINOR", "COMPACT_FULL"})
 
 
 @dataclass(frozen=True)
@@ -22,33 +25,68 @@ class ExpectedDecision:
     words: str
     runs: bool
 
+    @property
+    def reason(self) -> str:
+        """The words without outcome and code: what a run carries as its reason."""
+        return self.words.partition("): ")[2]
+
     def is_said_by(self, line: str) -> bool:
         """Whether a line of the tick says it."""
-        start, _, rest = self.words.partition("...")
-        return line.startswith(f"{self.subject}: {start}") and rest in line
+        return line.startswith(f"{self.subject}: {self.words}")
 
 
 def expected_decisions(tick: str) -> list[ExpectedDecision]:
     """Return the scenario's decisions at ``T0`` .. ``T3`` about tables that the demo has, as the sensors word them."""
     ours = {table.name: table for table in TABLES}
-    listed = json.loads(_REFERENCE.read_text())["story"][tick]["decisions"]
+    story = json.loads(_REFERENCE.read_text())["story"]
+    rested = _days_since_compaction(story, tick)
     found = []
-    for sensor, name, partition, number, days, decision in listed:
+    for sensor, name, partition, number, days, decision in story[tick]["decisions"]:
         if sensor not in _SENSORS or name not in ours:
             continue
-        table = ours[name]
-        subject = f"{table.identifier}/{table.partition_keys[0]}={partition}" if partition else table.identifier
-        runs = not decision.startswith("DECLINE")
-        words = _RUN if runs else _DECLINES[decision.removeprefix("DECLINE ")]
-        said = words.format(number=number, days=days, s="" if number == 1 else "s")
-        found.append(ExpectedDecision(sensor, subject, said, runs))
+        # The list counts from the last append; the sensor from the newest file (Paimon's rule), which may be a compaction's.
+        idle = None if days is None else min(days, rested.get((name, partition), days))
+        words = _words(ours[name], sensor, decision).format(
+            number=number, days=idle, s="" if number == 1 else "s", trigger=_trigger(ours[name])
+        )
+        found.append(ExpectedDecision(sensor, _subject(ours[name], partition), words, decision in _RUNS))
     return found
 
 
-_RUN: Final = "run (idle): idle {days} d >= 20 d, {number} small file{s} >= 5: full compaction"
+def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, str], int]:
+    """How many days before this tick each partition was compacted last, at an earlier tick."""
+    now = datetime.datetime.fromisoformat(story[tick]["clock"])
+    found = {}
+    for name, told in story.items():
+        if name >= tick:
+            break
+        days = (now - datetime.datetime.fromisoformat(told["clock"])).days
+        found.update({(line[1], line[2]): days for line in told["decisions"] if line[-1] in _RUNS})
+    return found
+
+
+def _subject(table: DemoTable, partition: str) -> str:
+    return f"{table.identifier}/{table.partition_keys[0]}={partition}" if partition else table.identifier
+
+
+def _trigger(table: DemoTable) -> str:
+    return table.all_options.get(_TRIGGER, "5")
+
+
+def _words(table: DemoTable, sensor: str, decision: str) -> str:
+    if decision in _RUNS:
+        return _COMPACT[sensor, bool(table.primary_keys)]
+    return _DECLINES[decision.removeprefix("DECLINE ")]
+
+
+_COMPACT: Final = {
+    ("sorted_run", True): "run (trigger reached): {number} sorted runs >= {trigger}",
+    ("idle_partition", True): "run (idle): idle {days} d >= 20 d, {number} sorted run{s} >= 2: full compaction",
+    ("idle_partition", False): "run (idle): idle {days} d >= 20 d, {number} small file{s} >= 5: full compaction",
+}
 _DECLINES: Final = {
-    "too few runs": "decline (too few runs): {number} sorted run",
+    "too few runs": "decline (too few runs): {number} sorted run{s} < {trigger}; ",
+    "one run already": "decline (one run already): idle {days} d, one run per bucket: nothing to merge",
     "not idle": "decline (not idle): idle {days} d < 20 d",
-    # Days count from the newest file (Paimon's rule), in the scenario's list from the last append: the outcome is the same.
-    "too few files": "decline (too few files): idle ... d, {number} small file{s} < 5",
+    "too few files": "decline (too few files): idle {days} d, {number} small file{s} < 5",
 }

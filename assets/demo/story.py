@@ -46,7 +46,7 @@ def batch_of_commit(table: str, commit: int) -> int:
         return (BACKFILL, 4, 9, LAST_BATCH)[commit]
     if commit < 9:
         return BACKFILL
-    return (commit - 9) // (3 if table == "departures" else 1)
+    return (commit - 9) // (3 if table == "flight_status" else 1)
 
 
 def commits_at(table: str, events: pa.Table, tick: Tick) -> list[int]:

@@ -8,15 +8,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from assets.demo import departures, planes, weather
+from assets.demo.streams import carrier_daily, flight_status, planes, weather
 
 DATABASE: Final = "nyc"
 _COMMON: Final = {"write-only": "true", "snapshot.num-retained.min": "20", "snapshot.num-retained.max": "20"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DemoTable:
-    """One table of the scenario and the function that makes its events."""
+    """One table of the scenario and the function that makes its events. ``sent_twice``: commits submitted again as themselves."""
 
     name: str
     schema: pa.Schema
@@ -26,6 +26,7 @@ class DemoTable:
     primary_keys: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    sent_twice: frozenset[int] = frozenset()
 
     @property
     def identifier(self) -> str:
@@ -42,15 +43,26 @@ def _one_writer(rows: pa.Table) -> list[pa.Table]:
     return [rows]
 
 
-DEPARTURES: Final = DemoTable(
-    "departures",
-    departures.SCHEMA,
-    departures.events,
+FLIGHT_STATUS: Final = DemoTable(
+    "flight_status",
+    flight_status.SCHEMA,
+    flight_status.events,
     _one_writer,
-    "Departure reports of every flight; the newest report by dep_ts wins, late and repeated ones included.",
+    "Every flight as three agencies report it; each report fills its own columns, the newest of its kind wins, late ones included.",
     ("flight_month", "flight_date", "carrier", "flight", "origin"),
     ("flight_month",),
-    {"bucket": "2", "sequence.field": "dep_ts"},
+    flight_status.OPTIONS,
+)
+CARRIER_DAILY: Final = DemoTable(
+    "carrier_daily",
+    carrier_daily.SCHEMA,
+    carrier_daily.events,
+    _one_writer,
+    "Figures of each carrier and day, summed from one event per flight; wrong figures are taken back and sent again.",
+    ("flight_date", "carrier"),
+    (),
+    carrier_daily.OPTIONS,
+    carrier_daily.SENT_TWICE,
 )
 PLANES: Final = DemoTable(
     "planes",
@@ -77,4 +89,4 @@ WEATHER: Final = DemoTable(
         "partition.timestamp-formatter": "yyyy-MM-dd",
     },
 )
-TABLES: Final = (DEPARTURES, PLANES, WEATHER)
+TABLES: Final = (FLIGHT_STATUS, CARRIER_DAILY, PLANES, WEATHER)

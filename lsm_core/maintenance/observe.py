@@ -48,8 +48,8 @@ class BucketHealth:
     ``space_amplification``: all bytes over those of the last run. ``ro_lag_ms``: age of the oldest data that the
     read-optimised view does not show. ``overlap_max`` and ``overlap_mean``: files that cover one key, at worst and on
     average over the files' smallest keys. ``delete_ratio``: deletes over rows. ``cost_minor`` and ``cost_full``: bytes
-    that the next minor or a full compaction reads (0 = nothing to do). ``score``: 0 (healthy) to 100 (act), the largest
-    of its ``reasons``.
+    read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to do). ``score``: 0
+    (healthy) to 100 (act), the largest of its ``reasons``.
     """
 
     partition: Mapping[str, Any]

@@ -14,7 +14,7 @@ from lsm_core.maintenance.actions.choose import decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
-from lsm_core.tree import Pick
+from lsm_core.tree import Pick, Trigger
 
 Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
@@ -68,14 +68,16 @@ def full_cost(signs: Signs, options: TableOptions) -> int:
 
 
 def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int) -> Mapping[int, int]:
-    """Bytes read by the compaction that the table's rules would start now, for buckets where they may start one.
+    """Bytes read by the compaction that the table's rules ask for now, for buckets where they may ask for one.
 
-    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``; the result maps n to bytes.
+    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``; the result maps n to bytes. That a tree is
+    small (`compaction.total-size-threshold`) asks for nothing below the trigger: it would after every commit. It decides
+    how much is compacted once the trigger is reached.
     """
     if not store.schema.primary_keys:
         return {}
     options = store.options
-    early = options.total_size_threshold or options.incremental_size_threshold or options.optimization_interval
+    early = options.incremental_size_threshold or options.optimization_interval
     least = 2 if early or options.force_up_level0 else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
     costs: dict[int, int] = {}
@@ -85,6 +87,7 @@ def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, 
             decision = decide(store, files, now_ms)
         except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
             continue
-        if isinstance(decision, Pick):
+        small = isinstance(decision, Pick) and decision.trigger is Trigger.TOTAL_SIZE
+        if isinstance(decision, Pick) and not (small and runs[group] < options.compaction_trigger):
             costs[group] = sum(file.size for file in decision.unit.files)
     return costs

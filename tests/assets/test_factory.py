@@ -15,7 +15,7 @@ from orchestration import names
 from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
-UNSUPPORTED = ("aggregation", "dv_pk", "changelog_lookup", "dynamic_bucket", "nested_orc", "evolve_pk")
+UNSUPPORTED = ("dv_pk", "changelog_lookup", "dynamic_bucket")
 SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches")
 
 
@@ -95,7 +95,7 @@ def test_unsupported_tables_are_shown_and_left_alone_with_the_reason(house: Hous
     for name in UNSUPPORTED:
         assert f"g.{name}: decline (unsupported): not supported: " in said
     before = _files(house.root)
-    for name in UNSUPPORTED[:3]:
+    for name in UNSUPPORTED:
         known = house.instance.get_dynamic_partitions(f"g.{name}")
         partition = known[0] if known else None
         result = house.execute(names.job_name(f"g.{name}"), partition)

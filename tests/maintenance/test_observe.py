@@ -74,6 +74,15 @@ def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
     assert all(h.score == 100.0 and "5 sorted runs >= 5" in h.reasons for h in table.health())
 
 
+def test_a_small_tree_asks_for_nothing_before_its_trigger_and_then_for_everything(tmp_path: Path) -> None:
+    table = keyed(tmp_path, bucket="1", **{"compaction.total-size-threshold": "4mb"})
+    for i in range(4):
+        table.write(rows(range(40), v=i))
+    assert [h.cost_minor for h in table.health()] == [0]
+    table.write(rows(range(40), v=4))
+    assert [h.cost_minor == h.total_bytes for h in table.health()] == [True]
+
+
 def test_health_opens_no_data_file(tmp_path: Path) -> None:
     table = keyed(tmp_path, bucket="2")
     for i in range(6):

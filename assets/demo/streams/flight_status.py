@@ -1,0 +1,169 @@
+"""What three agencies report about every flight: schedule, departure, arrival; late, wrong, corrected, repeated and withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from assets.demo.events import Part, arranged, part
+from assets.demo.mixer import mix, percent
+from assets.demo.source import Integers, months_text
+from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, known, moments, where
+
+_TIME: Final = pa.timestamp("ms")
+SCHEMA = pa.schema(
+    [
+        pa.field("flight_month", pa.string(), nullable=False),
+        pa.field("flight_date", pa.date32(), nullable=False),
+        pa.field("carrier", pa.string(), nullable=False),
+        pa.field("flight", pa.int32(), nullable=False),
+        pa.field("origin", pa.string(), nullable=False),
+        ("sched_ts", _TIME),
+        *[("dest", pa.string()), ("tailnum", pa.string())],
+        *[(name, pa.int32()) for name in ("sched_dep_time", "sched_arr_time", "distance")],
+        ("dep_ts", _TIME),
+        *[("dep_time", pa.int32()), ("dep_delay", pa.int32()), ("cancelled", pa.bool_()), ("dep_reports", pa.int32())],
+        ("arr_ts", _TIME),
+        *[("arr_time", pa.int32()), ("arr_delay", pa.int32()), ("air_time", pa.int32())],
+        *[("diverted", pa.bool_()), ("arr_reports", pa.int32())],
+    ]
+)
+_KEY: Final = SCHEMA.names[:5]
+_SCHEDULE, _DEPARTURE, _ARRIVAL = SCHEMA.names[5:11], SCHEMA.names[11:16], SCHEMA.names[16:]
+_GROUPS: Final = (_SCHEDULE, _DEPARTURE, _ARRIVAL)
+OPTIONS: Final = {
+    "bucket": "2",
+    "merge-engine": "partial-update",
+    **{f"fields.{first}.sequence-group": ",".join(rest) for first, *rest in _GROUPS},
+    "fields.dep_reports.aggregate-function": "sum",
+    "fields.arr_reports.aggregate-function": "sum",
+    "partial-update.remove-record-on-sequence-group": "sched_ts",
+}
+_WITHDRAWN_FLIGHT: Final = 10_000
+_BLIZZARD_BATCH, _AUDIT_BATCH = 9, 3
+Columns = Mapping[str, pa.Array]
+
+
+class _Stream:
+    """One agency's reports: rows that carry the key and its own group of columns, in its own commit of a batch."""
+
+    def __init__(self, flights: Flights, columns: Columns, number: int) -> None:
+        self._flights, self._number, own = flights, number, _GROUPS[number]
+        self._columns = {
+            field.name: columns[field.name] if field.name in (*_KEY, *own) else pa.nulls(len(flights.rn), field.type)
+            for field in SCHEMA
+        }
+
+    def __call__(
+        self,
+        chosen: Flags,
+        batch: Integers,
+        step: Integers | int,
+        kind: str = "+I",
+        **replaced: pa.Array,
+    ) -> Part:
+        commit = 9 + self._number + 3 * self._flights.clipped(batch)
+        return part(self._columns, chosen, commit, step, kind, replaced)
+
+
+def events() -> pa.Table:
+    """Every report in order: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    flights = known()
+    columns = _columns(flights)
+    return arranged(
+        [
+            _backfill(flights, columns),
+            *_schedule(flights, columns),
+            *_departures(flights, columns),
+            *_arrivals(flights, columns),
+        ],
+        SCHEMA,
+    )
+
+
+def _columns(flights: Flights) -> dict[str, pa.Array]:
+    """What a plain report of each flight says."""
+    one = pa.array(np.ones(len(flights.rn), np.int32))
+    made = {
+        "flight_month": months_text(flights.dates),
+        "flight_date": pa.array(flights.dates),
+        "sched_ts": moments(flights.scheduled - DAY),
+        "dep_ts": moments(flights.departure),
+        "arr_ts": moments(flights.arrival, flights.landed),
+        "cancelled": pa.array(flights.cancelled),
+        "diverted": pa.array(flights.diverted),
+        "dep_reports": one,
+        "arr_reports": one,
+    }
+    return {name: made[name] if name in made else flights.column(name) for name in SCHEMA.names}
+
+
+def _backfill(flights: Flights, columns: Columns) -> Part:
+    """One complete row per flight of January to September, with two gaps that late corrections fill."""
+    known_departure, landed = ~flights.blizzard, flights.landed
+    too_late = pa.array(flights.arr_delay + 7, pa.int32())
+    replaced = {
+        **{name: where(known_departure, columns[name]) for name in ("dep_ts", "cancelled", "dep_reports")},
+        **{name: where(landed, columns[name]) for name in ("diverted", "arr_reports")},
+        "arr_delay": where(flights.audited, too_late, columns["arr_delay"]),
+    }
+    return part(columns, ~flights.live, flights.month - 1, 0, replaced=replaced)
+
+
+def _schedule(flights: Flights, columns: Columns) -> list[Part]:
+    """First filings, true aircraft of swapped ones, copies, and flights that were filed and withdrawn again."""
+    rn, batch, live, swapped = flights.rn, flights.batch, flights.live, flights.swapped
+    send = _Stream(flights, columns, 0)
+    filed = where(swapped, flights.tail_number_before(), columns["tailnum"])
+    ghost = live & (flights.month == 12) & (mix(rn, 4) % 150 == 0)
+    flight = pa.array(flights.column("flight").to_numpy() + _WITHDRAWN_FLIGHT, pa.int32())
+    nobody = pa.nulls(len(rn), pa.string())
+    withdrawn = moments(flights.scheduled - 20 * HOUR)
+    return [
+        send(live, np.where(swapped & (mix(rn, 2) % 4 == 0), batch + 1, batch), 0, tailnum=filed),
+        send(swapped, batch, 1, sched_ts=moments(flights.scheduled - 3 * HOUR)),
+        send(live & percent(rn, 3, 2), batch + 1, 2, tailnum=filed),
+        send(ghost, batch, 3, flight=flight, tailnum=nobody),
+        send(ghost, batch + 1, 4, "-D", flight=flight, tailnum=nobody, sched_ts=withdrawn),
+    ]
+
+
+def _departures(flights: Flights, columns: Columns) -> list[Part]:
+    """One report per flight; wrong ones are put right, cancelled flights were said to have left, copies come late."""
+    rn, batch, fixed, false = flights.rn, flights.batch, flights.departure_fixed, flights.falsely_departed
+    send = _Stream(flights, columns, 1)
+    other_way_round = mix(rn, 11) % 2 == 1
+    wrong = pa.array(flights.wrong_dep_delay, pa.int32())
+    right = moments(flights.departure + 90 * MINUTE)
+    on_time = {
+        "dep_ts": moments(flights.scheduled),
+        "dep_time": columns["sched_dep_time"],
+        "dep_delay": pa.array(np.zeros(len(rn), np.int32)),
+        "cancelled": pa.array(np.zeros(len(rn), np.bool_)),
+    }
+    first_step = np.where(false & other_way_round, 1, 0)
+    first = where(fixed, wrong, columns["dep_delay"])
+    return [
+        send(flights.live, flights.departure_batch, first_step, dep_delay=first),
+        send(fixed, batch, 1, dep_ts=right),
+        send(false, batch, np.where(other_way_round, 0, 1), **on_time),
+        send(flights.live & percent(rn, 12, 3), batch + 1, 2, dep_ts=where(fixed, right, columns["dep_ts"])),
+        send(flights.blizzard, np.full(len(rn), _BLIZZARD_BATCH), 0),
+    ]
+
+
+def _arrivals(flights: Flights, columns: Columns) -> list[Part]:
+    """One report per flight that landed; some are put right in the next batch, an audit corrects September."""
+    rn, batch, fixed, landed = flights.rn, flights.batch, flights.arrival_fixed, flights.live & flights.landed
+    send = _Stream(flights, columns, 2)
+    wrong = where(fixed, pa.array(flights.wrong_arr_delay, pa.int32()), columns["arr_delay"])
+    right = moments(flights.arrival + 2 * HOUR)
+    return [
+        send(landed, flights.arrival_batch, 0, arr_delay=wrong),
+        send(fixed, batch + 1, 1, arr_ts=right),
+        send(landed & percent(rn, 15, 3), batch + 1, 2, arr_ts=where(fixed, right, columns["arr_ts"])),
+        send(flights.audited, np.full(len(rn), _AUDIT_BATCH), 0, arr_ts=moments(flights.arrival + 30 * DAY)),
+    ]

@@ -1,0 +1,166 @@
+"""What the scenario's rules say about every flight: its times, its batch, and which of the planted troubles befall it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.demo.mixer import mix, percent
+from assets.demo.source import LAST_BATCH, Days, Integers, batches, flights, local_dates
+
+Flags = npt.NDArray[np.bool_]
+MINUTE: Final = 60_000
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+_BLIZZARD: Final = np.array(["2013-02-08", "2013-02-09"], dtype="datetime64[D]")
+
+
+@dataclass(frozen=True, eq=False)
+class Flights:
+    """All flights in file order. Times are epoch ms, UTC; numbers of flights without one are 0 under a mask elsewhere."""
+
+    source: pa.Table
+    rn: Integers
+    month: Integers
+    dates: Days
+    batch: Integers
+    scheduled: Integers
+    departure: Integers
+    arrival: Integers
+    dep_delay: Integers
+    arr_delay: Integers
+    live: Flags
+    cancelled: Flags
+    landed: Flags
+    delay_known: Flags
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the source."""
+        return self.source[name].combine_chunks()
+
+    def clipped(self, batch: Integers) -> Integers:
+        """Batch numbers; those above the last count as the last."""
+        return np.asarray(np.minimum(batch, LAST_BATCH))
+
+    @property
+    def diverted(self) -> Flags:
+        """Landed, but nobody knows how late."""
+        return np.asarray(self.landed & ~self.delay_known)
+
+    @property
+    def blizzard(self) -> Flags:
+        """Cancellations whose departure group comes months later."""
+        return np.asarray(self.cancelled & np.isin(self.dates, _BLIZZARD))
+
+    @property
+    def audited(self) -> Flags:
+        """September arrivals that an audit puts right."""
+        return np.asarray((self.month == 9) & self.delay_known & percent(self.rn, 18, 1))
+
+    @property
+    def swapped(self) -> Flags:
+        """Filed with the aircraft of the carrier's flight before."""
+        return np.asarray(self.live & valid(self.column("tailnum")) & percent(self.rn, 1, 6))
+
+    @property
+    def departure_fixed(self) -> Flags:
+        """Departures reported wrong first."""
+        return np.asarray(self.live & ~self.cancelled & percent(self.rn, 7, 4))
+
+    @property
+    def falsely_departed(self) -> Flags:
+        """Cancelled, yet reported as departed on time."""
+        return np.asarray(self.live & self.cancelled & percent(self.rn, 10, 1, of=10))
+
+    @property
+    def arrival_fixed(self) -> Flags:
+        """Arrivals reported wrong first."""
+        return np.asarray(self.live & self.delay_known & percent(self.rn, 16, 3))
+
+    @property
+    def departure_batch(self) -> Integers:
+        """Batch of the first departure report."""
+        late = np.where(percent(self.rn, 5, 3), self.batch + 1 + mix(self.rn, 6) % 3, self.batch)
+        after_fix = np.where(mix(self.rn, 9) % 3 == 0, self.batch + 1, self.batch)
+        return self.clipped(
+            np.where(self.departure_fixed, after_fix, np.where(self.falsely_departed, self.batch, late))
+        )
+
+    @property
+    def arrival_batch(self) -> Integers:
+        """Batch of the first arrival report."""
+        late = np.where(percent(self.rn, 13, 5), self.batch + 1 + mix(self.rn, 14) % 3, self.batch)
+        return self.clipped(np.where(self.arrival_fixed, self.batch, late))
+
+    @property
+    def wrong_dep_delay(self) -> Integers:
+        """The departure delay as reported first where it is fixed later."""
+        return np.asarray(self.dep_delay + 1 + mix(self.rn, 8) % 15)
+
+    @property
+    def wrong_arr_delay(self) -> Integers:
+        """The arrival delay as reported first where it is fixed later."""
+        return np.asarray(self.arr_delay + 5 + mix(self.rn, 17) % 20)
+
+    def tail_number_before(self) -> pa.Array:
+        """The tail number of the same carrier's flight with the next lower row number."""
+        carrier = self.column("carrier").dictionary_encode().indices.to_numpy()
+        order = np.argsort(carrier, kind="stable")
+        before = np.full(len(order), -1)
+        same = carrier[order[1:]] == carrier[order[:-1]]
+        before[order[1:][same]] = order[:-1][same]
+        return self.column("tailnum").take(pa.array(before, mask=before < 0))
+
+
+@functools.cache
+def known() -> Flights:
+    """All flights, read and computed once a process."""
+    source = flights()
+    dates = local_dates(source)
+    month = source["month"].to_numpy().astype(np.int64)
+    cancelled = ~valid(source["dep_time"].combine_chunks())
+    hours = source["time_hour"].cast(pa.int64()).to_numpy() * 1000
+    scheduled = hours + source["minute"].to_numpy().astype(np.int64) * MINUTE
+    dep_delay, air_time = numbers(source, "dep_delay"), numbers(source, "air_time", missing=120)
+    return Flights(
+        source=source,
+        rn=source["rn"].to_numpy(),
+        month=month,
+        dates=dates,
+        batch=batches(dates),
+        scheduled=scheduled,
+        departure=scheduled + np.where(cancelled, 60, dep_delay) * MINUTE,
+        arrival=scheduled + (dep_delay + air_time + 30) * MINUTE,
+        dep_delay=dep_delay,
+        arr_delay=numbers(source, "arr_delay"),
+        live=month >= 10,
+        cancelled=cancelled,
+        landed=valid(source["arr_time"].combine_chunks()),
+        delay_known=valid(source["arr_delay"].combine_chunks()),
+    )
+
+
+def valid(column: pa.Array) -> Flags:
+    """Which values are not null."""
+    return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
+
+
+def numbers(source: pa.Table, name: str, missing: int = 0) -> Integers:
+    """A column of whole numbers with something in place of nulls."""
+    return np.asarray(pc.fill_null(source[name], missing).to_numpy().astype(np.int64))
+
+
+def moments(values: Integers, where: Flags | None = None) -> pa.Array:
+    """TIMESTAMP(3) of epoch ms; null where ``where`` is false."""
+    return pa.array(values.astype(np.int64), mask=None if where is None else ~where).cast(pa.timestamp("ms"))
+
+
+def where(chosen: Flags, one: pa.Array, other: pa.Array | None = None) -> pa.Array:
+    """``one`` where chosen, else ``other`` (default: null)."""
+    return pc.if_else(pa.array(chosen), one, pa.scalar(None, one.type) if other is None else other)
