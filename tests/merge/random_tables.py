@@ -20,6 +20,7 @@ from lsm_core.types import parse
 Pool = Callable[[random.Random], Any]
 ENGINES = ("deduplicate", "first-row", "partial-update", "partial-update", "aggregation", "aggregation")
 NESTED = "ARRAY<ROW<k INT, v STRING, w INT>>"
+ORDERING = "DOUBLE of an ordering field"
 KEYTIME = "MAP<INT, ROW<v INT, ts STRING>>"
 
 
@@ -84,6 +85,7 @@ POOLS: dict[str, Pool] = {
     "DECIMAL(20, 2)": _one_of(*map(Decimal, ("0.00", "1.05", "-2.50", "999999999999999999.99", "8.00"))),
     "STRING": _one_of("", " ", "a", "b", "ab", "a,b", ",a", "b,,c", "é", "a\x00"),
     "BYTES": _one_of(b"", b"a", b"a\x00", b"\xff"),
+    ORDERING: _one_of(0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 0.3, math.nan, -math.inf, 1e16),
     "DATE": _one_of(-1, 0, 19000),
     "TIMESTAMP(3)": _one_of(-1, 0, 1_700_000_000_000),
     "TIMESTAMP(9)": _one_of(-1, 0, 1_700_000_000_000_000_001),
@@ -100,6 +102,21 @@ POOLS: dict[str, Pool] = {
     "hll_sketch": _hll,
     "theta_sketch": _theta,
 }
+
+
+def _rarely(rare: Pool, usual: Pool) -> Pool:
+    return lambda rng: (rare if rng.random() < 0.02 else usual)(rng)
+
+
+JAVA_POOLS = {
+    **POOLS,
+    ORDERING: _rarely(POOLS["DOUBLE"], _one_of(0.0, 1.5, -2.25, 0.1, 0.2, 1e16)),
+    **{kind: _rarely(POOLS[kind], _one_of(-2, -1, 1, 1, 2, 3)) for kind in ("TINYINT", "SMALLINT", "INT", "BIGINT")},
+    "STRING": _rarely(POOLS["STRING"], _one_of("", "a", "b", "ab", "a,b", ",a", "b,,c", "é")),
+    "DECIMAL(5, 2)": _rarely(POOLS["DECIMAL(5, 2)"], _one_of(*map(Decimal, ("2.00", "1.00", "-2.50", "8.00")))),
+    "DECIMAL(20, 2)": _rarely(POOLS["DECIMAL(20, 2)"], _one_of(*map(Decimal, ("2.00", "1.00", "-2.50", "8.00")))),
+}
+"""Values for a peer that fails where Dredge fails, but for its whole table: seldom ones that cannot be computed."""
 NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(5, 2)", "DECIMAL(20, 2)")
 ORDERED = (*NUMBERS, "BOOLEAN", "STRING", "BYTES", "DATE", "TIMESTAMP(3)", "TIMESTAMP(9)")
 ANY = (*ORDERED, "ARRAY<INT>", "MAP<INT, STRING>", "ARRAY<ROW<x INT, y STRING>>")
@@ -127,7 +144,10 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "theta_sketch": ("BYTES",),
 }
 TAKES_BACK = frozenset({"sum", "product", "last_value", "last_non_null_value", "collect", "merge_map", "nested_update"})
-KEYS = {"INT NOT NULL": list(range(-20, 20)), "STRING NOT NULL": [f"k{i}" for i in range(30)] + ["", "a", "a\x00", "é"]}
+KEYS: dict[str, list[Any]] = {
+    "INT NOT NULL": list(range(-20, 20)),
+    "STRING NOT NULL": [f"k{i}" for i in range(30)] + ["", "a", "a\x00", "é"],
+}
 
 
 @dataclass
@@ -140,6 +160,9 @@ class RandomTable:
     pools: dict[str, Pool] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     kinds: Sequence[int] = (0,)
+    values: dict[str, Pool] = field(default_factory=lambda: POOLS)
+    refusals: bool = True
+    """Whether functions may be given retracts that they refuse."""
 
     @property
     def descending(self) -> bool:
@@ -155,7 +178,7 @@ class RandomTable:
         """One column more."""
         self.names.append(name)
         self.types[name] = kind
-        self.pools[name] = pool or POOLS[kind]
+        self.pools[name] = pool or self.values[kind]
 
     def function(self, rng: random.Random, name: str, allowed: Sequence[str], *, retracts: bool) -> None:
         """A column with a function of its own, and the options that the function knows."""
@@ -166,7 +189,7 @@ class RandomTable:
         prefix = f"fields.{name}."
         self.options[prefix + "aggregate-function"] = chosen
         ignored = retracts and (chosen not in TAKES_BACK or rng.random() < 0.2)
-        if ignored and rng.random() < 0.9:
+        if ignored and (rng.random() < 0.9 or not self.refusals):
             self.options[prefix + "ignore-retract"] = "true"
         self.options.update({prefix + key: value for key, value in _function_options(rng, chosen).items()})
 
@@ -197,16 +220,17 @@ def _function_options(rng: random.Random, function: str) -> dict[str, str]:
     return found
 
 
-def random_table(rng: random.Random) -> RandomTable:
-    """Any engine with any options that go together."""
+def random_table(rng: random.Random, values: dict[str, Pool] | None = None) -> RandomTable:
+    """Any engine with any options that go together. ``values``: other pools than the usual ones, and nothing is refused."""
     engine = rng.choice(ENGINES)
-    table = RandomTable({"merge-engine": engine})
+    table = RandomTable({"merge-engine": engine}, values=values or POOLS, refusals=values is None)
     for i in range(rng.choice([1, 1, 1, 2])):
         kind = rng.choice(sorted(KEYS))
         table.column(f"k{i}", kind, _one_of(*KEYS[kind]))
         table.keys.append(f"k{i}")
     retracts = rng.random() < 0.5
-    {"partial-update": _partial_update, "aggregation": _aggregation}.get(engine, _picking)(rng, table, retracts)
+    fill = {"partial-update": _partial_update, "aggregation": _aggregation}.get(engine, _picking)
+    fill(rng, table, retracts)
     if engine != "first-row" and rng.random() < 0.4:
         _ordered(rng, table)
     rest = table.names[len(table.keys) :]
@@ -220,7 +244,8 @@ def random_table(rng: random.Random) -> RandomTable:
 def _ordered(rng: random.Random, table: RandomTable) -> None:
     names = [f"s{i}" for i in range(rng.choice([1, 1, 2]))]
     for name in names:
-        table.column(name, rng.choice(["INT", "STRING", "DOUBLE", "TIMESTAMP(3)"]))
+        kind = rng.choice(["INT", "STRING", "DOUBLE", "TIMESTAMP(3)"])
+        table.column(name, kind, table.values[ORDERING] if kind == "DOUBLE" else None)
     table.options["sequence.field"] = ",".join(names)
     if rng.random() < 0.4:
         table.options["sequence.field.sort-order"] = rng.choice(["ascending", "descending"])
@@ -231,7 +256,7 @@ def _picking(rng: random.Random, table: RandomTable, retracts: bool) -> None:
     table.column("b", rng.choice(ANY))
     table.kinds = (0, 0, 2, 3, 1) if retracts else (0, 2)
     first_row = table.options["merge-engine"] == "first-row"
-    if retracts and rng.random() < (0.8 if first_row else 0.4):
+    if retracts and (rng.random() < (0.8 if first_row else 0.4) or (first_row and not table.refusals)):
         table.options["ignore-delete"] = "true"
 
 
@@ -257,9 +282,11 @@ def _partial_update(rng: random.Random, table: RandomTable, retracts: bool) -> N
     for number in range(groups):
         ordering = [f"g{number}{i}" for i in range(rng.choice([1, 1, 2, 3]))]
         for name in ordering:
-            table.column(name, rng.choice(["INT", "INT", "STRING", "DOUBLE"]), None)
+            table.column(name, rng.choice(["INT", "INT", "STRING", "DOUBLE"]))
             if table.types[name] == "INT":
                 table.pools[name] = _one_of(1, 2, 3, 4)
+            elif table.types[name] == "DOUBLE":
+                table.pools[name] = table.values[ORDERING]
         protected = [f"p{number}{i}" for i in range(rng.randint(1, 3))]
         for name in protected:
             if rng.random() < 0.5:
@@ -279,5 +306,5 @@ def _partial_update(rng: random.Random, table: RandomTable, retracts: bool) -> N
         table.options["ignore-delete"] = "true"
     elif groups and way < 0.6:
         table.options["partial-update.remove-record-on-sequence-group"] = "g00"
-    elif not groups and way < 0.9:
+    elif not groups and (way < 0.9 or not table.refusals):
         table.options["partial-update.remove-record-on-delete"] = "true"

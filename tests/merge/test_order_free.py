@@ -31,6 +31,8 @@ def table(kind: str = "INT") -> TableSchema:
         ({**GROUP, SUM: "sum"}, "DECIMAL(10, 2)", False),
         (AGGREGATION, "INT", False),
         ({**AGGREGATION, SUM: "sum", LAST: "last_value"}, "INT", True),
+        ({**AGGREGATION, SUM: "product", "sequence.field": "s", LAST: "last_value"}, "INT", False),
+        ({**AGGREGATION, SUM: "max", LAST: "last_value"}, "INT", True),
         ({**AGGREGATION, SUM: "listagg"}, "STRING", False),
         ({**AGGREGATION, "sequence.field": "s", LAST: "max"}, "INT", False),
     ],
@@ -58,7 +60,7 @@ def test_order_free_tables(options: dict[str, str], kind: str, retracts: bool) -
         # and more
         ({**GROUP, SUM: "listagg"}, "STRING", False, "listagg in a sequence group"),
         ({**GROUP, SUM: "last_non_null_value"}, "INT", False, "last_non_null_value in a sequence group"),
-        ({**AGGREGATION, SUM: "product"}, "INT", False, "products round"),
+        ({**AGGREGATION, SUM: "product"}, "DECIMAL(10, 2)", False, "products of DECIMAL(10, 2) round"),
         ({**AGGREGATION, "aggregation.remove-record-on-delete": "true"}, "INT", True, "remove-record"),
         ({**AGGREGATION, SUM: "last_value", "fields.a.ignore-retract": "true"}, "INT", True, "ignored retracts"),
     ],

@@ -132,6 +132,8 @@ class _Nested(ListFold):
     """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean. Rows that are null go."""
 
     _late_one_by_one = True
+    limited: ClassVar[bool] = True
+    """Whether `count-limit` bounds the number of rows."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -152,7 +154,7 @@ class _Nested(ListFold):
                 options.key("nested-key-null-strategy"), strategy, ", ".join(_STRATEGIES), options.table
             )
         self.strategy = strategy or "merge"
-        self.limit = _limit(options)
+        self.limit = _limit(options) if self.limited else _UNLIMITED
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         flat = self._with_keys(flattened(lists, bounds), groups)
@@ -222,6 +224,7 @@ class NestedPartialUpdate(_Nested):
     """Rows are merged by key: each field keeps its last value that is not null."""
 
     name: ClassVar[str] = "nested_partial_update"
+    limited: ClassVar[bool] = False
 
     def _rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
         columns = []

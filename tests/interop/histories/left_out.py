@@ -1,0 +1,92 @@
+"""What Paimon 1.4.2 does otherwise, as features.md says: each case is left out of the comparison by a rule with a name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from lsm_core.errors import ArithmeticOverflow, DredgeError, InvalidData, RetractNotSupported
+from lsm_core.maintenance.reference import Row
+from tests.merge.random_tables import RandomTable
+
+LATER_FUNCTIONS = ("merge_map_with_keytime", "nested_partial_update")
+LATER_OPTIONS = ("nested-sequence-field", "nested-key-null-strategy")
+
+
+def later_version(table: RandomTable) -> dict[str, str]:
+    """Columns that 1.4.2 does not know, with the rule that says so (3.4, [2.0])."""
+    found = {}
+    for name in table.names:
+        function = table.options.get(f"fields.{name}.aggregate-function", "")
+        if function in LATER_FUNCTIONS:
+            found[name] = f"function of 2.0: {function}"
+        elif any(f"fields.{name}.{option}" in table.options for option in LATER_OPTIONS):
+            found[name] = "option of 2.0 of nested_update"
+        elif table.types[name] == "BOOLEAN" and _function(table, name) in {"max", "min"}:
+            found[name] = "max and min of BOOLEAN, compared by later versions"
+        elif function == "collect":
+            found |= _of_collect(table, name)
+    return found
+
+
+def _of_collect(table: RandomTable, name: str) -> dict[str, str]:
+    """Two defects of 1.4.2, seen with it: `ignore-retract` hides that collect treats late data like any, rows cannot be equal."""
+    ignores = f"fields.{name}.ignore-retract" in table.options
+    if ignores and table.options["merge-engine"] == "partial-update":
+        return {name: "collect with ignore-retract puts late elements first"}
+    if not ignores and len(table.kinds) > 2 and "ROW" in table.types[name]:
+        return {name: "collect of rows fails on retracts (ColumnarRowData has no equals)"}
+    return {}
+
+
+def _function(table: RandomTable, name: str) -> str:
+    own = table.options.get(f"fields.{name}.aggregate-function")
+    return own or table.options.get("fields.default-aggregate-function", "")
+
+
+def rule_of(table: RandomTable, writes: Sequence[Sequence[Row]], answer: Any) -> str | None:
+    """Why the history of one key cannot be compared; None: it can. ``writes``: its rows of each write."""
+    if isinstance(answer, type) and issubclass(answer, DredgeError):
+        return {
+            ArithmeticOverflow: "integer overflow raises (4: 1.4.2 wraps)",
+            InvalidData: "no quotient: Java fails as well, with all its write",
+            RetractNotSupported: "retract refused: Java fails as well, with all its write",
+        }[answer]
+    if table.descending and any(len({row.sequence_fields for row in rows}) > 1 for rows in writes):
+        return "descending inside one flush (3.5: sorted ascending)"
+    rows = [row for one in writes for row in one]
+    for i, name in enumerate(table.names):
+        values = [row.values[i] for row in rows if row.values[i] is not None]
+        if found := _of_column(table, name, _function(table, name), values):
+            return found
+    return None
+
+
+def _ordering(table: RandomTable) -> set[str]:
+    """Columns that order versions: `sequence.field` and the ordering fields of sequence groups."""
+    groups = [key.split(".")[1] for key in table.options if key.endswith(".sequence-group")]
+    return {name for names in (table.options.get("sequence.field", ""), *groups) for name in names.split(",")}
+
+
+def _is_odd(value: float) -> bool:
+    return math.isnan(value) or (value == 0 and math.copysign(1, value) < 0)
+
+
+def _of_column(table: RandomTable, name: str, function: str, values: list[Any]) -> str | None:
+    options: Mapping[str, str] = table.options
+    if function == "listagg":
+        delimiter = options.get(f"fields.{name}.list-agg-delimiter", ",")
+        if any(part and not part.strip() for value in values for part in (value, *value.split(delimiter))):
+            return "blanks in listagg (3.4: ignored since 2.0)"
+    if function == "sum" and table.types[name] == "DECIMAL(5, 2)" and sum(map(abs, values)) >= Decimal(1000):
+        return "decimal sum of <= 18 digits over its precision (3.4: not checked)"
+    if table.types[name] == "DOUBLE" and name in _ordering(table) and any(_is_odd(value) for value in values):
+        return "NaN or -0.0 in an ordering field (1.4.2 has them equal to everything, and to 0.0, in some of its comparators)"
+    if function == "nested_update" and f"fields.{name}.count-limit" in options:
+        if f"fields.{name}.nested-key" in options:
+            return "count-limit with a key (3.4: stops new rows and keys since 2.0, everything before)"
+        if any(row is None for value in values for row in value):
+            return "null rows under count-limit (counted by 1.4.2)"
+    return None
