@@ -54,7 +54,7 @@ def merge_versions(
 ) -> dict[str, Any] | None:
     """Merge the versions of one key, given in merge order as ``{"_SEQUENCE_NUMBER", "_VALUE_KIND", columns...}``; None: no row.
 
-    Unlike in :func:`merge_rows` a lone version passes through the engine only if there are others.
+    A lone version comes out as it is.
     """
     names = schema.field_names
     rows = [
