@@ -16,7 +16,7 @@ from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.versions import in_merge_order
-from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams
+from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams, merge_unsorted
 from lsm_core.types import to_arrow
 from tests.merge.random_tables import RandomTable, random_table
 
@@ -163,6 +163,12 @@ def merged(history: History, grouping: Sequence[int] = (), rows: int = 10_000) -
     if not grouping:
         inputs = [_input(batch, *tag, rows) for batch, tag in zip(batches, tags, strict=True)]
     return pa.Table.from_batches(_merge(inputs, history, drop_delete=history.drop_delete), shape)
+
+
+def buffered(history: History, rows: Sequence[Row]) -> pa.Table:
+    """What a write buffer makes of ``rows``, given in order of arrival."""
+    batch = to_batch(rows, history.schema)
+    return merge_unsorted(pa.Table.from_batches([batch]), merge_function(history.schema, history.table.options))
 
 
 def _input(batch: pa.RecordBatch, level: int, age: int, rows: int) -> RunInput:
