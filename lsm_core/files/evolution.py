@@ -133,6 +133,8 @@ class _Finder:
         now = self.schema.field(field.name.removeprefix(KEY_PREFIX))
         then = now if self.written is None else self.written.get(now.id)
         if then is None or (self.partly is not None and then.name not in self.partly):
+            if now.name in self.schema.primary_keys:
+                raise CorruptFile(self.path, f"has no key column '{now.name}'")
             return _Column(field, None)
         stored = self._stored(then.name)
         changed = not same_values(then.type, now.type)

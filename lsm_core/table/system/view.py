@@ -16,6 +16,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import resolve
 from lsm_core.read.predicate import Predicate
 from lsm_core.types import parse
+from lsm_core.types.nesting import refit_table
 
 
 def table_schema(columns: Iterable[tuple[str, str]]) -> TableSchema:
@@ -83,8 +84,8 @@ class View(ABC):
 
 
 def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``part`` with exactly the columns of ``schema``, in their types."""
-    return part.select(schema.names).cast(schema)
+    """``part`` with exactly the columns of ``schema``, in their types; a column that became NOT NULL may still hold nulls."""
+    return refit_table(part.select(schema.names), schema)
 
 
 def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
