@@ -12,6 +12,7 @@ from typing import Any, Final
 import typer
 
 from lsm_core.cli.verbs import look, maintain, trash
+from lsm_core.cli.verbs.explain import explain
 from lsm_core.cli.verbs.show import show
 from lsm_core.errors import DredgeError
 
@@ -23,6 +24,7 @@ _VERBS: Final[dict[str, Callable[..., None]]] = {
     "snapshots": look.snapshots,
     "files": look.files,
     "show": show,
+    "explain": explain,
     "plan": maintain.plan,
     "apply": maintain.apply,
     "compact": maintain.compact,

@@ -11,6 +11,7 @@ from lsm_core.maintenance.actions.compact import Runner, plan_compaction
 from lsm_core.maintenance.actions.snapshots import plan_expiry
 from lsm_core.maintenance.actions.sweep import plan_sweep
 from lsm_core.maintenance.apply import apply_plan, dry_run, restore
+from lsm_core.maintenance.explain_row import ColumnStory, RowStory, RowVersion, explain_row
 from lsm_core.maintenance.observe import BucketHealth, health
 from lsm_core.maintenance.plan import (
     CompactItem,
@@ -62,6 +63,7 @@ def plan_maintenance(store: TableStore, action: str, **args: Any) -> Maintenance
 __all__ = [
     "BucketDifference",
     "BucketHealth",
+    "ColumnStory",
     "CompactItem",
     "CompactionReport",
     "Declined",
@@ -74,6 +76,8 @@ __all__ = [
     "PlannedFile",
     "ReferenceJudge",
     "RestoreReport",
+    "RowStory",
+    "RowVersion",
     "Runner",
     "SweepReport",
     "TrashRecord",
@@ -81,6 +85,7 @@ __all__ = [
     "VerifyReport",
     "apply_plan",
     "dry_run",
+    "explain_row",
     "health",
     "list_records",
     "load_plan",

@@ -17,6 +17,7 @@ from lsm_core.maintenance import (
     LedgerEntry,
     MaintenancePlan,
     RestoreReport,
+    RowStory,
     SweepReport,
     VerifyReport,
 )
@@ -142,6 +143,14 @@ class Table:
         """The splits of a read, picklable, for engines; arguments as in :meth:`to_arrow`."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return list(plan_scan(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
+
+    def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
+        """The stored versions of the row with primary key ``key``, newest first, and which of them supplied each column and why.
+
+        A key that is not there gives an empty story. Raises ColumnNotFound, InvalidFilter for a key that does not fit,
+        UnsupportedFeature, SnapshotNotFound, CorruptFile, and what reading the row raises.
+        """
+        return maintenance.explain_row(self.store, key, snapshot_id)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None when nothing was committed."""

@@ -1,0 +1,113 @@
+"""The verb that tells where the values of one row come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table, when
+from lsm_core.errors import InvalidFilter
+from lsm_core.maintenance import RowStory, RowVersion
+from lsm_core.table import Table
+
+Key = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="id=7 or dt=2024-01-01,id=7; the value alone for one column.", show_default=False
+    ),
+]
+SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="In this snapshot.", show_default=False)]
+ColumnOption = Annotated[
+    str | None, typer.Option("--column", help="What every version did for this column.", show_default=False)
+]
+_LONGEST = 60
+
+
+def explain(
+    warehouse: Warehouse,
+    table: TableArgument,
+    key: Key,
+    column: ColumnOption = None,
+    snapshot: SnapshotOption = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Tell where one row comes from: its versions, newest first, and which of them supplied each column, and why."""
+    opened = open_table(warehouse, table, clock)
+    story = opened.explain_row(key_of(opened, key), snapshot)
+    if column is not None and column not in opened.schema.field_names:
+        raise InvalidFilter(
+            f"table {opened.name} has no column '{column}'; it has {', '.join(opened.schema.field_names)}"
+        )
+    if as_json:
+        print_json(story.to_object() if column is None else _of_column(story, column))
+        return
+    say(f"{story.table} {_text(story.key)}: {story.summary}")
+    if story.versions:
+        _show_versions(story)
+    if story.answer is None and story.versions:
+        say("a read gives no row")
+    if column is not None:
+        _show_column(story, column)
+    elif story.columns:
+        _show_columns(story)
+
+
+def key_of(table: Table, text: str) -> dict[str, Any]:
+    """The key that a person typed, as texts by column. Raises InvalidFilter."""
+    names = table.primary_keys
+    if len(names) == 1 and not text.startswith(f"{names[0]}="):
+        return {names[0]: text}
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, sign, value = part.partition("=")
+        if not sign:
+            raise InvalidFilter(f"table {table.name}: '{text}' is no key; write {','.join(f'{n}=...' for n in names)}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _show_versions(story: RowStory) -> None:
+    columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
+    rows = [
+        [v.number, v.kind, v.level, v.sequence, v.file, v.position, when(v.written_ms), _values(story, v), _remarks(v)]
+        for v in story.versions
+    ]
+    print_table("", columns, rows)
+
+
+def _values(story: RowStory, version: RowVersion) -> str:
+    return _text({name: value for name, value in version.values.items() if name not in story.key})
+
+
+def _remarks(version: RowVersion) -> str:
+    return "; ".join(text for text in (version.hidden and f"not read: {version.hidden}", version.note) if text)
+
+
+def _show_columns(story: RowStory) -> None:
+    rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
+    print_table("", ["column", "value", "from version", "why"], rows)
+
+
+def _show_column(story: RowStory, column: str) -> None:
+    told = next((one for one in story.columns if one.column == column), None)
+    if told is None:
+        return
+    say(f"{column} = {_short(told.value)}: {told.why}")
+    print_table("", ["version", "what it did"], [[number, role] for number, role in told.roles.items()])
+
+
+def _of_column(story: RowStory, column: str) -> dict[str, Any] | None:
+    told = story.to_object()["columns"]
+    return next((one for one in told if one["column"] == column), None)
+
+
+def _text(values: Any) -> str:
+    return ", ".join(f"{name}={_short(value)}" for name, value in values.items())
+
+
+def _short(value: Any) -> str:
+    text = "null" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

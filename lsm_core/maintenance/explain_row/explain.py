@@ -1,0 +1,173 @@
+"""Explains one row: finds its versions, merges them with the table's own engine, and tells who supplied what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.format.file_meta import SOURCE_COMPACT
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.maintenance.explain_row.engines import supplies
+from lsm_core.maintenance.explain_row.replay import Versions
+from lsm_core.maintenance.explain_row.stored import Stored, places_of, typed_key, versions_of
+from lsm_core.maintenance.explain_row.story import ColumnStory, RowStory, RowVersion
+from lsm_core.merge import FoldFunction, MergeFunction, merge_function
+from lsm_core.merge.engines.expire_rows import RowExpiry
+from lsm_core.merge.order import merge_order
+from lsm_core.merge.rows import Piece, Rows
+from lsm_core.merge.window import Merger
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_readable
+from lsm_core.read import resolve
+
+_KINDS = ("+I", "-U", "+U", "-D")
+
+
+def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
+    """The story of the row with primary key ``key`` in the newest snapshot (or ``snapshot_id``); a key that is not there has an empty one.
+
+    Opens only files that metadata does not rule out. Raises ColumnNotFound, InvalidFilter for a key that does not fit,
+    UnsupportedFeature, SnapshotNotFound, CorruptFile, and what reading the row raises.
+    """
+    version = resolve(store, snapshot_id)
+    store, snapshot = version.store, version.snapshot
+    require_readable(store, snapshot)
+    typed = typed_key(store, key)
+    plain = {name: _plain(value) for name, value in typed.items()}
+    function = merge_function(store.schema, store.options.raw, store.name)
+    if snapshot is None:
+        return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
+    places = places_of(store, snapshot, typed)
+    stored = _in_merge_order(function, list(versions_of(store, places, function.key_spec, typed)))
+    told = _Told(store, function, stored)
+    answer = told.answer()
+    summary = told.summary(len(places.entries), snapshot.id)
+    numbered = tuple(told.versions())
+    return RowStory(
+        store.name, plain, snapshot.id, function.name, summary, answer, numbered, told.columns(), len(places.entries)
+    )
+
+
+def _in_merge_order(function: MergeFunction, stored: Sequence[Stored]) -> list[Stored]:
+    if len(stored) < 2:
+        return list(stored)
+    order = merge_order(Rows.of(_pieces(function, stored)), function.key_spec, sorted_runs=False).order
+    return [stored[place] for place in order.tolist()]
+
+
+def _pieces(function: MergeFunction, stored: Sequence[Stored]) -> list[Piece]:
+    return [Piece(one.row, function.key_spec.keys(one.row), one.file.level, one.age) for one in stored]
+
+
+class _Told:
+    """Versions in merge order, and what the engine makes of those that reads see."""
+
+    def __init__(self, store: TableStore, function: MergeFunction, stored: Sequence[Stored]) -> None:
+        self.store, self.function, self.stored = store, function, stored
+        self.seen = [place for place, one in enumerate(stored) if one.hidden is None]
+        self.names = list(store.schema.field_names)
+        self.merged = self._merge()
+
+    def _merge(self) -> pa.RecordBatch | None:
+        if not self.seen:
+            return None
+        pieces = _pieces(self.function, [self.stored[place] for place in self.seen])
+        batches = Merger(self.function, self.function.key_spec).merge(pieces, open_end=False, sorted_runs=False)
+        return batches[0] if batches else None
+
+    def number(self, place: int) -> int:
+        """The number of the version at ``place`` of the merge order: 1 is the newest."""
+        return len(self.stored) - place
+
+    @property
+    def kind(self) -> str | None:
+        """Kind of the merged row; None if nothing is left."""
+        return None if self.merged is None else _KINDS[self.merged.column(VALUE_KIND)[0].as_py()]
+
+    def answer(self) -> dict[str, Any] | None:
+        """The row that a read gives."""
+        if self.merged is None or self.kind in {"-U", "-D"}:
+            return None
+        return {name: _plain(self.merged.column(name)[0]) for name in self.names}
+
+    def versions(self) -> list[RowVersion]:
+        """All versions, newest first."""
+        expired = self._expired()
+        return [self._version(place, expired[place]) for place in reversed(range(len(self.stored)))]
+
+    def _version(self, place: int, expired: bool) -> RowVersion:
+        one = self.stored[place]
+        return RowVersion(
+            number=self.number(place),
+            file=one.file.file_name,
+            level=one.file.level,
+            sequence=one.row.column(SEQUENCE_NUMBER)[0].as_py(),
+            kind=_KINDS[one.row.column(VALUE_KIND)[0].as_py()],
+            position=one.position,
+            values={name: _plain(one.row.column(name)[0]) for name in self.names},
+            written_ms=one.file.creation_time_ms,
+            hidden=one.hidden,
+            note="; ".join(self._notes(one, expired)) or None,
+        )
+
+    def _notes(self, one: Stored, expired: bool) -> Iterator[str]:
+        if expired:
+            yield "expired: the next compaction of its file leaves it out"
+        if one.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
+            yield "may stand for older versions that a compaction merged"
+
+    def _expired(self) -> list[bool]:
+        expiry = RowExpiry.of(self.store.schema, self.store.options.raw, self.store.name)
+        if expiry is None:
+            return [False] * len(self.stored)
+        now = self.store.clock.now_ms()
+        return [bool(expiry.expired(one.row.column(expiry.field), now)[0]) for one in self.stored]
+
+    def columns(self) -> tuple[ColumnStory, ...]:
+        """The columns of the merged row."""
+        if self.merged is None:
+            return ()
+        batch = pa.Table.from_batches([self.stored[place].row for place in self.seen]).combine_chunks().to_batches()[0]
+        numbers = [self.number(place) for place in self.seen]
+        told = []
+        for name, supply in supplies(self.function, Versions(batch), self.names):
+            versions = tuple(numbers[place] for place in supply.places)
+            roles = {numbers[place]: role for place, role in sorted(supply.roles.items(), reverse=True)}
+            told.append(ColumnStory(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
+        return tuple(told)
+
+    def summary(self, files: int, snapshot: int) -> str:
+        """One sentence."""
+        where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
+        if not self.stored:
+            return (
+                f"no version of this key is stored: {where}, and none does"
+                if files
+                else f"no version is stored: no file may hold this key in snapshot {snapshot}"
+            )
+        count = _count(len(self.stored), "version")
+        hidden = len(self.stored) - len(self.seen)
+        unseen = f", {hidden} of them hidden from reads" if hidden else ""
+        files_with = len({one.file.file_name for one in self.stored})
+        found = f"{count} in {_count(files_with, 'file')}{unseen}"
+        if not self.seen:
+            return f"{found}; no row"
+        if self.merged is None:
+            return f"{found}; nothing is left of them"
+        return f"{found}; {'deleted' if self.answer() is None else 'merged by ' + self.function.name}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except ValueError:  # nanoseconds that Python's own times cannot hold
+        return str(value.cast(pa.string()).as_py())
+
+
+__all__ = ["explain_row"]

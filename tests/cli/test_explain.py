@@ -1,0 +1,45 @@
+"""`dredge explain`: where a row comes from, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lsm_core.cli.app import run
+from tests.maintenance.tables import keyed, rows
+
+
+def _say(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = run(["explain", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_story_as_tables_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = keyed(tmp_path, merge_engine="partial-update")
+    table.write(rows([1, 5], v=10))
+    table.write(rows([5], v=20))
+    place = ["db.t", "5", "-w", str(tmp_path / "wh")]
+    code, out, _ = _say(capsys, *place)
+    assert code == 0 and "2 versions in 2 files; merged by partial-update" in out
+    assert "the last value that is not null" in out and table.explain_row({"k": 5}).versions[0].file in out
+    story = json.loads(_say(capsys, *place, "--json")[1])
+    assert story["answer"] == {"k": 5, "v": 25, "s": None} and [v["number"] for v in story["versions"]] == [1, 2]
+    only = json.loads(_say(capsys, "db.t", "k=5", "-w", str(tmp_path / "wh"), "--column", "v", "--json")[1])
+    assert only["versions"] == [1] and only["roles"]["2"] == "replaced by a newer value"
+    assert "what it did" in _say(capsys, *place, "--column", "v")[1]
+    assert "1 version in 1 file" in _say(capsys, *place, "--snapshot", "1")[1]
+
+
+def test_missing_and_broken_keys_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keyed(tmp_path, partitioned=True).write(rows([1], dt="a"))
+    warehouse = ["-w", str(tmp_path / "wh")]
+    code, out, _ = _say(capsys, "db.t", "dt=a,k=2", *warehouse)
+    assert code == 0 and "no version" in out
+    for key, reason in (("7", "is no key"), ("dt=a", "exactly the columns dt, k"), ("dt=a,k=x", "'x' is no int64")):
+        code, out, err = _say(capsys, "db.t", key, *warehouse)
+        assert (code, out) == (1, "") and reason in err and err.count("\n") == 1
+    assert "no column 'nope'" in _say(capsys, "db.t", "dt=a,k=1", "--column", "nope", *warehouse)[2]
