@@ -15,10 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.files.formats import open_sink, open_source
 from lsm_core.files.formats.avro.container import header, varint
+from lsm_core.files.formats.orc_footer import _lz4_size
 from lsm_core.options import TableOptions
 from lsm_core.storage import LocalFileIO
 
@@ -180,6 +183,16 @@ def test_an_orc_footer_that_claims_much_is_corrupt(tmp_path: Path) -> None:
                 refused.append(str(error))
     assert refused
     assert all(path.name in reason for reason in refused)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=400), st.integers(1, 300)), max_size=20))
+def test_lz4_blocks_of_a_footer_are_measured_before_they_are_unpacked(parts: list[tuple[bytes, int]]) -> None:
+    plain = b"".join(part * times for part, times in parts)
+    packed = bytes(pa.Codec("lz4_raw").compress(plain, asbytes=True)) if plain else b""
+    assert _lz4_size(packed, len(plain)) == len(plain)
+    if plain:
+        with pytest.raises(ValueError, match="more than"):
+            _lz4_size(packed, len(plain) - 1)
 
 
 def test_a_parquet_footer_that_claims_much_is_corrupt(tmp_path: Path) -> None:

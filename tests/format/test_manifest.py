@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
+from lsm_core.files.formats.avro.container import compress, header
 from lsm_core.format import EMPTY_ROW, EMPTY_STATS, ENTRY_SCHEMA, encode_row, entries_to_table, table_to_entries
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, SimpleStats
 from lsm_core.format.manifest import (
@@ -245,6 +246,18 @@ def test_a_decompression_bomb_is_refused() -> None:
         block = _varint(count) + _varint(len(bomb)) + bomb + SYNC
         with pytest.raises(CorruptFile, match="m9"):
             decode_manifest(HEADER + block, "m9")
+
+
+@pytest.mark.parametrize("codec", ["null", "zstandard", "deflate", "snappy", "bzip2", "xz"])
+def test_manifests_of_every_codec_that_avro_has_are_read(codec: str) -> None:
+    record = b"\x0eseven_1"
+    plain = record * 1000
+    block = compress(plain, codec, 1)
+    schema = {"type": "record", "name": "r", "fields": [{"name": "s", "type": "string"}]}
+    data = header(schema, codec, SYNC) + _varint(1000) + _varint(len(block)) + block + SYNC
+    assert read_container(data, "m")[1] == [{"s": "seven_1"}] * 1000
+    with pytest.raises(CorruptFile, match=r"m3"):
+        read_container(data.replace(codec.encode(), b"?" * len(codec), 1), "m3")
 
 
 def test_more_records_than_bytes_is_refused() -> None:

@@ -114,7 +114,7 @@ def _unpacked(data: bytes, codec: int, block: int, path: str) -> bytes:
         at += 3 + (head >> 1)
         try:
             found += part if head & 1 else _chunk(part, codec, block)
-        except (zlib.error, zstd.ZstdError, pa.ArrowException, OSError, ValueError, EOFError) as error:
+        except (zlib.error, zstd.ZstdError, pa.ArrowException, OSError, ValueError, IndexError, EOFError) as error:
             raise CorruptFile(path, f"its ORC footer does not unpack: {error}") from error
     return bytes(found)
 
@@ -125,7 +125,7 @@ def _chunk(part: bytes, codec: int, block: int) -> bytes:
     if codec == _ZSTD:
         return bytes(zstd.ZstdDecompressor().decompress(part, block))
     if codec == _LZ4:
-        return bytes(pa.Codec("lz4_raw").decompress(part, decompressed_size=block, asbytes=True)).rstrip(b"\0")
+        return bytes(pa.Codec("lz4_raw").decompress(part, decompressed_size=_lz4_size(part, block), asbytes=True))
     size = shift = 0
     for byte in part[:5]:
         size |= (byte & 0x7F) << shift
@@ -135,6 +135,29 @@ def _chunk(part: bytes, codec: int, block: int) -> bytes:
     if size > block:
         raise ValueError(f"a block of {size} bytes")
     return bytes(pa.Codec("snappy").decompress(part, decompressed_size=size, asbytes=True))
+
+
+def _lz4_size(part: bytes, most: int) -> int:
+    """Plain bytes of an LZ4 block: it does not tell, and Arrow leaves whatever its buffer held behind a shorter answer."""
+    size = at = 0
+    while at < len(part):
+        token = part[at]
+        literals, at = _lz4_length(part, at + 1, token >> 4)
+        size, at = size + literals, at + literals
+        if at < len(part):  # the last sequence has no match
+            match, at = _lz4_length(part, at + 2, token & 15)
+            size += match + 4
+        if size > most:
+            raise ValueError(f"a block of more than {most} bytes")
+    return size
+
+
+def _lz4_length(part: bytes, at: int, length: int) -> tuple[int, int]:
+    if length == 15:
+        while part[at] == 255:
+            length, at = length + 255, at + 1
+        length, at = length + part[at], at + 1
+    return length, at
 
 
 def _fields(data: bytes, path: str) -> Iterator[tuple[int, Any]]:

@@ -48,6 +48,7 @@ _EPOCH_DAY: Final = 2_440_588
 _INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 CODECS: Final = {
     **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
+    "lz4_raw": "lz4",  # what Arrow writes for both
     "uncompressed": "none",
 }
 _PAGE_SIZE: Final = 1024 * 1024

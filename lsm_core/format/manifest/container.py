@@ -14,6 +14,7 @@ import numpy as np
 from backports import zstd
 
 from lsm_core.errors import CorruptFile
+from lsm_core.format.manifest.codecs import decompress
 from lsm_core.format.manifest.columnar_avro import Piece
 
 Record = dict[str, Any]
@@ -21,8 +22,6 @@ Record = dict[str, Any]
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _ZSTD_LEVEL = 1
-_MAX_BLOCK = 1 << 28
-"""Uncompressed bytes that one block may have (writers cut blocks at 64 KiB or so)."""
 _MAX_EXPANSION = 200
 _MIN_ALLOWANCE = 1 << 21
 _VARINT_BYTES = 10
@@ -137,7 +136,7 @@ def _plain_container(data: bytes, path: str, rows: int | None = None) -> tuple[d
     while not cursor.ended:
         count = cursor.long()
         found += count
-        block = _decompress(cursor.take(cursor.long()), codec, path)
+        block = decompress(cursor.take(cursor.long()), codec, path)
         allowance -= len(block)
         # A record of a manifest has at least its version: more records than bytes is a forgery that would loop for ever.
         if count < 0 or count > len(block) or allowance < 0:
@@ -150,18 +149,6 @@ def _plain_container(data: bytes, path: str, rows: int | None = None) -> tuple[d
     if not isinstance(schema, dict):
         raise CorruptFile(path, "Avro schema is not a record")
     return schema, out.getvalue()
-
-
-def _decompress(block: bytes, codec: str, path: str) -> bytes:
-    if codec == "null":
-        return block
-    if codec != "zstandard":
-        raise CorruptFile(path, f'Avro codec "{codec}" (manifests are zstandard)')
-    unpacker = zstd.ZstdDecompressor()
-    plain: bytes = unpacker.decompress(block, max_length=_MAX_BLOCK)
-    if not unpacker.eof or unpacker.unused_data:
-        raise CorruptFile(path, f"Avro block is cut short or larger than {_MAX_BLOCK} bytes")
-    return plain
 
 
 @lru_cache(maxsize=32)

@@ -7,7 +7,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,17 +15,13 @@ import pyarrow as pa
 from backports import zstd
 
 from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.format.manifest.codecs import CHECKSUM_BYTES, CODECS, decompress
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 _MOST_HEADER: Final = 1 << 24
-_MOST_BLOCK: Final = 1 << 28
-"""Plain bytes of a block: writers cut at some ten thousand, but a block holds at least one row."""
-_ALLOWANCE, _MOST_EXPANSION = 1 << 24, 200
-"""A block may be this large whatever its size in the file, or this many times as large."""
 _VARINT_BYTES: Final = 10
 _BUFFER: Final = 64 * 1024
-_CHECKSUM_BYTES: Final = 4
 _CODECS: Final = {
     "zstd": "zstandard",
     "zstandard": "zstandard",
@@ -62,7 +58,7 @@ class Container:
             self.codec = members.get("avro.codec", b"null").decode()
         except (KeyError, ValueError, RecursionError) as error:
             raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
-        if self.codec not in _CODECS.values():
+        if self.codec not in CODECS:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
         self._sync = self._take(SYNC_BYTES)
         self.blocks = list(self._frames())
@@ -134,51 +130,10 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
         return packer.compress(data) + packer.flush()
     if codec == "snappy":
         packed = pa.Codec("snappy").compress(data, asbytes=True)
-        return bytes(packed) + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big")
+        return bytes(packed) + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big")
     if codec == "bzip2":
         return bz2.compress(data)
     return lzma.compress(data) if codec == "xz" else data
-
-
-_UNPACKERS: Final[dict[str, Callable[[], Any]]] = {
-    "zstandard": zstd.ZstdDecompressor,
-    "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
-    "bzip2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(memlimit=_MOST_BLOCK),
-}
-
-
-def decompress(data: bytes, codec: str, path: str) -> bytes:
-    """The plain bytes of a block, never more than what a block may have; raises :class:`CorruptFile`."""
-    most = min(_MOST_BLOCK, _ALLOWANCE + _MOST_EXPANSION * len(data))
-    try:
-        if codec == "null":
-            return data
-        if codec == "snappy":
-            return _unsnap(data, most, path)
-        unpacker = _UNPACKERS[codec]()
-        plain: bytes = unpacker.decompress(data, most)
-    except (zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise CorruptFile(path, f"an Avro block does not unpack: {error}") from error
-    if not unpacker.eof or unpacker.unused_data:
-        raise CorruptFile(path, f"an Avro block is cut short or unpacks to more than {most} bytes")
-    return plain
-
-
-def _unsnap(data: bytes, most: int, path: str) -> bytes:
-    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-    size = shift = 0
-    for byte in body[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > most:
-        raise CorruptFile(path, f"an Avro block unpacks to more than {most} bytes")
-    plain = bytes(pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True))
-    if zlib.crc32(plain).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
-        raise CorruptFile(path, "an Avro block has another checksum")
-    return plain
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
@@ -203,4 +158,4 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-__all__ = ["Block", "Container", "codec_of", "compress", "decompress", "header", "varint"]
+__all__ = ["Block", "Container", "codec_of", "compress", "header", "varint"]
