@@ -6,6 +6,7 @@ from contextlib import closing
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
@@ -24,20 +25,24 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> 
         store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
     )
     try:
-        content = Content()
+        content, streams = Content(), Streams.of(store, 0)
         for file in files:
-            content = content.plus(_copy(store, task, file, writer))
+            content = content.plus(_copy(store, task, file, writer, streams))
         after = tuple(writer.close())
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(files, after, content, {})
+    return Rewritten(files, after, content, {}, streams=streams)
 
 
-def _copy(store: TableStore, task: BucketTask, file: DataFileMeta, writer: AppendFileWriter) -> Content:
+def _copy(
+    store: TableStore, task: BucketTask, file: DataFileMeta, writer: AppendFileWriter, streams: Streams | None
+) -> Content:
     content = Content()
     with closing(open_append(store, task.partition, task.bucket, file)) as batches:  # type: ignore[type-var]
         for batch in batches:
             content = content.plus(content_of(batch, store.schema))
+            if streams is not None:
+                streams.add(batch)
             writer.write(batch)
     return content

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.pipeline import ahead
+from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
@@ -22,7 +23,7 @@ from lsm_core.read.merge_read import Merging
 class Rewritten:
     """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not.
 
-    The counts of keys are those of `MergeCounters`.
+    The counts of keys are those of `MergeCounters`. ``streams`` is ``content`` to the bit, where files can give it back so.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -31,6 +32,7 @@ class Rewritten:
     dropped: dict[str, int]
     keys_folded: int = 0
     keys_one_by_one: int = 0
+    streams: Streams | None = None
 
 
 def rewrite(
@@ -58,12 +60,14 @@ def rewrite(
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
     )
-    content = Content()
+    content, streams = Content(), Streams.of(store, task.output_level)
     try:
         source = _merged(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 content = content.plus(content_of(batch, store.schema))
+                if streams is not None:
+                    streams.add(batch)
                 writer.write(batch)
                 del batch  # the writer holds what it still needs; the merge may have the rest back
         after = writer.close()
@@ -71,7 +75,7 @@ def rewrite(
         writer.abort()
         raise
     keys = merging.keys_folded, merging.keys_one_by_one
-    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys)
+    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys, streams)
 
 
 def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:

@@ -106,7 +106,7 @@ def _finish(
         check_counters(rows_in, part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(task, part, shapes)
-        check_content(store, task, part.after, part.content, witness)
+        check_content(store, task, part, witness)
     raised = upgraded(moved, task.output_level)
     level, checked = V1, 0
     if plan is not None:

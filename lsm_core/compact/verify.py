@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 
 import pyarrow as pa
 
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.append_reader import open_source
@@ -81,41 +83,56 @@ def check_tree(
         raise VerificationFailed("V0", [str(error)]) from error
 
 
-def check_content(
-    store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], handed: Content, witness: Witness | None = None
-) -> None:
+def check_content(store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None) -> None:
     """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
 
-    Raises :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
+    Values and order are compared to the bit where Parquet keeps them, else digests. Raises :class:`VerificationFailed` ("V1"),
+    and :class:`CorruptFile` when a file cannot be read back.
     """
-    found = Content()
-    for file in files:
-        found = found.plus(_reread(store, task, file, witness))
+    names = ", ".join(file.file_name for file in done.after)
+    if done.streams is not None:
+        same = Streams(store.schema.field_names)
+        for file in done.after:
+            _reread(store, task, file, same.add, witness)
+        if same.rows != done.streams.rows:
+            raise VerificationFailed("V1", [f"{same.rows} rows re-read, {done.streams.rows} written: {names}"])
+        if wrong := same.differing(done.streams):
+            columns = ", ".join(f"'{name}'" for name in wrong)
+            raise VerificationFailed("V1", [f"other values re-read than were written in {columns}: {names}"])
+        return
+    parts: list[Content] = []
+    for file in done.after:
+        _reread(store, task, file, lambda batch: parts.append(content_of(batch, store.schema)), witness)
+    found, handed = reduce(Content.plus, parts, Content()), done.content
     for what, seen, expected in (("live", found.live, handed.live), ("deleted", found.dead, handed.dead)):
         if seen != expected:
-            names = ", ".join(file.file_name for file in files)
             reason = f"{seen.rows} {what} rows re-read, {expected.rows} written, digests {'differ' if seen.rows == expected.rows else 'too'}"
             raise VerificationFailed("V1", [f"{reason}: {names}"])
 
 
-def _reread(store: TableStore, task: BucketTask, file: DataFileMeta, witness: Witness | None) -> Content:
-    """The content of one file; for key-value files its keys too are checked, in both of their copies."""
+def _reread(
+    store: TableStore,
+    task: BucketTask,
+    file: DataFileMeta,
+    see: Callable[[pa.RecordBatch], None],
+    witness: Witness | None,
+) -> None:
+    """Show all rows of one file, in the table's types; for key-value files its keys too are checked, in both of their copies."""
     source = open_source(store, task.partition, task.bucket, file)
     try:
         keys = [name for name in store.schema.trimmed_primary_keys if not task.is_append]
-        wanted = (VALUE_KIND,) if witness is None else (VALUE_KIND, SEQUENCE_NUMBER)
+        wanted = (VALUE_KIND, SEQUENCE_NUMBER)
         system = [name for name in source.schema.names if name in wanted or name.startswith(KEY_PREFIX)]
-        content, order = Content(), _KeyOrder(file, keys)
+        order = _KeyOrder(file, keys)
         for batch in source.batches([*system, *store.schema.field_names], _BATCH_ROWS):
             shaped = _typed(batch, store)
-            content = content.plus(content_of(shaped, store.schema))
+            see(shaped)
             if witness is not None:
                 witness.output(file, shaped)
             if keys:
                 order.add(shaped)
         if keys:
             order.finish(store)
-        return content
     finally:
         source.close()
 

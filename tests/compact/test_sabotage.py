@@ -92,6 +92,13 @@ def test_v1_stops_what_changes_on_the_way_to_the_file(
     assert data_files_on_disk(store) == disk
 
 
+def test_v1_names_the_column_that_changed(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = KeyValueFileWriter.write
+    monkeypatch.setattr(KeyValueFileWriter, "write", lambda self, batch: real(self, swap_two_values(batch)))
+    with pytest.raises(VerificationFailed, match=r"V1.* in 'v': data-.*\.parquet"):
+        run_bucket_task(store, full_tasks(store)[0])
+
+
 @pytest.mark.parametrize("sabotage", [drop_a_row, swap_two_values, one_text_changed, deleted_row_back])
 def test_v2_stops_a_wrong_merge(store: TableStore, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage) -> None:
     """The merge itself is wrong, so counters and digests agree with it: only the scalar reference can tell."""
