@@ -23,7 +23,7 @@ from tests.merge.random_histories import arrow_schema, to_batch, to_rows
 from tests.merge.random_tables import JAVA_POOLS, RandomTable, random_table
 
 Java = Callable[..., dict[str, Any]]
-TABLES = 14
+TABLES = 24
 KEYS = 40
 KINDS = ("+I", "-U", "+U", "-D")
 
