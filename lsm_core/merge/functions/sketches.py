@@ -1,7 +1,8 @@
 """hll_sketch and theta_sketch: unions of Apache DataSketches (Java `FieldHllSketchAgg`, `FieldThetaSketchAgg`).
 
 As in Java each step makes one sketch of two: an HLL union as large as the input, whose result is HLL_4 and compact; a theta
-union of 4,096 hashes, whose result is compact and ordered.
+union of 4,096 hashes, whose result is compact and ordered. Bytes are Java's, but for one estimator of an HLL union of a full
+sketch with a short list (bytes 8 to 15), which the two libraries carry on differently; the registers are the same.
 """
 
 from __future__ import annotations
@@ -22,17 +23,21 @@ class HllSketchUnion(OneByOne):
 
     name: ClassVar[str] = "hll_sketch"
 
-    def _decode(self, data: bytes) -> hll_sketch:
-        return _from_library(hll_sketch, checked_hll(data))
+    def _decode(self, data: bytes) -> bytes:
+        checked = checked_hll(data)
+        _from_library(hll_sketch, checked)
+        return checked
 
-    def _join(self, total: hll_sketch, value: hll_sketch) -> hll_sketch:
-        union = hll_union(value.lg_config_k)
-        union.update(value)
-        union.update(total)
-        return union.get_result(tgt_hll_type.HLL_4)
+    def _join(self, total: bytes, value: bytes) -> bytes:
+        # every step goes through bytes, as in Java: the order of a set's coupons comes from that
+        newer, older = hll_sketch.deserialize(value), hll_sketch.deserialize(total)
+        union = hll_union(newer.lg_config_k)
+        union.update(newer)
+        union.update(older)
+        return bytes(union.get_result(tgt_hll_type.HLL_4).serialize_compact())
 
-    def _write(self, total: hll_sketch) -> bytes:
-        return bytes(total.serialize_compact())
+    def _write(self, total: bytes) -> bytes:
+        return total
 
 
 class ThetaSketchUnion(OneByOne):
