@@ -1,7 +1,7 @@
 """Verification V3: what two snapshots say, computed by Spark SQL over the raw Parquet files, sharing no code with Dredge's merge.
 
-The second path: all rows of a bucket's files, `row_number()` per key by user sequence fields and sequence number, newest first; deletes
-dropped; then row counts and order-independent digests per bucket, and the differing rows themselves where they differ.
+The second path (`view`): all rows of a bucket's files, merged key by key in SQL; then row counts and order-independent digests per
+bucket, and the differing rows themselves where they differ.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
-from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_dir
-from lsm_core.format.schema import DataField
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
-from lsm_core.spark.jobs import spark_ddl, store_of, translated
+from lsm_core.spark.jobs import store_of, translated
 from lsm_core.spark.jobs.columns import quoted
-from lsm_core.spark.read import parquet
-from lsm_core.types import TypeRoot
+from lsm_core.spark.view import VERSIONS, exact_parts, merged_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,16 +31,8 @@ Place: TypeAlias = tuple[bytes, int]
 
 _EXAMPLES: Final = 20
 _PLACE: Final = ("partition", "bucket")
-_FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_FILES: Final = pa.schema(
-    [
-        ("__dredge_file", pa.string()),
-        ("__dredge_bucket", pa.int32()),
-        ("__dredge_level", pa.int32()),
-        ("__dredge_age", pa.int32()),
-    ]
-)
 _FACTS: Final = ("raw", "rows", "one", "two")
+_VERSIONS: Final = f"CAST(sum({VERSIONS}) AS BIGINT)"
 
 
 @dataclass(frozen=True)
@@ -70,7 +58,8 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
 
     Meant for a compaction (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged rows, their
     digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. Only counts and examples reach the driver.
-    Raises SnapshotNotFound, UnsupportedFeature, CorruptFile (a file is missing), SparkFailed (a file cannot be read).
+    Of a first-row table level 0 counts, which its readers only see after compaction. Raises SnapshotNotFound, UnsupportedFeature
+    (Spark SQL cannot say what a column or its function becomes), CorruptFile (a file is missing), SparkFailed (one cannot be read).
     """
     began = time.monotonic()
     store = store_of(table)
@@ -79,9 +68,7 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     live_a, live_b = (manifests.live_entries(store, snapshot) for snapshot in found)
     for snapshot, live in zip(found, (live_a, live_b), strict=True):
         require_plain_files(store, snapshot, live)
-    for field in store.schema.fields:
-        if field.type.is_nested:  # Spark neither hashes nor compares maps
-            raise UnsupportedFeature(f"comparing column '{field.name}' of type {field.type} on Spark", store.name)
+    values = _value_parts(store)
     total = _places(pa.concat_tables([live_a.select(list(_PLACE)), live_b.select(list(_PLACE))])).num_rows
     touched = _touched(live_a, live_b)
     sides = (_Side(a, _files_of(live_a, touched)), _Side(b, _files_of(live_b, touched)))
@@ -91,8 +78,8 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     rows = [0, 0]
     if changed:
         with translated(f"verifying table {store.name}"):
-            frames = [_ranked(spark, store, side, changed) for side in sides]
-            facts = [_facts(frame, store) for frame in frames]
+            frames = [_view(spark, store, side, changed) for side in sides]
+            facts = [_facts(frame, values) for frame in frames]
             rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
             wrong = [i for i, place in enumerate(changed) if not _same(place, i, sides, facts)]
             differences = [_difference(store, changed[i], facts[0].get(i), facts[1].get(i)) for i in wrong]
@@ -139,33 +126,24 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
     return found
 
 
-def _ranked(spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place]) -> DataFrame | None:
-    """All stored rows of a side with `__dredge_bucket` and `__dredge_row`: whether the row is part of the answer."""
+def _view(spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place]) -> DataFrame | None:
+    """What a side says; None where it has no file."""
     listed = [(number, entry) for number, place in enumerate(places) for entry in _by_age(side.files.get(place, []))]
-    if not listed:
-        return None
-    paths = [store.data_path(entry.partition, entry.bucket, entry.file) for _, entry in listed]
-    columns = [
-        pa.array([entry.file.file_name for _, entry in listed]),
-        pa.array([number for number, _ in listed], pa.int32()),
-        pa.array([entry.file.level for _, entry in listed], pa.int32()),
-        pa.array(range(len(listed)), pa.int32()),
-    ]
-    files = spark.createDataFrame(pa.table(columns, schema=_FILES))
-    raw = _raw_rows(spark, store, paths).join(files.hint("broadcast"), "__dredge_file")
-    if not store.schema.primary_keys:
-        return raw.selectExpr("*", "true AS __dredge_row")
-    if store.options.ignore_delete:
-        raw = raw.where(f"{quoted(VALUE_KIND)} IN (0, 2)")
-    first = f"row_number() OVER (PARTITION BY {_key(store)} ORDER BY {_newest_first(store)})"
-    return raw.selectExpr("*", f"({first} = 1 AND {quoted(VALUE_KIND)} IN (0, 2)) AS __dredge_row")
+    return merged_view(spark, store, listed) if listed else None
 
 
-def _raw_rows(spark: SparkSession, store: TableStore, paths: Sequence[str]) -> DataFrame:
-    ddl = spark_ddl(store.schema.fields, store.name)
-    if store.schema.primary_keys:
-        ddl = f"{quoted(SEQUENCE_NUMBER)} BIGINT, {quoted(VALUE_KIND)} TINYINT, {ddl}"
-    return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
+def _value_parts(store: TableStore) -> list[str]:
+    """What a row's digest is made of. Raises UnsupportedFeature for columns that Spark cannot compare."""
+    raw, parts = store.options.raw, []
+    for field in store.schema.fields:
+        collects = "collect" in {
+            raw.get(f"fields.{field.name}.aggregate-function"),
+            raw.get("fields.default-aggregate-function"),
+        }
+        # the order of a set is not defined
+        unordered = collects and raw.get(f"fields.{field.name}.distinct", "").strip().lower() == "true"
+        parts += exact_parts(field, unordered, store.name)
+    return parts
 
 
 def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
@@ -181,37 +159,17 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     )
 
 
-def _key(store: TableStore) -> str:
-    names = store.schema.primary_keys
-    return ", ".join(["__dredge_bucket", *(_exact(store.schema.field(name)) for name in names)])
-
-
-def _newest_first(store: TableStore) -> str:
-    """Sort order in which the row that counts comes first; nulls are the oldest in both directions."""
-    way = "ASC" if store.options.sequence_descending else "DESC"
-    user = [f"{quoted(name)} {way} NULLS LAST" for name in store.options.sequence_field]
-    ties = [f"({quoted(VALUE_KIND)} IN (0, 2)) DESC", "__dredge_level ASC", "__dredge_age DESC"]
-    return ", ".join([*user, f"{quoted(SEQUENCE_NUMBER)} DESC", *ties])
-
-
-def _exact(field: DataField) -> str:
-    """The column so that equality is that of its bits: Spark holds -0.0 equal to 0.0, their texts differ."""
-    name = quoted(field.name)
-    return f"CAST({name} AS STRING)" if field.type.root in _FLOATS else name
-
-
-def _facts(frame: DataFrame | None, store: TableStore) -> dict[int, tuple[int, int, int, int]]:
+def _facts(frame: DataFrame | None, parts: Sequence[str]) -> dict[int, tuple[int, int, int, int]]:
     """Per bucket number: stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns."""
     if frame is None:
         return {}
-    parts = [text for field in store.schema.fields for text in (f"{quoted(field.name)} IS NULL", _exact(field))]
     sums = [
         f"CAST(sum(IF(__dredge_row, CAST(xxhash64({seed}, {', '.join(parts)}) AS DECIMAL(38, 0)), 0)) AS STRING)"
         for seed in (1, 2)
     ]
     found = (
         frame.groupBy("__dredge_bucket")
-        .agg(*_exprs(["count(*)", "count_if(__dredge_row)", *sums]))
+        .agg(*_exprs([_VERSIONS, "count_if(__dredge_row)", *sums]))
         .toDF("bucket", *_FACTS)
         .toArrow()
     )
