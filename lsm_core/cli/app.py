@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import typer
 
+from lsm_core.cli.render import visible
 from lsm_core.cli.verbs import look, maintain, trash
 from lsm_core.cli.verbs.explain import explain
 from lsm_core.cli.verbs.show import show
@@ -93,7 +94,7 @@ def _code(result: Any) -> int:
 def _fail(message: str, code: int) -> int:
     if os.environ.get("DREDGE_DEBUG"):
         traceback.print_exc()
-    typer.echo("dredge: " + " ".join(message.split()), err=True)
+    typer.echo("dredge: " + visible(" ".join(message.split())), err=True)
     return code
 
 

@@ -13,6 +13,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 _WIDE = 2_000
+_UNSEEN = {
+    code: repr(chr(code))[1:-1]
+    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Characters that would steer the terminal or turn its text around, as they are shown instead."""
 
 
 def print_json(value: Any) -> None:
@@ -30,8 +35,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
         # Text, not str: names may hold square brackets, which rich would read as markup.
-        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row))
+        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else visible(str(value))) for value in row))
     _console().print(table)
+
+
+def visible(text: str) -> str:
+    """``text`` with its control characters spelled out: tables hold what strangers wrote."""
+    return text.translate(_UNSEEN)
 
 
 def say(text: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import CorruptFile, TableNotFound
+from lsm_core.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.partition_path import partition_dir
 from lsm_core.format.schema import TableSchema
@@ -154,6 +154,8 @@ class TableStore:
             return found
         below = self.options.get("data-file.path-directory")
         parts = [self.root]
+        if str(below or "").startswith("/"):  # Java takes such a path as it is, so the files lie outside the table
+            raise UnsupportedFeature(f"data-file.path-directory outside the table ('{below}')", self.name)
         if below:
             parts.append(str(below).strip("/"))
         values = partition_dir(self.schema, partition, self.options)

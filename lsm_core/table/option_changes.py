@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lsm_core.errors import InvalidSchema
-from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, canonical, check_change
+from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, canonical, check_change, find_key
+from lsm_core.options.key import TEXT
 
 # Options whose values are columns of the table, separated by commas.
 _COLUMNS: Final = frozenset(
@@ -38,6 +39,8 @@ _COLUMN_OPTION: Final = re.compile(
     r"((?:dredge\.)?fields\.)(.+?)(\.(?:aggregate-function|count-inputs|ignore-retract|distinct|list-agg-delimiter|nested-key|count-limit|stats-mode|"
     r"sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|map\.storage-layout|default-value))"
 )
+# Texts of one word, in which spaces mean nothing.
+_WORDS: Final = ("file.format", "compression", "stats-mode")
 # Options of a column whose values are fields inside that column, separated by commas.
 _INNER_LISTS: Final = ("nested-key", "nested-sequence-field")
 
@@ -59,9 +62,13 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def tidied(name: str, value: str) -> str:
-    """``value`` as it may be stored: Java does not trim the columns of a list, and looks for one called " b"."""
+    """``value`` as it may be stored: Java trims nothing, looks for a column called " b", and cannot open a table of " 2 " buckets."""
     (name,) = canonical({name: ""})
-    return ",".join(listed(value)) if holds_columns(name) else value
+    if holds_columns(name):
+        return ",".join(listed(value))
+    key = find_key(name)
+    words = key is not None and (key.kind != TEXT or name.endswith(_WORDS))
+    return value.strip() if words else value
 
 
 def with_option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 from lsm_core.errors import InvalidOption, InvalidSchema
@@ -19,8 +19,8 @@ _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowk
 _KEY_PREFIX: Final = "_KEY_"
 _NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
 _TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
-# Avro's own limits; Java finds them only when the first row is written.
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
+# Avro's own limits; Java finds them only when the first row is written.
 _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
 POSTPONE: Final = -2
 
@@ -46,7 +46,7 @@ def validate(schema: TableSchema, table: str, before: TableSchema | None = None)
     if schema.primary_keys:
         _check_engine(schema, table)
     _check_times(schema, options, table)
-    _check_formats(schema, options, table)
+    _check_formats(schema, options, table, set() if before is None else set(_names(before)))
 
 
 def check_columns(fields: Sequence[DataField], table: str) -> None:
@@ -203,10 +203,29 @@ def _with_inner(kind: DataType) -> Iterator[DataType]:
             yield from _with_inner(inner)
 
 
-def _check_formats(schema: TableSchema, options: TableOptions, table: str) -> None:
+def _names(schema: TableSchema) -> Iterator[str]:
+    for field in schema.fields:
+        yield field.name
+        for kind in _with_inner(field.type):
+            yield from (inner.name for inner in kind.fields)
+
+
+def _is_avro_name(name: str) -> bool:
+    """Java's own reading of Avro: letters of every script, digits, underscores; characters of 16 bits only."""
+    return (
+        all((c.isalpha() or c.isdecimal() or c == "_") and ord(c) < 1 << 16 for c in name) and not name[0].isdecimal()
+    )
+
+
+def _check_formats(schema: TableSchema, options: TableOptions, table: str, known: Container[str]) -> None:
     formats = {options.file_format, *(str(name).lower() for name in options.get("file.format.per.level").values())}
     if "avro" not in formats:
         return
+    for name in _names(schema):
+        if name not in known and not _is_avro_name(name):
+            raise InvalidSchema(
+                f"table {table}: Avro files cannot hold a column called '{name}': letters, digits, _ only"
+            )
     for field, kind in ((column, kind) for column in schema.fields for kind in _with_inner(column.type)):
         limit = _AVRO_DIGITS.get(kind.root)
         if limit is not None and (kind.precision or 0) > limit:

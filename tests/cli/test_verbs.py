@@ -348,3 +348,27 @@ def test_json_holds_no_number_that_json_lacks(shell: Shell) -> None:
     text = shell("health", "db.u", "--json").out
     found = json.loads(text, parse_constant=pytest.fail)
     assert {row["partition"]["p"] for row in found} == {"NaN", "Infinity"}
+
+
+def test_what_strangers_wrote_does_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(pa.schema([("s", pa.string())])))
+    table.write(pa.table({"s": ["\x1b[2Jred\x07", "two\nlines\t\x9b1m", "é 😀 \u202eover"]}))
+    assert run(["show", "db.t", "-w", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert [line.rstrip() for line in shown.splitlines()[2:]] == [
+        r"\x1b[2Jred\x07",
+        r"two\nlines\t\x9b1m",
+        r"é 😀 \u202eover",
+    ]
+    assert run(["show", "db.\x1b[2J", "-w", str(tmp_path)]) == 1
+    assert "\x1b" not in capsys.readouterr().err
+    assert run(["show", "db.t", "--json", "-w", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)[0] == {"s": "\x1b[2Jred\x07"}
+
+
+def test_a_page_of_fewer_than_no_rows_is_refused(shell: Shell) -> None:
+    answer = shell("show", "db.t", "--limit", "-1")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--limit" in answer.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.clock import FileClock, FixedClock
-from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, TableNotFound
+from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
 from lsm_core.metadata import TableStore, schemas
 from lsm_core.storage import LocalFileIO
@@ -75,6 +75,9 @@ def test_a_data_directory_inside_the_table_is_honoured(tmp_path: Path) -> None:
     hostile = make_store(tmp_path / "h", options={"data-file.path-directory": "../elsewhere"})
     with pytest.raises(CorruptFile):
         hostile.bucket_dir(EMPTY_ROW, 0)
+    absolute = make_store(tmp_path / "a", options={"data-file.path-directory": "/data"})
+    with pytest.raises(UnsupportedFeature, match=r"path-directory.*'/data'"):
+        absolute.bucket_dir(EMPTY_ROW, 0)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", "%2e%2e", "x\x00", "..", ""])

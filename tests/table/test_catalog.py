@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.errors import (
     DatabaseExists,
     DatabaseNotFound,
@@ -171,6 +171,19 @@ BAD = {
         InvalidSchema,
         "'n'.*Avro",
     ),
+    "spaces in avro": (
+        _schema(fields=FIELDS.append(pa.field("a b", pa.int32())), options={"bucket": "1", "file.format": "avro"}),
+        InvalidSchema,
+        "Avro.*'a b'",
+    ),
+    "a digit first in avro": (
+        _schema(
+            fields=FIELDS.append(pa.field("r", pa.list_(pa.struct([("1a", pa.int32())])))),
+            options={"bucket": "1", "file.format.per.level": "0:avro"},
+        ),
+        InvalidSchema,
+        "Avro.*'1a'",
+    ),
     "unknown key": (_schema(primary_keys=["x"]), InvalidSchema, "primary key column 'x'"),
     "key twice": (_schema(primary_keys=["k", "k"]), InvalidSchema, "twice"),
     "unknown partition": (_schema(partition_keys=["x"]), InvalidSchema, "partition column 'x'"),
@@ -246,3 +259,28 @@ def test_other_storage_and_other_metastores_are_named() -> None:
         Catalog("/tmp/x", {"metastore": "hive"})
     with pytest.raises(InvalidOption, match="secrets"):
         Catalog("/tmp/x", {"s3.secret-key": "hunter2"})
+
+
+def test_spaces_around_options_are_not_stored(tmp_path: Path) -> None:
+    """Java opens no table of " 2 " buckets; in free text a space is a space."""
+    given = {"bucket": " 2 ", "merge-engine": " deduplicate ", "metadata.stats-mode": " full", "file.format": "orc "}
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", _schema(options={**given, "partition.default-name": " x "}))
+    kept = {key: table.options[key] for key in given}
+    assert kept == {"bucket": "2", "merge-engine": "deduplicate", "metadata.stats-mode": "full", "file.format": "orc"}
+    assert table.options["partition.default-name"] == " x "
+    catalog.alter_table("db.t", [SchemaChange.set_option("num-levels", " 4 ")])
+    assert catalog.table("db.t").options["num-levels"] == "4"
+
+
+def test_names_that_java_gave_to_avro_files_may_stay(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = FIELDS.append(pa.field("a b", pa.int32()))
+    catalog.create_table("db.t", _schema(fields=fields, options={"bucket": "1", "note": "file.format"}))
+    path = tmp_path / "db.db" / "t" / "schema" / "schema-0"
+    path.write_text(path.read_text().replace('"note" : "file.format"', '"file.format" : "avro"'))
+    catalog.alter_table("db.t", [SchemaChange.set_comment("still there"), SchemaChange.add_column("é1", pa.int32())])
+    with pytest.raises(InvalidSchema, match=r"Avro.*'c d'"):
+        catalog.alter_table("db.t", [SchemaChange.add_column("c d", pa.int32())])

@@ -18,7 +18,7 @@ Name = Annotated[
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
 ]
-Limit = Annotated[int, typer.Option("--limit", help="Print this many rows at most.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Print this many rows at most.")]
 SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="Of this snapshot.", show_default=False)]
 TagOption = Annotated[str | None, typer.Option("--tag", help="Of this tag.", show_default=False)]
 
