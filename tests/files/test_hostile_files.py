@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.errors import CorruptFile, DredgeError, ValueTooLarge
 from lsm_core.files.formats import open_sink, open_source
 from lsm_core.files.formats.avro.container import header, varint
 from lsm_core.files.formats.orc_footer import _lz4_size
@@ -204,3 +205,12 @@ def test_a_parquet_footer_that_claims_much_is_corrupt(tmp_path: Path) -> None:
     path.write_bytes(out.getvalue())
     with pytest.raises(CorruptFile):
         drain(path)
+
+
+def test_a_small_file_of_one_huge_value_is_refused_by_its_footer(tmp_path: Path) -> None:
+    """A hundred megabytes of one letter compress to a few kilobytes; several copies of it would fill the memory."""
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(pa.table({"c": ["a" * (100 << 20)]}), path, compression="zstd")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(ValueTooLarge, match=r"bomb\.parquet, column 'c'"):
+        open_source(IO, str(path), size=None, rows=None)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
@@ -38,6 +38,8 @@ EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
 """Rows of a row group: the unit of pruning and of the compaction pipeline's queue."""
 BUFFER_SIZE: Final = 64 * 1024
+LARGEST_VALUE: Final = 64 << 20
+"""Bytes of a value that is taken into memory; writers refuse larger ones too."""
 WRITE_SIZE: Final = 1024 * 1024
 """Bytes gathered before they are handed to the file."""
 _SAMPLE_ROWS: Final = 8_192
@@ -202,6 +204,22 @@ def open_sink(
     )
 
 
+def _group_rows(metadata: Any, path: str) -> list[int]:
+    """Rows of each row group. Raises :class:`ValueTooLarge` where even a mean value does not fit into memory safely."""
+    counts = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        counts.append(group.num_rows)
+        if group.total_byte_size <= LARGEST_VALUE * max(group.num_rows, 1):
+            continue
+        for place in range(group.num_columns):
+            column = group.column(place)
+            if column.total_uncompressed_size > LARGEST_VALUE * max(column.num_values, 1):
+                size = column.total_uncompressed_size // max(column.num_values, 1)
+                raise ValueTooLarge(f"file {path}, column '{column.path_in_schema}': values of {size:,} bytes")
+    return counts
+
+
 class ParquetSource:
     """One Parquet file being read: opened, checked against its metadata, streamed in batches."""
 
@@ -220,7 +238,7 @@ class ParquetSource:
             self.schema: pa.Schema = self._file.schema_arrow
             metadata = self._file.metadata
             self._wide = _int96_columns(metadata, self.schema)
-            self.group_rows: list[int] = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            self.group_rows: list[int] = _group_rows(metadata, path)
         except BaseException:
             quietly_close(self._input)
             raise
