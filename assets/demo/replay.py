@@ -110,7 +110,7 @@ def with_source(defs: dg.Definitions, warehouse_path: str) -> dg.Definitions:
 
 @contextmanager
 def in_flight(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
-    """Tell the sensors that a replay is at work, for as long as it is."""
+    """Tell the sensors that a replay is at work, for as long as it is; the state file's time tells later when it ended."""
     state = Path(warehouse.replay_state) if warehouse.replay_state else None
     if state is not None:
         state.write_text(what_arrives(tick), encoding="utf-8")
@@ -118,7 +118,7 @@ def in_flight(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
         yield
     finally:
         if state is not None:
-            state.unlink(missing_ok=True)
+            state.write_text("", encoding="utf-8")
 
 
 def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick, batch: int) -> list[str]:

@@ -79,7 +79,7 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     if changed:
         with translated(f"verifying table {store.name}"):
             frames = [_view(spark, store, side, changed) for side in sides]
-            facts = [_facts(frame, values) for frame in frames]
+            facts = _facts(frames, values)
             rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
             wrong = [i for i, place in enumerate(changed) if not _same(place, i, sides, facts)]
             differences = [_difference(store, changed[i], facts[0].get(i), facts[1].get(i)) for i in wrong]
@@ -159,25 +159,33 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     )
 
 
-def _facts(frame: DataFrame | None, parts: Sequence[str]) -> dict[int, tuple[int, int, int, int]]:
-    """Per bucket number: stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns."""
-    if frame is None:
-        return {}
-    sums = [
-        f"CAST(sum(IF(__dredge_row, CAST(xxhash64({seed}, {', '.join(parts)}) AS DECIMAL(38, 0)), 0)) AS STRING)"
-        for seed in (1, 2)
-    ]
+def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, tuple[int, int, int, int]]]:
+    """Per side and bucket number: stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns.
+
+    Both sides are one query: planning and starting a job costs more than most buckets.
+    """
+    hashes = [f"xxhash64({seed}, {', '.join(parts)})" for seed in (1, 2)]
+    both: DataFrame | None = None
+    for side, frame in enumerate(frames):
+        if frame is not None:
+            columns = [f"{side} AS side", "__dredge_bucket AS bucket", VERSIONS, "__dredge_row AS present"]
+            one = frame.selectExpr(*columns, *(f"{value} AS h{number}" for number, value in enumerate(hashes)))
+            both = one if both is None else both.unionAll(one)
+    if both is None:
+        return [{} for _ in frames]
+    sums = [f"CAST(sum(IF(present, CAST({name} AS DECIMAL(38, 0)), 0)) AS STRING)" for name in ("h0", "h1")]
     found = (
-        frame.groupBy("__dredge_bucket")
-        .agg(*_exprs([_VERSIONS, "count_if(__dredge_row)", *sums]))
-        .toDF("bucket", *_FACTS)
+        both.groupBy("side", "bucket")
+        .agg(*_exprs([_VERSIONS, "count_if(present)", *sums]))
+        .toDF("side", "bucket", *_FACTS)
         .toArrow()
     )
-    columns = [found.column(name).to_numpy(zero_copy_only=False) for name in ("bucket", *_FACTS)]
-    return {
-        int(columns[0][i]): (int(columns[1][i]), int(columns[2][i]), int(columns[3][i]), int(columns[4][i]))
-        for i in range(found.num_rows)  # one per bucket
-    }
+    values = [found.column(name).to_numpy(zero_copy_only=False) for name in ("side", "bucket", *_FACTS)]
+    facts: list[dict[int, tuple[int, int, int, int]]] = [{} for _ in frames]
+    for i in range(found.num_rows):  # one per side and bucket
+        numbers = [int(value[i]) for value in values]
+        facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], numbers[4], numbers[5])
+    return facts
 
 
 def _exprs(texts: Sequence[str]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from assets.demo.answers import answer_of, expected
@@ -50,9 +51,11 @@ class Story:
     def play(self) -> None:
         """Play all ticks, then the expectations and the two retention runs. Raises PlatformFailed when a run fails."""
         for tick in TICKS:
-            replayed = self._run(REPLAY_JOB, {"ops": {"replay_batches": {"config": {"tick": tick.name}}}})
+            self._run(REPLAY_JOB, {"ops": {"replay_batches": {"config": {"tick": tick.name}}}})
+            # Sensors answer from this moment on, a little before the run is booked as ended.
+            replayed = Path(self.warehouse.replay_state).stat().st_mtime
             suites = self.client.launch(names.EXPECTATIONS_JOB) if tick is TICKS[-1] else None
-            self._tick(tick, replayed.ended or time.time())
+            self._tick(tick, replayed)
             if suites is not None:
                 self._finished(suites)
                 self.say("     great-expectations: the suites of all tables ran")
@@ -61,7 +64,7 @@ class Story:
     def _tick(self, tick: Tick, began: float) -> None:
         due = self._due()
         self._hold_answers(tick.name, "as written")
-        first = {sensor: self._tick_after(sensor, began) for sensor in SENSORS}
+        first = {sensor: self._answer_after(sensor, began) for sensor in SENSORS}
         runs = self._wait_for_runs(began)
         self.say(f"{tick.name}   {what_arrives(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
@@ -99,6 +102,17 @@ class Story:
                 raise PlatformFailed(f"sensor {sensor}", done[-1].error)
             if done:
                 return done[-1]
+        raise AssertionError
+
+    def _answer_after(self, sensor: str, replayed: float) -> SensorTick:
+        """The first tick of a sensor that saw what the replay brought: it ended later, and was not told to keep still."""
+        for _ in _until(f"an answer of {sensor}"):
+            done = [item for item in self.client.ticks(sensor) if (item.ended or 0.0) > replayed]
+            awake = [item for item in done if not item.text.startswith("replay of ")]
+            if awake and awake[-1].status == "FAILURE":
+                raise PlatformFailed(f"sensor {sensor}", awake[-1].error)
+            if awake:
+                return awake[-1]
         raise AssertionError
 
     def _wait_for_runs(self, since: float) -> list[Run]:

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from checks import merged_view, tree
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from orchestration import names
 from orchestration.blocked import blocking_failure
@@ -140,6 +141,22 @@ def test_the_block_ends_when_the_check_passes_again(tmp_path: Path, monkeypatch:
         house.load()
         assert house.execute("check_again").success
         assert blocking_failure(house.instance, layout) is None
+
+
+def test_where_spark_has_no_second_path_the_first_one_looks_again_and_the_check_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*_: Any) -> Any:
+        raise UnsupportedFeature("comparing column 'm' of type MAP on Spark", "shop.orders")
+
+    with house_with_backlog(tmp_path) as house:
+        monkeypatch.setattr(merged_view, "compare", cannot)
+        result = house.execute("both")
+        assert result.success
+        passed, text = evaluations(result)["merged_view_unchanged"]
+        assert passed
+        assert "say the same" in text
+        assert "no second path: not supported: comparing column 'm' of type MAP on Spark" in text
 
 
 def _differs() -> Any:

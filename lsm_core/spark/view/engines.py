@@ -13,6 +13,7 @@ from lsm_core.spark.jobs import spark_ddl
 from lsm_core.spark.jobs.columns import quoted
 from lsm_core.spark.view.functions import Function, function_of
 from lsm_core.spark.view.values import ordered
+from lsm_core.types import DataType
 
 _GROUP: Final = re.compile(r"fields\.(.+)\.sequence-group")
 _DEFAULT: Final = "fields.default-aggregate-function"
@@ -26,12 +27,14 @@ class Fold:
 
     Of the accumulator ``a`` the members are the columns, ``y`` + column (the function was asked before), ``met`` (an insert
     was met) and ``gone`` (the row is deleted). ``begins``: a retract that comes first lends its values to the accumulator.
+    ``verdicts``: what holds of a version, for ``steps`` to ask as ``g`` + name.
     """
 
     columns: Mapping[str, str]
     types: Mapping[str, str]
     steps: Mapping[str, str]
     begins: bool
+    verdicts: Mapping[str, str]
 
     def expression(self, versions: str) -> str:
         """A struct of the columns and ``gone``, of an array of version structs in merge order."""
@@ -45,15 +48,22 @@ class Fold:
             [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in flags]
         )
         step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *flags))
-        return f"aggregate({versions}, struct({start}), (a, x) -> struct({step}))"
+        if self.verdicts:  # a lambda over one struct of them, so that each is found once a version
+            told = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
+            after = f"transform(array(struct({told})), g -> struct({step}))[0]"
+        else:
+            after = f"struct({step})"
+        return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
 
 
 def fold_of(store: TableStore) -> Fold:
     """The fold of a table. Raises UnsupportedFeature naming a function that Spark SQL cannot say exactly."""
     short = {field.name: f"c{number}" for number, field in enumerate(store.schema.fields)}
     types = {short[field.name]: _type(field, store.name) for field in store.schema.fields}
-    begins = store.options.merge_engine == "partial-update"
-    return Fold(short, types, _partial_update(store, short) if begins else _aggregation(store, short), begins)
+    if store.options.merge_engine == "aggregation":
+        return Fold(short, types, _aggregation(store, short), begins=False, verdicts={})
+    steps, verdicts = _partial_update(store, short)
+    return Fold(short, types, steps, begins=True, verdicts=verdicts)
 
 
 def _type(field: DataField, table: str) -> str:
@@ -93,24 +103,50 @@ def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Group:
-    """A sequence group, with the expressions that tell what becomes of a version."""
+    """A sequence group; ``given`` and ``accepted`` ask for the verdicts about a version."""
 
+    number: int
     ordering: tuple[str, ...]
+    kinds: tuple[DataType, ...]
     protected: frozenset[str]
-    given: str
-    accepted: str
     removes: bool
 
+    @property
+    def given(self) -> str:
+        """Not all ordering fields are null."""
+        return f"g.given{self.number}"
 
-def _partial_update(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
-    """Columns take what is not null; groups take a version whole if its ordering fields are not below theirs."""
+    @property
+    def accepted(self) -> str:
+        """Given, and not below what is there."""
+        return f"g.taken{self.number}"
+
+    def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
+        """The verdicts by their names in ``g``: a struct compares lexicographically, nulls first."""
+        members = [short[name] for name in self.ordering]
+        mine, theirs = (
+            ", ".join(ordered(f"{side}.{c}", kind) for c, kind in zip(members, self.kinds, strict=True))
+            for side in ("x", "a")
+        )
+        given = "(" + " OR ".join(f"x.{c} IS NOT NULL" for c in members) + ")"
+        taken = f"({given} AND struct({mine}) >= struct({theirs}))"
+        return {f"given{self.number}": given, f"taken{self.number}": taken}
+
+
+def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Columns take what is not null; groups take a version whole if its ordering fields are not below theirs.
+
+    Returns the steps, and the verdicts about a version that they ask for.
+    """
     schema, raw = store.schema, store.options.raw
     removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
-    groups = [
-        _group(schema, short, match, raw[key], removing) for key in sorted(raw) if (match := _GROUP.fullmatch(key))
-    ]
-    on_delete = _flag(store, "partial-update.remove-record-on-delete")
-    removed = _removed(store, groups, on_delete)
+    ordered_by = [(match.group(1), raw[key]) for key in sorted(raw) if (match := _GROUP.fullmatch(key))]
+    groups = [_group(schema, n, names, value, removing) for n, (names, value) in enumerate(ordered_by)]
+    verdicts = {name: told for group in groups for name, told in group.verdicts(short).items()}
+    deletes = _deletes(store, groups, verdicts)
+    removed = "g.removed" if deletes else "false"
+    if deletes:
+        verdicts["removed"] = deletes
     met = f"(a.met OR NOT {_RETRACTS})"
     steps = {"met": met, "gone": f"({removed} OR NOT {met})"}
     for field in schema.fields:
@@ -125,30 +161,24 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> dict[str, st
             late = function.asks_of(f"a.{c}")
             asked = f"IF({group.accepted}, {function.asks_of('x.' + c)}, {late})"
             steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.given} AND {asked})"
-    return steps
+    return steps, verdicts
 
 
-def _group(
-    schema: TableSchema, short: Mapping[str, str], match: re.Match[str], value: str, removing: Iterable[str]
-) -> _Group:
-    ordering = tuple(_names(match.group(1)))
-    kinds = [(short[name], schema.field(name).type) for name in ordering]
-    mine = ", ".join(ordered(f"x.{c}", kind) for c, kind in kinds)
-    theirs = ", ".join(ordered(f"a.{c}", kind) for c, kind in kinds)
-    given = " OR ".join(f"x.{c} IS NOT NULL" for c, _ in kinds)
-    accepted = f"({given}) AND struct({mine}) >= struct({theirs})"
-    protected = frozenset(_names(value)) - set(ordering)
-    return _Group(ordering, protected, f"({given})", f"({accepted})", any(name in removing for name in ordering))
+def _group(schema: TableSchema, number: int, names: str, value: str, removing: Iterable[str]) -> _Group:
+    ordering = tuple(_names(names))
+    kinds = tuple(schema.field(name).type for name in ordering)
+    removes = any(name in removing for name in ordering)
+    return _Group(number, ordering, kinds, frozenset(_names(value)) - set(ordering), removes)
 
 
-def _removed(store: TableStore, groups: list[_Group], on_delete: bool) -> str:
-    """Whether a version deletes the whole row."""
+def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str, str]) -> str:
+    """Whether a version deletes the whole row; empty: none does."""
     if store.options.ignore_delete:
-        return "false"
+        return ""
     if not groups:
-        return f"({_DELETES})" if on_delete else "false"
-    found = [group.accepted for group in groups if group.removes]
-    return f"({_DELETES} AND ({' OR '.join(found)}))" if found else "false"
+        return f"({_DELETES})" if _flag(store, "partial-update.remove-record-on-delete") else ""
+    found = [verdicts[f"taken{group.number}"] for group in groups if group.removes]
+    return f"({_DELETES} AND ({' OR '.join(found)}))" if found else ""
 
 
 def _protected_function(

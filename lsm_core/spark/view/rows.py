@@ -83,7 +83,8 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold) -> DataFrame:
         *_exprs([f"sort_array(collect_list(struct({own}))) AS v"])
     )
     # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
-    merged = gathered.selectExpr("b", "size(v) AS s", "v[0] AS f", f"inline(array({fold.expression('v')}))")
+    many = f"inline(array(IF(size(v) > 1, {fold.expression('v')}, NULL)))"
+    merged = gathered.selectExpr("b", "size(v) AS s", "v[0] AS f", many)
     values = [f"IF(s = 1, f.{short}, {short}) AS {quoted(name)}" for name, short in fold.columns.items()]
     kept = "IF(s = 1, f.k IN (0, 2), NOT gone) AS __dredge_row"
     return merged.selectExpr("b AS __dredge_bucket", f"s AS {VERSIONS}", kept, *values)
