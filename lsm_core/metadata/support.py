@@ -36,6 +36,7 @@ _SWITCHES_READ = {
 _SWITCHES_WRITE = {
     "deletion-vectors.enabled": "deletion vectors",
     "row-tracking.enabled": "row tracking",
+    "force-lookup": "compaction that looks keys up with every write (force-lookup)",
     "clustering.incremental": "incremental clustering",
 }
 # Options whose mere presence matters.

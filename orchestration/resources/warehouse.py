@@ -12,7 +12,7 @@ import dagster as dg
 
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata import TableStore, support
 from lsm_core.types import to_sql
 from orchestration.model import ColumnCard, TableCard
@@ -94,10 +94,9 @@ def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
     """
     try:
         databases = catalog.list_databases()
-    except OSError as error:
-        raise InvalidOption(
-            WAREHOUSE_VARIABLE, catalog.root, f"a folder that can be read ({error.strerror})"
-        ) from error
+    except (OSError, CorruptFile) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.reason
+        raise InvalidOption(WAREHOUSE_VARIABLE, catalog.root, f"a folder that can be read ({reason})") from error
     tables: list[str] = []
     troubles: list[str] = []
     for database in databases:

@@ -31,6 +31,7 @@ WRITE_OFF = {
     "changelog producers": "changelog producer",
     "deletion vectors": "deletion vectors",
     "row tracking": "row tracking",
+    "writes that wait for lookups": "force-lookup",
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
     "dynamic buckets": "dynamic buckets",
@@ -82,6 +83,7 @@ def unwritable(story: dict[str, Any]) -> str | None:
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
         "row tracking": options.get("row-tracking.enabled") == "true",
+        "writes that wait for lookups": options.get("force-lookup") == "true",
         "changelog producers": keys and options.get("changelog-producer", "none") != "none",
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lsm_core.errors import InvalidOption, SparkFailed
+from lsm_core.errors import CorruptFile, InvalidOption, SparkFailed
 from lsm_core.maintenance import apply_plan
 from lsm_core.metadata import snapshots
 from orchestration import names
@@ -35,7 +35,7 @@ def test_a_warehouse_that_becomes_a_file_is_told_on_every_tick(tmp_path: Path) -
     with open_house(root) as house:
         shutil.rmtree(root)
         root.write_text("no folder")
-        assert house.lines(house.tick(RUNS))[0].startswith("shop.orders: decline (unreadable): NotADirectoryError")
+        assert house.lines(house.tick(RUNS))[0].startswith("shop.orders: decline (unreadable): CorruptFile")
         assert "the warehouse cannot be listed" in house.lines(house.tick(CATALOG))[0]
 
 
@@ -183,5 +183,5 @@ def test_a_ledger_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatc
     with open_house(tmp_path / "wh") as house:
         assert house.run(house.tick(RUNS).run_requests[0]).success
         assert house.materialisation("shop.orders")["snapshot published"] == 6
-        with pytest.raises(OSError, match="directory"):  # what the failures sensor tells
+        with pytest.raises(CorruptFile, match="directory"):  # what the failures sensor tells
             LedgerResource.of(house.warehouse).record_failure("shop.orders", "run", "plan", "error")
