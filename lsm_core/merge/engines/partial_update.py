@@ -62,8 +62,10 @@ class PartialUpdate:
         return {name: group for group in self.groups for name in (*group.ordering, *group.protected)}
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read, the ordering fields of their groups, and the user's sequence fields."""
+        """The columns read, the ordering fields of their groups and of those that delete rows, the user's sequence fields."""
+        removing = [name for group in self.groups if group.removes for name in group.ordering]
         needed = [name for column in read if column in self.group_of for name in self.group_of[column].ordering]
+        needed += removing
         extra = dict.fromkeys([*needed, *self.key_spec.sequence_columns])
         return (*read, *(name for name in extra if name not in read))
 
