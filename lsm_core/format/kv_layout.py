@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -53,13 +53,25 @@ def kv_arrow_schema(schema: TableSchema, *, thin: bool = False) -> pa.Schema:
 
     Every field carries its Paimon id as `PARQUET:field_id`. Java: `KeyValue.schema`.
     """
-    keys = [] if thin else [_key_field(schema.field(name)) for name in schema.trimmed_primary_keys]
-    return pa.schema([*keys, *system_fields(), *_value_fields(schema.fields)])
+
+    def made() -> pa.Schema:
+        keys = [] if thin else [_key_field(schema.field(name)) for name in schema.trimmed_primary_keys]
+        return pa.schema([*keys, *system_fields(), *_value_fields(schema.fields)])
+
+    return _kept(schema, "_thin_layout" if thin else "_kv_layout", made)
 
 
 def append_arrow_schema(schema: TableSchema) -> pa.Schema:
     """Arrow schema of an append file: the table columns, with Paimon ids as `PARQUET:field_id`."""
-    return pa.schema(_value_fields(schema.fields))
+    return _kept(schema, "_append_layout", lambda: pa.schema(_value_fields(schema.fields)))
+
+
+def _kept(schema: TableSchema, name: str, made: Callable[[], pa.Schema]) -> pa.Schema:
+    """A layout, made once and kept with the schema as its cached properties are: every file asks for it."""
+    known = vars(schema)
+    if name not in known:
+        known[name] = made()
+    return known[name]
 
 
 def _key_field(column: DataField) -> pa.Field:
