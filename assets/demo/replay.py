@@ -133,14 +133,14 @@ def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick,
 
 
 def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: DemoTable, tick: Tick, batch: int) -> int:
-    """A month of the backfill goes through Spark; the small commits of the live streams come from writers in this process."""
+    """A month of flights goes through Spark, a task a bucket; small commits and single buckets come from writers in this process."""
     events = events_of(table)
     due = [number for number in commits_at(table.name, events, tick) if batch_of_commit(table.name, number) == batch]
     target = warehouse.table(table.identifier)
     for number in due:
         rows, kinds = commit_of(events, number)
         parts = with_kinds(table, rows, kinds)
-        if spark.uses_spark and rows.num_rows >= _SPARK_ROWS and number not in table.sent_twice:
+        if spark.uses_spark and rows.num_rows >= _SPARK_ROWS and table.buckets > 1:
             with _ONE_AT_A_TIME:
                 session = spark.session()
             _write_on_spark(session, target, parts)

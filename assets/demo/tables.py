@@ -38,6 +38,11 @@ class DemoTable:
         """The table's own options with those that every table of the demo has."""
         return {**_COMMON, **self.options}
 
+    @property
+    def buckets(self) -> int:
+        """How many fixed buckets there are; -1: none."""
+        return int(self.all_options["bucket"])
+
 
 def _one_writer(rows: pa.Table) -> list[pa.Table]:
     return [rows]
