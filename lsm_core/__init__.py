@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Arrow's allocator gives freed memory back after 10 ms and takes it anew page by page: a third of a compaction's time went
 # there. It reads this when Arrow is loaded, so it has no effect where pyarrow was imported first.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
 
 _WHERE = {
     "Catalog": "lsm_core.table",
