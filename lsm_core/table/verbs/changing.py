@@ -1,0 +1,37 @@
+"""Verbs that change what a table says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.table.verbs.on_table import OnTable
+from lsm_core.table.writing import BatchCommit, BatchWrite, write_once
+from lsm_core.write import Rows
+
+
+class Changing(OnTable):
+    """Writes and their commits."""
+
+    def write(
+        self,
+        data: Rows,
+        row_kinds: pa.Array | None = None,
+        overwrite: bool | Mapping[str, Any] | None = None,
+    ) -> int | None:
+        """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
+
+        ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True replaces the table (a partitioned one: the
+        partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, UnsupportedFeature, CommitConflict.
+        """
+        return write_once(self.store, data, row_kinds, overwrite)
+
+    def new_write(self) -> BatchWrite:
+        """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
+        return BatchWrite(self.store)
+
+    def new_commit(self, commit_user: str | None = None) -> BatchCommit:
+        """Publishes the messages of :meth:`new_write`."""
+        return BatchCommit(self.store, commit_user)
