@@ -79,6 +79,7 @@ class Merging:
 
     ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
     alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
+    ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's gives some rows only.
     """
 
     store: TableStore
@@ -92,6 +93,7 @@ class Merging:
     keys_one_by_one: int = 0
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
+    opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
 
     row_bytes: float = 0.0
 
@@ -237,7 +239,8 @@ class _Reader:
     def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging
         gone = merging.deletions.get(file.file_name)
-        batches = open_kv(
+        opened = merging.opener or open_kv
+        batches = opened(
             merging.store,
             merging.partition,
             merging.bucket,
