@@ -8,6 +8,7 @@ from typing import Any
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
 from lsm_core.options.registry import REGISTRY, canonical, check, parse_value
+from lsm_core.options.tree_options import TreeOptions
 
 _INT_MAX = 2**31 - 1
 _DEFAULTS: dict[str, Any] = {
@@ -16,7 +17,7 @@ _DEFAULTS: dict[str, Any] = {
 _MB = 1 << 20
 
 
-class TableOptions:
+class TableOptions(TreeOptions):
     """Typed, immutable view of a table's options; sizes in bytes, times in ms. Source class: ``CoreOptions``.
 
     Every known key is checked at construction: raises InvalidOption naming key, value and what is accepted.
@@ -145,10 +146,6 @@ class TableOptions:
         value = self.get(key)
         return None if value is None else str(value)
 
-    def _number(self, key: str) -> int | None:
-        value = self.get(key)
-        return None if value is None else int(value)
-
     # -- files -----------------------------------------------------------------------------------------------------
 
     @property
@@ -196,99 +193,6 @@ class TableOptions:
         if self.is_set("compaction.small-file-ratio"):
             return int(target * float(self.get("compaction.small-file-ratio")))
         return target // 10 * 7
-
-    # -- the tree --------------------------------------------------------------------------------------------------
-
-    @property
-    def compaction_trigger(self) -> int:
-        """``num-sorted-run.compaction-trigger``."""
-        return int(self.get("num-sorted-run.compaction-trigger"))
-
-    @property
-    def num_levels(self) -> int:
-        """``num-levels``, by default trigger + 1."""
-        return self._number("num-levels") or self.compaction_trigger + 1
-
-    @property
-    def stop_trigger(self) -> int:
-        """``num-sorted-run.stop-trigger``, by default trigger + 3, never below the trigger."""
-        given = self._number("num-sorted-run.stop-trigger")
-        return max(self.compaction_trigger, self.compaction_trigger + 3 if given is None else given)
-
-    @property
-    def sort_spill_threshold(self) -> int:
-        """``sort-spill-threshold``: most inputs merged at once; by default stop trigger + 1."""
-        return self._number("sort-spill-threshold") or min(self.stop_trigger + 1, _INT_MAX)
-
-    @property
-    def max_size_amplification(self) -> int:
-        """``compaction.max-size-amplification-percent``."""
-        return int(self.get("compaction.max-size-amplification-percent"))
-
-    @property
-    def size_ratio(self) -> int:
-        """``compaction.size-ratio`` in percent."""
-        return int(self.get("compaction.size-ratio"))
-
-    @property
-    def offpeak_start(self) -> int:
-        """``compaction.offpeak.start.hour``, -1 = none."""
-        return int(self.get("compaction.offpeak.start.hour"))
-
-    @property
-    def offpeak_end(self) -> int:
-        """``compaction.offpeak.end.hour``, -1 = none."""
-        return int(self.get("compaction.offpeak.end.hour"))
-
-    @property
-    def offpeak_ratio(self) -> int:
-        """``compaction.offpeak-ratio`` in percent."""
-        return int(self.get("compaction.offpeak-ratio"))
-
-    @property
-    def optimization_interval(self) -> int | None:
-        """``compaction.optimization-interval`` in ms."""
-        return self._number("compaction.optimization-interval")
-
-    @property
-    def total_size_threshold(self) -> int | None:
-        """``compaction.total-size-threshold`` in bytes."""
-        return self._number("compaction.total-size-threshold")
-
-    @property
-    def incremental_size_threshold(self) -> int | None:
-        """``compaction.incremental-size-threshold`` in bytes."""
-        return self._number("compaction.incremental-size-threshold")
-
-    @property
-    def force_up_level0(self) -> bool:
-        """``compaction.force-up-level-0``."""
-        return bool(self.get("compaction.force-up-level-0"))
-
-    @property
-    def force_rewrite_all(self) -> bool:
-        """``compaction.force-rewrite-all-files``."""
-        return bool(self.get("compaction.force-rewrite-all-files"))
-
-    @property
-    def min_file_num(self) -> int:
-        """``compaction.min.file-num``: small files of an append table before they are packed."""
-        return int(self.get("compaction.min.file-num"))
-
-    @property
-    def merge_budget(self) -> int:
-        """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
-        return int(self.get("dredge.merge-budget"))
-
-    @property
-    def order_sensitive(self) -> str:
-        """``dredge.compaction.order-sensitive``: closed or as-paimon."""
-        return str(self.get("dredge.compaction.order-sensitive"))
-
-    @property
-    def tombstone_retention(self) -> int:
-        """``dredge.tombstone-retention`` in ms."""
-        return int(self.get("dredge.tombstone-retention"))
 
     # -- snapshots, manifests, commits -------------------------------------------------------------------------------
 

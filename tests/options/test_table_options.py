@@ -82,6 +82,27 @@ def test_options_that_contradict_each_other_are_refused() -> None:
         TableOptions({"commit.min-retry-wait": "1 min"})
 
 
+def test_gentle_lookup_compaction_waits_for_twice_the_trigger_and_never_for_less_than_it() -> None:
+    assert TableOptions({}).lookup_compact_interval is None
+    gentle = {"lookup-compact": "gentle"}
+    assert TableOptions(gentle).lookup_compact_interval == 10
+    assert TableOptions({**gentle, "lookup-compact.max-interval": "3"}).lookup_compact_interval == 5
+    assert TableOptions({**gentle, "lookup-compact.max-interval": "30"}).lookup_compact_interval == 30
+    huge = {**gentle, "num-sorted-run.compaction-trigger": str(2**31 - 1)}
+    assert TableOptions(huge).lookup_compact_interval == 2**31 - 1
+
+
+def test_tables_that_look_keys_up_are_told() -> None:
+    assert not TableOptions({"changelog-producer": "full-compaction"}).needs_lookup
+    for key, value in (
+        ("changelog-producer", "lookup"),
+        ("merge-engine", "first-row"),
+        ("deletion-vectors.enabled", "true"),
+        ("force-lookup", "true"),
+    ):
+        assert TableOptions({key: value}).needs_lookup
+
+
 def test_options_travel_between_processes() -> None:
     o = TableOptions({"bucket": "4"}, "db.t")
     assert pickle.loads(pickle.dumps(o)) == o
