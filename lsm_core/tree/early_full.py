@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lsm_core.tree.decision import Pick, State, Trigger
+from lsm_core.tree.decision import Facts, Pick, State, Trigger
 from lsm_core.tree.model import CompactUnit, LevelSortedRun
 
 
@@ -40,6 +40,20 @@ class EarlyFullCompaction:
         return Pick(CompactUnit.of_runs(max_level, runs, full=True), trigger, facts), replace(
             state, last_full_ms=now_ms
         )
+
+    def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
+        """The numbers that its thresholds are held against; a threshold that is off weighs none."""
+        weighed: dict[str, int | float | None] = {}
+        if self.interval_ms is not None:
+            weighed["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms
+            weighed["interval_ms"] = self.interval_ms
+        if self.total_size_threshold is not None:
+            weighed["total_bytes"] = sum(run.size for run in runs)
+            weighed["total_size_threshold_bytes"] = self.total_size_threshold
+        if self.incremental_size_threshold is not None:
+            weighed["incremental_bytes"] = sum(run.size for run in runs if run.level != num_levels - 1)
+            weighed["incremental_size_threshold_bytes"] = self.incremental_size_threshold
+        return weighed
 
     def _by_time(self, now_ms: int, state: State) -> tuple[Trigger, dict[str, int | float | None]] | None:
         if self.interval_ms is None:

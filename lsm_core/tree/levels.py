@@ -74,6 +74,13 @@ class Levels:
         """Bytes of all files."""
         return sum(f.size for f in self.files)
 
+    def awaited(self, needs_lookup: bool) -> bool:
+        """Whether readers wait for a compaction: where keys are looked up, level 0 is out of sight until it moved up.
+
+        Source: `MergeTreeCompactManager.compactNotCompleted`, without the part about a task that is running.
+        """
+        return needs_lookup and bool(self._by_level.get(0))
+
     def validate(self) -> None:
         """Raise CorruptFile naming the two files of one level > 0 whose key ranges meet, or an impossible file."""
         check_levels(self.files)

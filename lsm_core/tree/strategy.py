@@ -68,9 +68,23 @@ class PickOptions(Protocol):
         ...
 
     @property
+    def needs_lookup(self) -> bool:
+        """Level 0 has to move up, as its keys are looked up in older levels."""
+        ...
+
+    @property
+    def lookup_compact_interval(self) -> int | None:
+        """Decisions between two forced picks of level 0 where keys are looked up; None: each forces."""
+        ...
+
+    @property
     def force_rewrite_all(self) -> bool:
         """A full compaction rewrites every file."""
         ...
+
+
+MustRewrite = Callable[[DataFile], bool]
+"""Which files must not stay as they are: they hold expired records or rows that a deletion vector marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +103,8 @@ class ForceUpLevel0Compaction:
             return decision, state
         calls = state.skipped_forces + 1
         if self.max_interval is not None and calls < self.max_interval:
-            waiting = Decline(DeclineReason.WAITING, {"skipped_calls": calls, "every_calls": self.max_interval})
-            return waiting, replace(state, skipped_forces=calls)
+            facts = {**decision.facts, "skipped_calls": calls, "every_calls": self.max_interval}
+            return Decline(DeclineReason.WAITING, facts), replace(state, skipped_forces=calls)
         state = replace(state, skipped_forces=0)
         level0 = sum(run.level == 0 for run in runs)
         unit = self.universal.extend(num_levels - 1, runs, level0, now_ms, force=True) if level0 else None
@@ -113,7 +127,7 @@ def pick_full_compaction(
     runs: Sequence[LevelSortedRun],
     *,
     force_rewrite_all: bool = False,
-    must_rewrite: Callable[[DataFile], bool] | None = None,
+    must_rewrite: MustRewrite | None = None,
 ) -> CompactUnit | None:
     """All runs to the last level (Java `CompactStrategy.pickFullCompaction`).
 
@@ -135,7 +149,10 @@ Strategy = UniversalCompaction | ForceUpLevel0Compaction
 
 
 def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strategy:
-    """The strategy that a table's options ask for; ``utc_offset_ms`` is the zone of the off-peak hours."""
+    """The strategy that a table's options ask for; ``utc_offset_ms`` is the zone of the off-peak hours.
+
+    Level 0 is forced up where keys are looked up (gently or at every decision) and where `compaction.force-up-level-0` says so.
+    """
     universal = UniversalCompaction(
         options.max_size_amplification,
         options.size_ratio,
@@ -145,6 +162,8 @@ def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strat
         ),
         OffPeakHours.of(options.offpeak_start, options.offpeak_end, options.offpeak_ratio, utc_offset_ms),
     )
+    if options.needs_lookup:
+        return ForceUpLevel0Compaction(universal, options.lookup_compact_interval)
     return ForceUpLevel0Compaction(universal) if options.force_up_level0 else universal
 
 
@@ -156,21 +175,30 @@ def decide_bucket(
     full: bool = False,
     *,
     utc_offset_ms: int = 0,
+    must_rewrite: MustRewrite | None = None,
 ) -> Decision:
     """What to compact in one bucket at epoch ms ``now_ms``; ``full`` asks for a full compaction, whatever the rules say.
 
-    ``state`` None is derived from the levels. A unit whose only file already lies at its output level is declined.
+    ``state`` None is derived from the levels. ``must_rewrite`` names the files of a fully compacted tree that a full
+    compaction may still not leave alone. A unit whose only file already lies at its output level is declined.
     """
-    runs = levels.runs()
     if full:
-        unit = pick_full_compaction(levels.num_levels, runs, force_rewrite_all=options.force_rewrite_all)
-        facts = {"sorted_runs": len(runs), "files": len(levels.files)}
-        if unit is None:
-            return Decline(DeclineReason.ALREADY_COMPACTED if runs else DeclineReason.EMPTY, facts)
-        return Pick(unit, Trigger.FULL, facts)
+        return _decide_full(levels, options, must_rewrite)
     strategy = strategy_from_options(options, utc_offset_ms)
+    runs = levels.runs()
     decision, _ = strategy.decide(levels.num_levels, runs, now_ms, State.of(levels) if state is None else state)
     return post_filter(decision)
+
+
+def _decide_full(levels: Levels, options: PickOptions, must_rewrite: MustRewrite | None) -> Decision:
+    runs = levels.runs()
+    unit = pick_full_compaction(
+        levels.num_levels, runs, force_rewrite_all=options.force_rewrite_all, must_rewrite=must_rewrite
+    )
+    facts = {"sorted_runs": len(runs), "files": len(levels.files)}
+    if unit is None:
+        return Decline(DeclineReason.ALREADY_COMPACTED if runs else DeclineReason.EMPTY, facts)
+    return Pick(unit, Trigger.FULL, {**facts, "files_one_by_one": len(unit.files)} if unit.by_file else facts)
 
 
 def post_filter(decision: Decision) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -40,13 +40,22 @@ class TaskPlan:
         return not self.rewrites and not self.upgrades
 
 
-def plan_task(levels: Levels, unit: CompactUnit, small_below: int, *, force_rewrite_all: bool = False) -> TaskPlan:
+def plan_task(
+    levels: Levels,
+    unit: CompactUnit,
+    small_below: int,
+    *,
+    force_rewrite_all: bool = False,
+    must_rewrite: Callable[[DataFile], bool] | None = None,
+) -> TaskPlan:
     """Cut ``unit`` into sections and choose for each between rewriting and upgrading.
 
     Overlapping files are rewritten; a file that overlaps nothing is upgraded unless it is smaller than ``small_below``
     bytes and has a neighbour to be rewritten with. Nothing in between is skipped: output files stay in key order.
+    Rewritten alone are files that could be upgraded, or left, but hold deletes (or an unknown number of them) that the
+    last level has no use for, those that ``must_rewrite`` names (expired records), and all under ``force_rewrite_all``.
     """
-    work = _Work(levels, unit, force_rewrite_all)
+    work = _Work(levels, unit, force_rewrite_all, must_rewrite)
     if unit.by_file:
         for file in unit.files:
             work.rewrites.append((SortedRun((file,)),))
@@ -75,17 +84,24 @@ def drops_delete(levels: Levels, output_level: int) -> bool:
 class _Work:
     """Collects the parts of a plan in key order."""
 
-    def __init__(self, levels: Levels, unit: CompactUnit, force_rewrite_all: bool) -> None:
+    def __init__(
+        self,
+        levels: Levels,
+        unit: CompactUnit,
+        force_rewrite_all: bool,
+        must_rewrite: Callable[[DataFile], bool] | None,
+    ) -> None:
         self.levels = levels
         self.output_level = unit.output_level
         self.force_rewrite_all = force_rewrite_all
+        self.must_rewrite = must_rewrite
         self.rewrites: list[Rewrite] = []
         self.upgrades: list[DataFile] = []
         self.unchanged: list[DataFile] = []
 
     def upgrade(self, file: DataFile) -> None:
         deletes_left = self.output_level == self.levels.max_level and file.delete_row_count != 0
-        if deletes_left or self.force_rewrite_all:
+        if deletes_left or self.force_rewrite_all or (self.must_rewrite is not None and self.must_rewrite(file)):
             self.rewrites.append((SortedRun((file,)),))
         elif file.level == self.output_level:
             self.unchanged.append(file)
