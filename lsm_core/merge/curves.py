@@ -1,0 +1,195 @@
+"""Orders for clustering: by columns one after the other, along a z-order curve, along a Hilbert curve; keys that compare as bytes.
+
+Z-order is laid out as Java's `ZIndexer`: eight bytes a column (text: `zorder.var-length-contribution` bytes of its start), null all
+zeros, bits taken in turn from the first column on, a column that has no bits left is passed over. Equal to Java's bytes for
+TINYINT to BIGINT, DATE, TIME, timestamps of up to 3 digits, text, binary and the upper 31 bits of floats. Not for: lower bits of
+floats and every DECIMAL (Java's bytes are not in the order of the values), `false` (Java does not tell it from null), timestamps
+of more digits (Java cuts them to milliseconds).
+
+Hilbert is Skilling's transform ("Programming the Hilbert curve", AIP 2004), which Java's `HilbertIndexer` uses too, on 64 bits a
+column instead of 63: negative numbers, short texts and nulls keep their order here, which they do not in Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.merge.comparable import Bytes, decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, width_of
+from lsm_core.merge.keys import ByteKeys
+from lsm_core.merge.sort_key import key_bytes
+
+Words = npt.NDArray[np.uint64]
+
+ORDER: Final = "order"
+ZORDER: Final = "zorder"
+HILBERT: Final = "hilbert"
+STRATEGIES: Final = (ORDER, ZORDER, HILBERT)
+
+_WORD: Final = 8
+_BITS: Final = 64
+_SIGN: Final = np.uint64(1 << 63)
+_ONE: Final = np.uint64(1)
+_FALSE: Final = np.uint64(0x01 << 56)
+_TRUE: Final = np.uint64(0x81 << 56)
+_BLOCK_ROWS: Final = 16_384  # the words of a few columns stay in the processor's second cache
+_PAD: Final = 8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What rows are clustered by: ``columns`` in their order, ``strategy`` one of `STRATEGIES`, ``text_bytes`` of a text that count.
+
+    Keys of different batches compare with each other: as bytes, nulls first. ``text_bytes`` matters to z-order alone:
+    order takes whole texts, Hilbert eight bytes.
+    """
+
+    columns: tuple[str, ...]
+    strategy: str = ORDER
+    text_bytes: int = _WORD
+
+    def keys(self, batch: pa.RecordBatch | pa.Table) -> ByteKeys:
+        """One key a row. Raises UnsupportedFeature for a column whose type has no order."""
+        columns = [flat(batch.column(name)) for name in self.columns]
+        if self.strategy == ORDER:
+            return ByteKeys.of(*text_parts(key_bytes(columns)))
+        text_bytes = self.text_bytes if self.strategy == ZORDER else _WORD
+        widths = [text_bytes if is_text(column.type) else _WORD for column in columns]
+        rows, width = batch.num_rows, sum(widths)
+        data = np.zeros(rows * width + _PAD, np.uint8)
+        matrix = data[: rows * width].reshape(rows, width)
+        for start in range(0, rows, _BLOCK_ROWS):
+            block = [column.slice(start, _BLOCK_ROWS) for column in columns]
+            parts = [ordered_bytes(column, size) for column, size in zip(block, widths, strict=True)]
+            matrix[start : start + _BLOCK_ROWS] = interleaved(parts) if self.strategy == ZORDER else _hilbert(parts)
+        return ByteKeys(data, np.arange(rows, dtype=np.int64) * width, np.full(rows, width, np.int64), width)
+
+
+def sortable(kind: pa.DataType) -> bool:
+    """Whether rows can be ordered by a column of this type."""
+    try:
+        width_of(kind)
+    except UnsupportedFeature:
+        return False
+    return True
+
+
+def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
+    """Big-endian bytes in the order of the values, one row a value: 8 columns, ``text_bytes`` for text. A null is all zeros.
+
+    Two values may share their bytes: texts with the same start, decimals beyond 64 bits (clamped), null and the smallest.
+    """
+    if is_text(column.type):
+        return _text_start(column, text_bytes)
+    return np.ascontiguousarray(_words(column)).astype(">u8").view(np.uint8).reshape(len(column), _WORD)
+
+
+def interleaved(parts: Sequence[Bytes]) -> Bytes:
+    """Bits of all parts in turn, most significant first; each part has one row a value and its own number of bytes."""
+    widths = [part.shape[1] for part in parts]
+    result = np.empty((len(parts[0]), sum(widths)), np.uint8)
+    at = 0
+    for position in range(max(widths)):
+        here = [part[:, position] for part in parts if part.shape[1] > position]
+        share = np.take(_spread(len(here), 0), here[0], axis=0)
+        for place, column in enumerate(here[1:], start=1):
+            share |= np.take(_spread(len(here), place), column, axis=0)
+        result[:, at : at + len(here)] = share
+        at += len(here)
+    return result
+
+
+def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
+    """Skilling's transform of points with coordinates below 2**``bits``: interleave the results for the distance along the curve."""
+    found = [axis.copy() for axis in axes]
+    first = found[0]
+    for bit in range(bits - 1, 0, -1):
+        shift, low = np.uint64(bit), np.uint64((1 << bit) - 1)
+        for axis in found:
+            # all ones where the bit is set: there the first axis is turned around, elsewhere low bits change places
+            is_set = (axis >> shift) & _ONE
+            np.negative(is_set, out=is_set)
+            is_set &= low
+            swap = first ^ axis
+            swap &= low & ~is_set
+            axis ^= swap
+            swap |= is_set
+            first ^= swap
+    for before, axis in pairwise(found):
+        axis ^= before
+    parity = found[-1] >> _ONE
+    for step in (1, 2, 4, 8, 16, 32):
+        parity ^= parity >> np.uint64(step)
+    return [axis ^ parity for axis in found]
+
+
+def _hilbert(parts: Sequence[Bytes]) -> Bytes:
+    axes = [part.view(">u8").reshape(len(part)).astype(np.uint64) for part in parts]
+    moved = hilbert_transposed(axes)
+    return interleaved([axis.astype(">u8").view(np.uint8).reshape(len(axis), _WORD) for axis in moved])
+
+
+def _words(column: pa.Array) -> Words:
+    """Unsigned numbers in the order of the values."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        words = np.where(numbers(column) != 0, _TRUE, _FALSE)
+    elif pa.types.is_decimal128(kind) and width_of(kind) == 2 * _WORD:
+        words = _clamped(column) ^ _SIGN
+    else:
+        width_of(kind)
+        words = numbers(column).view(np.uint64) ^ _SIGN
+    valid = valid_mask(column)
+    return words if valid is None else np.where(valid, words, np.uint64(0))
+
+
+def _clamped(column: pa.Array) -> Words:
+    """128-bit numbers as 64-bit ones; what does not fit becomes the largest or the smallest."""
+    high, low = decimal_limbs(column)
+    sign = low.view(np.int64) >> np.int64(63)
+    edge = np.where(high < 0, np.int64(-(1 << 63)), np.int64((1 << 63) - 1))
+    return np.where(high == sign, low.view(np.int64), edge).view(np.uint64)
+
+
+def _text_start(column: pa.Array, width: int) -> Bytes:
+    """The first ``width`` bytes of each text, zeros after its end."""
+    keys = ByteKeys.of(*text_parts(column))
+    result = np.empty((len(column), -(-width // _WORD) * _WORD), np.uint8)
+    for position in range(0, width, _WORD):
+        words = keys.words(position).astype(">u8")
+        result[:, position : position + _WORD] = words.view(np.uint8).reshape(len(column), _WORD)
+    valid = valid_mask(column)
+    if valid is not None:
+        result[~valid] = 0
+    return result[:, :width]
+
+
+@lru_cache(maxsize=256)
+def _spread(count: int, place: int) -> Bytes:
+    """For each byte the ``count`` bytes that hold its bits ``count`` apart, the first of them at bit ``place``."""
+    bits = np.zeros((256, 8 * count), np.uint8)
+    bits[:, place::count] = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    table = np.packbits(bits, axis=1)
+    table.flags.writeable = False
+    return table
+
+
+__all__ = [
+    "HILBERT",
+    "ORDER",
+    "STRATEGIES",
+    "ZORDER",
+    "Curve",
+    "hilbert_transposed",
+    "interleaved",
+    "ordered_bytes",
+    "sortable",
+]

@@ -1,0 +1,258 @@
+"""Curves for clustering: in the order of the values, as a plain reference says and, where that is sound, as Java's bytes say."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Sequence
+from functools import cache, cmp_to_key
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.maintenance.reference import compare_keys
+from lsm_core.merge.curves import (
+    HILBERT,
+    ORDER,
+    STRATEGIES,
+    ZORDER,
+    Curve,
+    hilbert_transposed,
+    interleaved,
+    ordered_bytes,
+    sortable,
+)
+from lsm_core.types import DataType, TypeRoot, parse
+from tests.merge.test_sort_key import COLUMNS
+from tests.types.java_values import array_of
+
+
+def keys_of(columns: Sequence[pa.Array], strategy: str, text_bytes: int = 8) -> list[bytes]:
+    names = [f"c{i}" for i in range(len(columns))]
+    keys = Curve(tuple(names), strategy, text_bytes).keys(pa.table(list(columns), names))
+    return [keys.scalar(row) for row in range(len(keys))]
+
+
+def compare_with_nulls(a: Sequence[Any], b: Sequence[Any]) -> int:
+    for x, y in zip(a, b, strict=True):
+        if x is None or y is None:
+            if (x is None) != (y is None):
+                return -1 if x is None else 1
+        elif found := compare_keys((x,), (y,)):
+            return found
+    return 0
+
+
+@st.composite
+def rows_with_nulls(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]]]:
+    kinds = draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, max_size=4))
+    values = st.tuples(*(st.none() | COLUMNS[kind][1] for kind in kinds))
+    return kinds, draw(st.lists(values, min_size=1, max_size=25))
+
+
+# -- the scalar reference ------------------------------------------------------------------------------------------------
+
+
+def zorder_by_bits(parts: Sequence[bytes]) -> bytes:
+    """Bit by bit, column by column."""
+    texts = [f"{int.from_bytes(part, 'big'):0{8 * len(part)}b}" for part in parts]
+    longest = max(map(len, texts))
+    bits = "".join(text[i] for i in range(longest) for text in texts if i < len(text))
+    return int(bits, 2).to_bytes(len(bits) // 8, "big")
+
+
+def hilbert_by_numbers(point: Sequence[int], bits: int) -> int:
+    """Distance along the curve: Skilling's inverse of the transform, row by row as his paper has it."""
+    x, n = list(point), len(point)
+    q = 1 << (bits - 1)
+    while q > 1:
+        for i in range(n):
+            if x[i] & q:
+                x[0] ^= q - 1
+            else:
+                t = (x[0] ^ x[i]) & (q - 1)
+                x[0], x[i] = x[0] ^ t, x[i] ^ t
+        q >>= 1
+    for i in range(1, n):
+        x[i] ^= x[i - 1]
+    t, q = 0, 1 << (bits - 1)
+    while q > 1:
+        if x[n - 1] & q:
+            t ^= q - 1
+        q >>= 1
+    x = [value ^ t for value in x]
+    return int("".join(f"{value:0{bits}b}"[i] for i in range(bits) for value in x), 2)
+
+
+# -- tests ---------------------------------------------------------------------------------------------------------------
+
+
+@given(rows_with_nulls())
+@settings(max_examples=150)
+def test_order_is_the_order_of_the_columns_with_nulls_first(case: tuple[list[str], list[tuple[Any, ...]]]) -> None:
+    kinds, rows = case
+    columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
+    keys = keys_of(columns, ORDER)
+    judged = sorted(range(len(rows)), key=cmp_to_key(lambda a, b: compare_with_nulls(rows[a], rows[b])))
+    for one, following in itertools.pairwise(judged):
+        found = compare_with_nulls(rows[one], rows[following])
+        assert keys[one] < keys[following] if found else keys[one] == keys[following]
+
+
+@pytest.mark.parametrize("kind", sorted(COLUMNS))
+@given(data=st.data())
+@settings(max_examples=30)
+def test_bytes_of_a_column_ascend_with_its_values(kind: str, data: st.DataObject) -> None:
+    arrow, values = COLUMNS[kind]
+    rows = data.draw(st.lists(st.none() | values, min_size=1, max_size=20))
+    width = data.draw(st.sampled_from([1, 7, 8, 9, 20]))
+    matrix = ordered_bytes(pa.array(rows, arrow), width)
+    assert matrix.shape == (len(rows), width if kind in ("string", "bytes") else 8)
+    found = [matrix[row].tobytes() for row in range(len(rows))]
+    for a, b in itertools.combinations(range(len(rows)), 2):
+        judged = compare_with_nulls((rows[a],), (rows[b],))
+        assert judged * ((found[a] > found[b]) - (found[a] < found[b])) >= 0
+        if not judged:
+            assert found[a] == found[b]
+
+
+@given(rows_with_nulls(), st.sampled_from([3, 8, 13]))
+@settings(max_examples=100)
+def test_curves_are_those_of_the_scalar_reference(case: tuple[list[str], list[tuple[Any, ...]]], width: int) -> None:
+    kinds, rows = case
+    columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
+    parts = [ordered_bytes(column, width) for column in columns]
+    expected = [zorder_by_bits([part[row].tobytes() for part in parts]) for row in range(len(rows))]
+    assert keys_of(columns, ZORDER, width) == expected
+    words = [ordered_bytes(column) for column in columns]
+    points = [[int.from_bytes(part[row].tobytes(), "big") for part in words] for row in range(len(rows))]
+    distances = [hilbert_by_numbers(point, 64).to_bytes(8 * len(kinds), "big") for point in points]
+    assert keys_of(columns, HILBERT, width) == distances
+
+
+@pytest.mark.parametrize(("dimensions", "bits"), [(2, 5), (3, 3), (4, 2)])
+def test_a_hilbert_curve_visits_every_point_and_steps_to_a_neighbour(dimensions: int, bits: int) -> None:
+    points = np.array(list(itertools.product(range(1 << bits), repeat=dimensions)), np.uint64)
+    moved = hilbert_transposed([np.ascontiguousarray(axis) for axis in points.T], bits)
+    by_bit = [(axis >> np.uint64(bit)) & np.uint64(1) for bit in range(bits - 1, -1, -1) for axis in moved]
+    distance = np.zeros(len(points), np.int64)
+    for bit in by_bit:
+        distance = distance * 2 + bit.astype(np.int64)
+    assert sorted(distance) == list(range(len(points)))
+    walk = points[np.argsort(distance)].astype(np.int64)
+    assert (np.abs(np.diff(walk, axis=0)).sum(axis=1) == 1).all()
+
+
+def test_a_column_without_bits_left_is_passed_over() -> None:
+    wide, narrow = np.array([[0b10101010, 0b11001100]], np.uint8), np.array([[0b11110000]], np.uint8)
+    assert interleaved([wide, narrow]).tobytes() == bytes([0b11011101, 0b10001000, 0b11001100])
+
+
+def boxes_hit(keys: list[bytes], columns: Sequence[np.ndarray], files: int, column: int, width: float) -> int:
+    """Of ``files`` equally long stretches along the curve: how many reach into a narrow range of one column."""
+    order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+    return sum(
+        bool(part.min() <= 0.5 + width and part.max() >= 0.5) for part in np.array_split(columns[column][order], files)
+    )
+
+
+def test_curves_keep_rows_together_in_every_column_where_order_does_so_in_the_first_alone() -> None:
+    random = np.random.default_rng(5)
+    columns = [random.random(20_000) for _ in range(2)]
+    arrays = [pa.array((values * 1e6).astype(np.int64)) for values in columns]
+    hits = {
+        strategy: [boxes_hit(keys_of(arrays, strategy), columns, 64, column, 0.01) for column in range(2)]
+        for strategy in STRATEGIES
+    }
+    assert hits[ORDER][0] <= 3 and hits[ORDER][1] == 64
+    for strategy in (ZORDER, HILBERT):
+        assert max(hits[strategy]) <= 64 // 4
+
+
+def test_types_without_order_are_told() -> None:
+    assert sortable(pa.int8()) and sortable(pa.decimal128(38, 2)) and sortable(pa.large_string())
+    for kind in (pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.map_(pa.int8(), pa.int8())):
+        assert not sortable(kind)
+    for strategy in STRATEGIES:
+        with pytest.raises(UnsupportedFeature, match="ordering by"):
+            keys_of([pa.array([[1]])], strategy)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_rows_and_many_rows(strategy: str) -> None:
+    assert keys_of([pa.array([], pa.int64()), pa.array([], pa.string())], strategy) == []
+    numbers = pa.array(np.arange(40_000))  # more than a block
+    keys = keys_of([numbers, pa.nulls(40_000, pa.int32())], strategy)
+    assert len(set(keys)) == 40_000
+    if strategy != HILBERT:
+        assert keys == sorted(keys)
+
+
+# -- Java ----------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def vectors() -> list[dict[str, Any]]:
+    text = gzip.decompress(Path(__file__).with_name("curve_vectors.jsonl.gz").read_bytes()).decode()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def differs_in(kind: DataType) -> str:
+    """Where our bytes of a column are not Java's: nowhere (""), below the upper 31 bits, or everywhere."""
+    if kind.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return "low bits"
+    instant = kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+    return "all" if kind.root is TypeRoot.DECIMAL or (instant and (kind.precision or 6) > 3) else ""
+
+
+def test_zorder_is_byte_for_byte_that_of_java_but_where_java_loses_the_order() -> None:
+    compared = 0
+    for vector in vectors():
+        kinds = [parse(kind) for kind in vector["types"]]
+        if any(differs_in(kind) == "all" for kind in kinds):
+            continue
+        columns = [array_of([row[i] for row in vector["rows"]], kind) for i, kind in enumerate(kinds)]
+        ours = keys_of(columns, ZORDER, vector["text_bytes"])
+        bits = [8 * ordered_bytes(column, vector["text_bytes"]).shape[1] for column in columns]
+        upper = sum(min(31, count) for count in bits) if any(map(differs_in, kinds)) else None
+        for row, key, java in zip(vector["rows"], ours, vector["zorder"], strict=True):
+            if any(value is False for value in row):
+                continue
+            mine, theirs = (f"{int.from_bytes(b, 'big'):0{8 * len(b)}b}" for b in (key, bytes.fromhex(java)))
+            assert mine[:upper] == theirs[:upper], f"{kinds}: {row}"
+            compared += 1
+    assert compared > 600
+
+
+def test_hilbert_is_the_transform_of_java() -> None:
+    """Java takes 63 bits of numbers that are not negative; the same points give the same distance."""
+    compared = 0
+    for vector in vectors():
+        if any(kind not in ("SMALLINT", "INT", "BIGINT") for kind in vector["types"]):
+            continue
+        for row, java in zip(vector["rows"], vector["hilbert"], strict=True):
+            if len(row) < 2 or not java or any(value is None or value < 0 for value in row):
+                continue
+            expected = int.from_bytes(bytes.fromhex(java), "big")
+            assert hilbert_by_numbers(row, 63) == expected
+            moved = hilbert_transposed([np.array([value], np.uint64) for value in row], 63)
+            bits = "".join(f"{int(axis[0]):063b}"[i] for i in range(63) for axis in moved)
+            assert int(bits, 2) == expected
+            compared += 1
+    assert compared > 50
+
+
+def test_java_takes_minus_one_for_the_largest_number_and_for_null_on_the_hilbert_curve() -> None:
+    """Why its coordinates are not copied."""
+    (vector,) = [v for v in vectors() if v["types"] == ["BIGINT", "BIGINT"]]
+    java = {tuple(row): key for row, key in zip(vector["rows"], vector["hilbert"], strict=True)}
+    assert java[-1, -1] == java[None, None] > java[0, 0]
+    ours = [keys_of([pa.array([v], pa.int64())] * 2, HILBERT)[0] for v in (None, -1, 0)]
+    assert len(set(ours)) == 3
