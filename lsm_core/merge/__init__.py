@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from lsm_core.merge.changelog import ChangelogFunction, changelog_function
-from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
+from lsm_core.merge.counters import DELETE_AT_BOTTOM, EXPIRED, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.digest import Digest, digest
 from lsm_core.merge.engines.deduplicate import Deduplicate
+from lsm_core.merge.engines.expire_rows import Living, RowExpiry
 from lsm_core.merge.function import FoldFunction, MergeFunction, PickFunction, merge_function
 from lsm_core.merge.functions import AggregateFunction, aggregate_function
 from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
@@ -15,6 +16,7 @@ from lsm_core.merge.window import RunInput, UnsortedInput, merge_runs, merge_str
 
 __all__ = [
     "DELETE_AT_BOTTOM",
+    "EXPIRED",
     "IGNORED_DELETE",
     "OLDER_VERSION",
     "AggregateFunction",
@@ -25,10 +27,12 @@ __all__ = [
     "FoldFunction",
     "IntKeys",
     "KeySpec",
+    "Living",
     "MergeCounters",
     "MergeFunction",
     "NormalisedKeys",
     "PickFunction",
+    "RowExpiry",
     "RunInput",
     "UnsortedInput",
     "Verdict",

@@ -9,6 +9,7 @@ from lsm_core.errors import VerificationFailed
 OLDER_VERSION = "older-version"
 DELETE_AT_BOTTOM = "delete-at-bottom"
 IGNORED_DELETE = "ignored-delete"
+EXPIRED = "expired"
 
 
 @dataclass

@@ -14,7 +14,16 @@ import pyarrow as pa
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
-from lsm_core.merge import FoldFunction, MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
+from lsm_core.merge import (
+    EXPIRED,
+    FoldFunction,
+    Living,
+    MergeCounters,
+    MergeFunction,
+    RunInput,
+    merge_function,
+    merge_streams,
+)
 from lsm_core.merge.engines.all_versions import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
@@ -79,6 +88,7 @@ class Merging:
 
     ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
     alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
+    ``living`` keeps those rows of a batch that are not over (record-level expiry), before they are merged; only compactions expire.
     ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's gives some rows only.
     """
 
@@ -93,6 +103,7 @@ class Merging:
     keys_one_by_one: int = 0
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
+    living: Living | None = None
     opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
 
     row_bytes: float = 0.0
@@ -120,6 +131,13 @@ class Merging:
             with closing(self._merge(inputs, reader, self.function, self.drop_delete)) as merged:
                 for batch in merged:
                     yield self._with_keys(batch) if self.exact else batch
+
+    def keep_living(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are not over; the others are counted as dropped."""
+        left = batch if self.living is None else self.living(batch)
+        if gone := batch.num_rows - left.num_rows:
+            self.dropped[EXPIRED] = self.dropped.get(EXPIRED, 0) + gone
+        return left
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with `_KEY_*` columns first, which were merged as value columns."""
@@ -257,6 +275,8 @@ class _Reader:
                 merging.row_bytes = max(merging.row_bytes, batch.nbytes / max(1, batch.num_rows))
                 if merging.seen is not None:
                     merging.seen(file, batch)
+                if merging.living is not None:
+                    batch = merging.keep_living(batch)
                 yield batch.select(schema.names)
 
 
@@ -302,17 +322,26 @@ def read_bucket_merged(
     keep_system: bool = False,
     sections: Sequence[Section] | None = None,
     deletions: Mapping[str, DeletionFile] | None = None,
+    living: Living | None = None,
 ) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
 
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
     `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
-    ``deletions``: by file name, the vectors of rows that are gone whatever the merge says.
+    ``deletions``: by file name, the vectors of rows that are gone whatever the merge says. ``living``: rows that it leaves
+    out are not there at all, as a compaction at its clock would see it (never set by reads).
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
     merging = Merging(
-        store, partition, bucket, names, drop_delete=not keep_deletes, exact=keep_system, deletions=deletions or {}
+        store,
+        partition,
+        bucket,
+        names,
+        drop_delete=not keep_deletes,
+        exact=keep_system,
+        deletions=deletions or {},
+        living=living,
     )
     for section in sections_of(store, files) if sections is None else sections:
         with closing(merging.section(section)) as merged:

@@ -8,7 +8,6 @@ ALLOWED: dict[str, str] = {
     "format/binary_row/__init__.py: _python": "the one-row form of the decoder, for keys of metadata",
     "format/hashing.py: _mix_tail": "words of the few rows that are much longer than all others; the rest goes by column",
     "merge/engines/errors.py: key_of": "one key for an error message",
-    "merge/engines/expire_rows.py: may_hold_expired": "one bound of a file's statistics",
     "merge/functions/numeric.py: _numbers": "groups of many rows one by one; decimals only where a precision may be left",
     "merge/functions/one_by_one.py: _one": "bitmaps and sketches are unions of a library; groups of two or more inputs only",
     "merge/rows.py: span": "one number per open batch of an input",

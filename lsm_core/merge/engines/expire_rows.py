@@ -5,7 +5,7 @@ Only compactions do this, at their plan's clock. An older version of a key with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,11 +56,18 @@ class RowExpiry:
         valid = valid_mask(times)
         return np.asarray(over if valid is None else over & valid, np.bool_)
 
-    def may_hold_expired(self, earliest: pa.Scalar, now_ms: int) -> bool:
-        """Whether a file whose smallest time is ``earliest`` holds rows that are over; null: not known, so none are."""
-        if not earliest.is_valid:
-            return False
-        return bool(self.expired(pa.array([earliest.as_py()], earliest.type), now_ms)[0])
+    def living(self, now_ms: int) -> Living:
+        """A filter of batches that leaves out what is over at epoch ms ``now_ms``, deletes like all others."""
+
+        def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+            over = self.expired(batch.column(self.field), now_ms)
+            return batch.filter(pa.array(~over)) if over.any() else batch
+
+        return keep
+
+
+Living = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Takes a batch with the table's columns and gives back those of its rows that are not over."""
 
 
 def seconds_of(times: pa.Array) -> Ints:

@@ -46,16 +46,22 @@ def value_bounds(store: TableStore, entries: pa.Table, predicate: Predicate) -> 
     """Per file, what its value statistics say about the columns that the filter asks for."""
     schema = store.schema
     used = [name for name in prunable(schema, predicate, predicate.columns) if name not in schema.partition_keys]
-    if not used or not entries.num_rows:
+    return column_bounds(store, entries, used)
+
+
+def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) -> dict[str, Bounds]:
+    """Per file, what its value statistics say about the columns ``names`` of today's schema; nothing for no files."""
+    if not names or not entries.num_rows:
         return {}
-    parts: dict[str, list[Bounds]] = {name: [] for name in used}
+    schema = store.schema
+    parts: dict[str, list[Bounds]] = {name: [] for name in names}
     places: list[list[int]] = []
-    for (schema_id, names), rows in _layouts(entries).items():
+    for (schema_id, known), rows in _layouts(entries).items():
         written = store.schema_of(schema_id)
         part = entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
         places.append(rows)
-        for name in used:
-            covered = written.field_names if names is None else names
+        covered = written.field_names if known is None else known
+        for name in names:
             parts[name].append(_of_column(schema.field(name), written, covered, part))
     order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
     return {name: Bounds.joined(found).take(order) for name, found in parts.items()}
@@ -126,4 +132,4 @@ def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -
     return decoded_rows(rows, types)[position]
 
 
-__all__ = ["keeps_order", "place_bounds", "value_bounds"]
+__all__ = ["column_bounds", "keeps_order", "place_bounds", "value_bounds"]

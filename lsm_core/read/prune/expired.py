@@ -1,0 +1,48 @@
+"""Which files hold rows whose record-level lifetime is over, by their statistics alone (Java `RecordLevelExpire.isExpireFile`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.merge import RowExpiry
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune.statistics import column_bounds
+
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ExpiredFiles:
+    """Names of files that hold rows which are over at one clock. Both are empty for tables whose rows do not expire.
+
+    ``known``: the smallest time of the file is over, so at least one row is; a full compaction rewrites these. ``possible``:
+    these, and files whose statistics say nothing about the time column.
+    """
+
+    known: frozenset[str] = _NONE
+    possible: frozenset[str] = _NONE
+
+
+def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredFiles:
+    """Sort out ``entries`` (manifest entries as `ENTRY_SCHEMA`) at epoch ms ``now_ms``. Raises InvalidOption."""
+    expiry = RowExpiry.of(store.schema, store.options.raw, store.name)
+    if expiry is None or not store.has_primary_key or not entries.num_rows:
+        return ExpiredFiles()
+    bounds = column_bounds(store, entries, [expiry.field])[expiry.field]
+    over = expiry.expired(bounds.lows, now_ms)
+    silent = np.asarray(bounds.lows.is_null()) & ~bounds.only_nulls
+    names = entries.column("file_name")
+    return ExpiredFiles(*(frozenset(names.filter(pa.array(mask)).to_pylist()) for mask in (over, over | silent)))
+
+
+def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
+    """The same for files of one bucket."""
+    return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)
+
+
+__all__ = ["ExpiredFiles", "expired_among", "expired_files"]
