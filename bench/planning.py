@@ -116,9 +116,28 @@ def entries(store: TableStore, numbers: np.ndarray, total: int, primary_key: boo
     return pa.table(arrays, schema=ENTRY_SCHEMA)
 
 
+_HEALTH = """
+import json, resource, sys, time
+from lsm_core import Catalog
+table = Catalog(sys.argv[1]).table("bench.t")
+started = time.perf_counter()
+buckets = table.health()
+seconds = time.perf_counter() - started
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(buckets)]))
+"""
+
+
+def health(warehouse: Path) -> list[float]:
+    """Seconds, peak MiB and number of buckets of one look at a table's health in a process of its own."""
+    return _measured([sys.executable, "-c", _HEALTH, str(warehouse)])
+
+
 def plan(warehouse: Path, **choice: object) -> list[float]:
     """Seconds, peak MiB and number of splits of one plan in a process of its own."""
-    command = [sys.executable, "-c", _PROGRAM, str(warehouse), json.dumps(choice)]
+    return _measured([sys.executable, "-c", _PROGRAM, str(warehouse), json.dumps(choice)])
+
+
+def _measured(command: list[str]) -> list[float]:
     root = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
     return [float(value) for value in json.loads(done.stdout)]
@@ -137,20 +156,17 @@ def run(files: int | None, rounds: int) -> list[Result]:
             }
             for what, choice in choices.items():
                 seen = [plan(warehouse, **choice) for _ in range(rounds + 1)][1:]
-                for unit, at, target in (("s", 0, TARGET_SECONDS), ("MiB", 1, TARGET_MIB)):
-                    values = sorted(row[at] for row in seen)
-                    note = f"{total:,} files, {int(seen[0][2]):,} splits"
-                    name = f"{kind} table, {what}, {'plan' if unit == 's' else 'peak RSS'}"
-                    results.append(
-                        Result(
-                            "plan",
-                            name,
-                            values[len(values) // 2],
-                            unit,
-                            target,
-                            low=values[0],
-                            high=values[-1],
-                            note=note,
-                        ).judged()
-                    )
+                results += _results(f"{kind} table, {what}, plan", seen, f"{total:,} files, {int(seen[0][2]):,} splits")
+            seen = [health(warehouse) for _ in range(rounds + 1)][1:]
+            results += _results(f"{kind} table, health", seen, f"{total:,} files, {int(seen[0][2]):,} buckets")
     return results
+
+
+def _results(name: str, seen: list[list[float]], note: str) -> list[Result]:
+    """Time and memory, each with its target."""
+    found = []
+    for unit, at, target in (("s", 0, TARGET_SECONDS), ("MiB", 1, TARGET_MIB)):
+        values = sorted(row[at] for row in seen)
+        told, middle = name if unit == "s" else f"{name}, peak RSS", values[len(values) // 2]
+        found.append(Result("plan", told, middle, unit, target, low=values[0], high=values[-1], note=note).judged())
+    return found

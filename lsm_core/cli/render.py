@@ -44,6 +44,14 @@ def visible(text: str) -> str:
     return text.translate(_UNSEEN)
 
 
+def duration_text(span_ms: int) -> str:
+    """A span of time for people, in its largest unit: "36 d", "2.5 h", "0 s"."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if span_ms >= size:
+            return f"{round(span_ms / size, 1):g} {unit}"
+    return f"{round(span_ms / 1000, 1):g} s"
+
+
 def say(text: str) -> None:
     """Print one line."""
     typer.echo(text)

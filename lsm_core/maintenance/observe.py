@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.partition_path import partition_bytes, partition_text, partition_values
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
 from lsm_core.maintenance import score as scoring
-from lsm_core.merge.sort_key import key_bytes
+from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.tree import Facts
 
 _COLUMNS: Final = (
     "partition",
@@ -46,10 +45,11 @@ class BucketHealth:
     ``sorted_runs``: level-0 files plus levels in use (0 for append tables, whose files never merge).
     ``read_amplification``: sorted runs that a read merges; append tables: files per file that full ones would need.
     ``space_amplification``: all bytes over those of the last run. ``ro_lag_ms``: age of the oldest data that the
-    read-optimised view does not show. ``overlap_max`` and ``overlap_mean``: files that cover one key, at worst and on
-    average over the files' smallest keys. ``delete_ratio``: deletes over rows. ``cost_minor`` and ``cost_full``: bytes
-    read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to do). ``score``: 0
-    (healthy) to 100 (act), the largest of its ``reasons``.
+    read-optimised view does not show. ``overlap_max`` and ``overlap_mean``: sorted runs that cover one key, at worst and
+    on average over the stored rows (`overlap.depths`). ``delete_ratio``: deletes over rows. ``cost_minor`` and
+    ``cost_full``: bytes read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to
+    do). ``score``: 0 (healthy) to 100 (act), the largest of its ``reasons``. ``decision``: the rule that picks
+    (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
     """
 
     partition: Mapping[str, Any]
@@ -76,6 +76,8 @@ class BucketHealth:
     files: int = 0
     newest_file_ms: int | None = None
     files_per_level: Mapping[int, int] = field(default_factory=dict)
+    decision: str = ""
+    facts: Facts = field(default_factory=dict)
 
     @property
     def total_bytes(self) -> int:
@@ -110,8 +112,8 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(pa.array(order)), codes[order]
     grouped = _Grouped(store, table, codes)
-    minor = scoring.minor_costs(store, table, grouped.starts, grouped.runs, now_ms)
-    found = [grouped.bucket(index, now_ms, minor.get(index, 0)) for index in range(grouped.groups)]
+    asked = scoring.decisions(store, table, grouped.starts, grouped.runs, now_ms)
+    found = [grouped.bucket(index, now_ms, asked.get(index)) for index in range(grouped.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
 
 
@@ -136,7 +138,9 @@ class _Grouped:
     def __init__(self, store: TableStore, table: pa.Table, codes: Ints) -> None:
         self.store, self.table, self.codes = store, table, codes
         groups = self.groups = int(codes[-1]) + 1
-        self._partitions: dict[bytes, tuple[Mapping[str, Any], str]] = {}
+        self._partitions: dict[bytes, Mapping[str, Any]] = {}
+        names = pc.unique(table.column("partition")).to_pylist()  # one object a partition, not a file
+        self._texts = dict(zip(names, partition_dirs(store.schema, names, store.options), strict=True))
         self.has_pk = bool(store.schema.primary_keys)
         self.starts = np.searchsorted(codes, np.arange(groups))
         self.level, self.size = _ints(table, "level"), _ints(table, "file_size")
@@ -153,14 +157,16 @@ class _Grouped:
         self.runs: Ints = self.level0 + upper if self.has_pk else np.zeros(groups, np.int64)
         self.sequence = _ints(table, "max_sequence_number")
         self.compacted = _ints(table, "file_source", -1) == 1
-        self.overlap = self._overlap(table) if self.has_pk else None
+        self.overlap_max, self.overlap_mean = self._overlap(table)
 
-    def _overlap(self, table: pa.Table) -> list[tuple[int, float]]:
+    def _overlap(self, table: pa.Table) -> tuple[Ints, npt.NDArray[np.float64]]:
         """Overlap of key ranges; where keys are of a type without order here, its upper bound: all runs overlap."""
+        if not self.has_pk:
+            return np.ones(self.groups, np.int64), np.ones(self.groups)
         try:
-            return _overlaps(self.store.schema, table, self.codes, self.groups)
+            return overlaps(self.store.schema, table, _ints(table, "row_count"), self.codes, self.groups)
         except UnsupportedFeature:
-            return [(int(runs), float(runs)) for runs in self.runs]
+            return self.runs, self.runs.astype(np.float64)
 
     def _sum(self, values: Ints) -> Ints:
         sums: Ints = np.add.reduceat(values, self.starts)
@@ -180,17 +186,16 @@ class _Grouped:
         end = int(self.starts[index + 1]) if index + 1 < self.groups else len(self.codes)
         return slice(int(self.starts[index]), end)
 
-    def _space(self, index: int) -> float:
-        """All bytes over those of the oldest run: the highest level, or the oldest level-0 file."""
+    def _oldest_run(self, index: int) -> int:
+        """Bytes of the oldest run: the highest level, or the oldest level-0 file; append tables: all bytes."""
         if not self.has_pk:
-            return 1.0
+            return int(self.bytes[index])
         levels = self.levels[index]
         top = max(levels)
-        last = levels[top][1]
-        if top == 0:
-            rows = self._rows_of(index)
-            last = int(self.size[rows][np.argmin(self.sequence[rows])])
-        return round(int(self.bytes[index]) / max(last, 1), 3)
+        if top > 0:
+            return levels[top][1]
+        rows = self._rows_of(index)
+        return int(self.size[rows][np.argmin(self.sequence[rows])])
 
     def _times(self, index: int, now_ms: int) -> tuple[int | None, int | None, int, int | None]:
         rows = self._rows_of(index)
@@ -212,28 +217,27 @@ class _Grouped:
     def _partition(self, partition: bytes) -> tuple[Mapping[str, Any], str]:
         """Values and path of a partition, decoded once for all of its buckets."""
         if partition not in self._partitions:
-            schema = self.store.schema
-            text = partition_text(schema, partition, self.store.options)
-            self._partitions[partition] = (partition_values(schema, partition), text)
-        return self._partitions[partition]
+            self._partitions[partition] = partition_values(self.store.schema, partition)
+        return self._partitions[partition], self._texts[partition]
 
-    def bucket(self, index: int, now_ms: int, cost_minor: int) -> BucketHealth:
+    def bucket(self, index: int, now_ms: int, asked: scoring.Asked | None) -> BucketHealth:
         """The finished record of one bucket."""
         store, first = self.store, int(self.starts[index])
         values, text = self._partition(self.table.column("partition")[first].as_py())
         levels = self.levels[index]
         oldest0, compacted, lag, newest = self._times(index, now_ms)
         rows, deletes = int(self.rows[index]), int(self.deletes[index])
-        overlap_max, overlap_mean = (1, 1.0) if self.overlap is None else self.overlap[index]
+        oldest, size = self._oldest_run(index), int(self.bytes[index])
         signs = scoring.Signs(
             runs=int(self.runs[index]),
             level0=int(self.level0[index]) if self.has_pk else 0,
-            space=self._space(index),
+            space=round(size / max(oldest, 1), 3),
             delete_ratio=deletes / rows if rows else 0.0,
             small_files=int(self.small[index]),
-            bytes=int(self.bytes[index]),
+            bytes=size,
             has_primary_key=self.has_pk,
         )
+        asked = asked or scoring.too_few_runs(signs, oldest, store.options)
         score, reasons = scoring.score(signs, store.options)
         return BucketHealth(
             partition=values,
@@ -249,10 +253,10 @@ class _Grouped:
             oldest_level0_ms=oldest0,
             last_compaction_ms=compacted,
             ro_lag_ms=lag,
-            overlap_max=overlap_max,
-            overlap_mean=overlap_mean,
+            overlap_max=int(self.overlap_max[index]),
+            overlap_mean=round(float(self.overlap_mean[index]), 3),
             delete_ratio=round(signs.delete_ratio, 4),
-            cost_minor=cost_minor,
+            cost_minor=asked.cost,
             cost_full=scoring.full_cost(signs, store.options),
             score=score,
             reasons=reasons,
@@ -260,55 +264,10 @@ class _Grouped:
             files=int(self.files[index]),
             newest_file_ms=newest,
             files_per_level={level: count for level, (count, _) in sorted(levels.items())},
+            decision=asked.decision,
+            facts=asked.facts,
         )
 
 
 def _edge(values: Ints, pick: Any) -> int | None:
     return int(pick(values)) if len(values) else None
-
-
-def _overlaps(schema: TableSchema, table: pa.Table, codes: Ints, groups: int) -> list[tuple[int, float]]:
-    """Per bucket: most files that cover one key, and the mean over the files' smallest keys, by a sweep over ranks."""
-    low, high = _ranks(schema, table)
-    count = len(codes)
-    # A file opens before its own smallest key and closes after its largest one, so touching ranges overlap.
-    events = np.concatenate([low * 2, high * 2 + 1])
-    group = np.concatenate([codes, codes])
-    change = np.concatenate([np.ones(count, np.int64), -np.ones(count, np.int64)])
-    order = np.lexsort((events, group))
-    depth = np.cumsum(change[order])  # every bucket ends at 0, so one running sum serves all of them
-    opened = change[order] > 0
-    # Files that open at one key all cover it: count the depth once all of them are open.
-    at_open, owner = _depth_after_ties(depth, group[order], events[order])[opened], group[order][opened]
-    highest = np.zeros(groups, np.int64)
-    np.maximum.at(highest, owner, at_open)
-    mean = np.bincount(owner, weights=at_open, minlength=groups) / np.maximum(np.bincount(owner, minlength=groups), 1)
-    return [(int(top), round(float(average), 3)) for top, average in zip(highest, mean, strict=True)]
-
-
-def _run_ends(group: Ints, events: Ints) -> npt.NDArray[np.bool_]:
-    """True where the next event is another one (last of equal events of one bucket)."""
-    ends = np.ones(len(events), np.bool_)
-    ends[:-1] = (group[1:] != group[:-1]) | (events[1:] != events[:-1])
-    return ends
-
-
-def _depth_after_ties(depth: Ints, group: Ints, events: Ints) -> Ints:
-    """Depth once all equal events have happened."""
-    ends = np.flatnonzero(_run_ends(group, events))
-    following: Ints = depth[ends[np.searchsorted(ends, np.arange(len(depth)))]]
-    return following
-
-
-def _ranks(schema: TableSchema, table: pa.Table) -> tuple[Ints, Ints]:
-    """Dense ranks of smallest and largest keys over all files, in key order."""
-    types = list(schema.trimmed_key_types)
-    blobs = pa.concat_arrays([_flat(table.column("min_key")), _flat(table.column("max_key"))])
-    keys = key_bytes(decode_rows(blobs, types))
-    ranks = pc.rank(pa.array(keys, pa.binary()), tiebreaker="dense").to_numpy().astype(np.int64)
-    return ranks[: table.num_rows], ranks[table.num_rows :]
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,11 @@ from lsm_core.maintenance.actions.choose import decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
-from lsm_core.tree import Pick, Trigger
+from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 
 Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
+_FILES_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,21 @@ def full_cost(signs: Signs, options: TableOptions) -> int:
     return 0 if done else signs.bytes
 
 
-def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int) -> Mapping[int, int]:
-    """Bytes read by the compaction that the table's rules ask for now, for buckets where they may ask for one.
+@dataclass(frozen=True)
+class Asked:
+    """What the table's rules say about a bucket now: the bytes that they want read (0: none), which rule or why none, and its numbers."""
 
-    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``; the result maps n to bytes. That a tree is
-    small (`compaction.total-size-threshold`) asks for nothing below the trigger: it would after every commit. It decides
-    how much is compacted once the trigger is reached.
+    cost: int = 0
+    decision: str = ""
+    facts: Facts = field(default_factory=dict)
+
+
+def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int) -> Mapping[int, Asked]:
+    """What the table's rules decide about the buckets where they may ask for a compaction; for the others :func:`too_few_runs`.
+
+    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
+    (`compaction.total-size-threshold`) asks for nothing below the trigger: it would after every commit. It decides how
+    much is compacted once the trigger is reached.
     """
     if not store.schema.primary_keys:
         return {}
@@ -80,14 +90,50 @@ def minor_costs(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, 
     early = options.incremental_size_threshold or options.optimization_interval
     least = 2 if early or options.force_up_level0 else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
-    costs: dict[int, int] = {}
-    for group in np.flatnonzero(runs >= least).tolist():
-        try:
-            files = tree_files(store, entries.slice(int(starts[group]), int(ends[group] - starts[group])))
-            decision = decide(store, files, now_ms)
-        except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
-            continue
-        small = isinstance(decision, Pick) and decision.trigger is Trigger.TOTAL_SIZE
-        if isinstance(decision, Pick) and not (small and runs[group] < options.compaction_trigger):
-            costs[group] = sum(file.size for file in decision.unit.files)
-    return costs
+    found: dict[int, Asked] = {}
+    asked = np.flatnonzero(runs >= least)
+    for together in np.array_split(asked, -(-int((ends - starts)[asked].sum()) // _FILES_AT_ONCE) or 1):
+        files, at = _files(store, entries, starts[together], ends[together]), 0
+        for group in together.tolist():
+            count = int(ends[group] - starts[group])
+            own, at = files[at : at + count], at + count
+            if not own:
+                continue
+            try:
+                decision = decide(store, own, now_ms)
+            except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
+                continue
+            if isinstance(decision, Decline):
+                found[group] = Asked(0, str(decision.reason), decision.facts)
+            elif decision.trigger is not Trigger.TOTAL_SIZE or runs[group] >= options.compaction_trigger:
+                found[group] = Asked(decision.unit.size, str(decision.trigger), decision.facts)
+    return found
+
+
+def _files(store: TableStore, entries: pa.Table, starts: Ints, ends: Ints) -> list[DataFile]:
+    """The files of some buckets, one bucket after the other, their keys decoded together; [] for keys without order here."""
+    rows = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)] or [starts])
+    try:
+        return tree_files(store, entries.take(pa.array(rows)))
+    except UnsupportedFeature:
+        return []
+
+
+def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> Asked:
+    """What universal compaction says below its trigger, without making the bucket's files into objects; nothing for append tables.
+
+    ``oldest_run``: bytes of the oldest run.
+    """
+    if not signs.has_primary_key:
+        return Asked()
+    newer = signs.bytes - oldest_run
+    facts: Facts = {
+        "sorted_runs": signs.runs,
+        "trigger_runs": options.compaction_trigger,
+        "newer_bytes": newer,
+        "oldest_run_bytes": oldest_run,
+        "amplification_percent": newer * 100 // oldest_run if oldest_run else None,
+        "max_amplification_percent": options.max_size_amplification,
+    }
+    few = signs.runs < options.compaction_trigger
+    return Asked(0, str(DeclineReason.TOO_FEW_RUNS) if few else "", facts)

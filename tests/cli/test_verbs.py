@@ -68,7 +68,21 @@ def test_looking(shell: Shell) -> None:
     ]
     only = shell("health", "db.t", "--partition", "dt=b", "--json").json
     assert [h["sorted_runs"] for h in only] == [1]
-    assert "5 sorted runs >= 5" in shell("health", "db.t").out
+    text = shell("health", "db.t").out
+    assert "5 sorted runs >= 5" in text
+    for column in (
+        "by level",
+        "overlap max",
+        "overlap mean",
+        "delete ratio",
+        "oldest level 0",
+        "ro lag",
+        "minor",
+        "full",
+    ):
+        assert column in text
+    assert "amplification_percent" in text
+    assert {"overlap_mean", "ro_lag_ms", "cost_minor", "cost_full", "facts", "decision"} <= set(health[0])
     assert [s["id"] for s in shell("snapshots", "db.t", "--json").json] == [1, 2, 3, 4, 5, 6]
     assert "APPEND" in shell("snapshots", "db.t").out
     files = shell("files", "db.t", "--json").json

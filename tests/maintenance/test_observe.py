@@ -6,38 +6,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lsm_core.format.binary_row import encode_rows
-from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.observe import _overlaps
+from lsm_core.maintenance.actions.choose import decide
 from lsm_core.maintenance.score import Signs, score
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.table import Schema
-from lsm_core.types import parse
+from lsm_core.tree import Decline, DeclineReason
 from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows, with_io
-
-_RANGE = st.tuples(st.integers(-20, 20), st.integers(0, 10)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), _RANGE), min_size=1, max_size=30))
-def test_overlap_is_what_counting_says(files: list[tuple[int, tuple[int, int]]]) -> None:
-    import numpy as np
-
-    files.sort(key=lambda f: f[0])
-    schema = TableSchema(0, (DataField(0, "k", parse("INT NOT NULL")),), 0, (), ("k",), {})
-    types = list(schema.trimmed_key_types)
-    low = encode_rows([pa.array([r[0] for _, r in files], pa.int32())], types)
-    high = encode_rows([pa.array([r[1] for _, r in files], pa.int32())], types)
-    names = {group: index for index, group in enumerate(sorted({group for group, _ in files}))}
-    codes = np.array([names[group] for group, _ in files], np.int64)
-    found = _overlaps(schema, pa.table({"min_key": low, "max_key": high}), codes, len(names))
-    for group, index in names.items():
-        ranges = [r for g, r in files if g == group]
-        covering = [sum(a <= start <= b for a, b in ranges) for start, _ in ranges]
-        assert found[index] == (max(covering), pytest.approx(sum(covering) / len(covering), abs=0.001))
 
 
 def test_health_counts_files_runs_levels_and_deletes(tmp_path: Path) -> None:
@@ -57,6 +35,8 @@ def test_health_counts_files_runs_levels_and_deletes(tmp_path: Path) -> None:
     assert bucket.delete_ratio == pytest.approx(5 / 120, abs=1e-4)
     assert bucket.space_amplification == pytest.approx(bucket.total_bytes / bucket.bytes_per_level[5], abs=0.001)
     assert (bucket.overlap_max, bucket.read_amplification) == (2, 3.0)
+    # 100 rows of keys 0-99 in three stretches, the middle one under two runs; 10 rows wholly under two; 10 alone
+    assert bucket.overlap_mean == pytest.approx((100 * 4 / 3 + 10 * 2 + 10) / 120, abs=0.001)
     assert bucket.oldest_level0_ms == NOW + HOUR
     assert bucket.newest_file_ms == NOW + 2 * HOUR
     assert bucket.last_compaction_ms is None  # a lone file is upgraded: nothing was rewritten
@@ -72,6 +52,28 @@ def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
     costs = {item.bucket: item.bytes_in for item in plan.compactions}
     assert {h.bucket: h.cost_minor for h in table.health()} == costs
     assert all(h.score == 100.0 and "5 sorted runs >= 5" in h.reasons for h in table.health())
+
+
+def test_the_numbers_below_the_trigger_are_those_that_the_tree_weighs(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for i in range(4):
+        table.write(rows(range(40 + i), v=i))
+    (bucket,) = table.health()
+    snapshot = snapshots.latest(table.store)
+    assert snapshot is not None
+    said = decide(table.store, tree_files(table.store, manifests.live_entries(table.store, snapshot)), NOW)
+    assert isinstance(said, Decline) and said.reason is DeclineReason.TOO_FEW_RUNS
+    assert bucket.decision == "too-few-runs"
+    assert len(bucket.facts) >= 6 and bucket.facts.items() <= said.facts.items()
+
+
+def test_above_the_trigger_health_says_which_rule_picks(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for i in range(5):
+        table.write(rows(range(40), v=i))
+    (bucket,) = table.health()
+    assert bucket.decision == table.plan_maintenance("compact").compactions[0].trigger
+    assert (bucket.facts["sorted_runs"], bucket.cost_minor) == (5, bucket.total_bytes)
 
 
 def test_a_small_tree_asks_for_nothing_before_its_trigger_and_then_for_everything(tmp_path: Path) -> None:

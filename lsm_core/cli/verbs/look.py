@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.render import duration_text, print_json, print_table, say
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -22,8 +22,8 @@ from lsm_core.cli.verbs.common import (
 )
 from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance import BucketHealth, list_records
 from lsm_core.maintenance import health as health_of
-from lsm_core.maintenance import list_records
 from lsm_core.metadata import unsupported
 from lsm_core.metadata.support import Purpose
 from lsm_core.table import Table
@@ -104,6 +104,59 @@ def _status_of(table: Table) -> dict[str, Any]:
     }
 
 
+def _shape(found: list[BucketHealth]) -> dict[str, list[Any]]:
+    """Columns of `dredge health`: what lies where, and how much it needs maintenance."""
+    return {
+        **_places(found),
+        "runs": [b.sorted_runs for b in found],
+        "level 0": [b.level0_files for b in found],
+        "files": [b.files for b in found],
+        "small": [b.small_files for b in found],
+        "rows": [b.rows for b in found],
+        "deletes": [b.deletes for b in found],
+        "bytes": [b.total_bytes for b in found],
+        "by level": [_levels(b) for b in found],
+        "score": [b.score for b in found],
+        "why": ["; ".join(b.reasons) or "healthy" for b in found],
+    }
+
+
+def _reading(found: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
+    """Columns of `dredge health`: amplification, overlap, ages at epoch ms ``now_ms``, costs, and what the rules say now."""
+    return {
+        **_places(found),
+        "read": [b.read_amplification for b in found],
+        "space": [b.space_amplification for b in found],
+        "overlap max": [b.overlap_max for b in found],
+        "overlap mean": [b.overlap_mean for b in found],
+        "delete ratio": [b.delete_ratio for b in found],
+        "oldest level 0": [_ago(b.oldest_level0_ms, now_ms) for b in found],
+        "last compaction": [_ago(b.last_compaction_ms, now_ms) for b in found],
+        "ro lag": [duration_text(b.ro_lag_ms) for b in found],
+        "minor": [b.cost_minor for b in found],
+        "full": [b.cost_full for b in found],
+        "rules": [_said(b) for b in found],
+    }
+
+
+def _places(found: list[BucketHealth]) -> dict[str, list[Any]]:
+    return {"partition": [b.partition_text or "-" for b in found], "bucket": [b.bucket for b in found]}
+
+
+def _levels(bucket: BucketHealth) -> str:
+    return ", ".join(f"L{level} {size:,}" for level, size in bucket.bytes_per_level.items())
+
+
+def _ago(moment_ms: int | None, now_ms: int) -> str | None:
+    return None if moment_ms is None else f"{duration_text(max(0, now_ms - moment_ms))} ago"
+
+
+def _said(bucket: BucketHealth) -> str:
+    """The rule or the reason, with the numbers that it weighed."""
+    numbers = ", ".join(f"{name} {value}" for name, value in bucket.facts.items())
+    return f"{bucket.decision or '-'}{f': {numbers}' if numbers else ''}"
+
+
 def health(
     warehouse: Warehouse,
     table: TableArgument,
@@ -117,40 +170,11 @@ def health(
     if as_json:
         print_json([asdict(bucket) for bucket in found])
         return
-    columns = [
-        "partition",
-        "bucket",
-        "runs",
-        "level 0",
-        "files",
-        "small",
-        "rows",
-        "deletes",
-        "bytes",
-        "space",
-        "overlap",
-        "score",
-        "why",
-    ]
-    rows = [
-        [
-            b.partition_text or "-",
-            b.bucket,
-            b.sorted_runs,
-            b.level0_files,
-            b.files,
-            b.small_files,
-            b.rows,
-            b.deletes,
-            b.total_bytes,
-            b.space_amplification,
-            b.overlap_max,
-            b.score,
-            "; ".join(b.reasons) or "healthy",
-        ]
-        for b in found
-    ]
-    print_table(f"{opened.name}: health", columns, rows)
+    shape, reading = _shape(found), _reading(found, opened.store.clock.now_ms())
+    print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
+    print_table(
+        "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
+    )
 
 
 def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:

@@ -1,0 +1,55 @@
+"""How many sorted runs a key has to be looked for in: a sweep over the bounds of the files' key ranges, metadata only."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.schema import TableSchema
+from lsm_core.merge.sort_key import key_bytes
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
+    """Per bucket the most sorted runs over any key, and the mean over its stored rows.
+
+    ``entries`` (columns min_key, max_key: BinaryRows) are sorted by bucket; ``codes`` is each one's bucket, dense from 0
+    to ``groups`` - 1; ``rows`` counts stored rows. Files of one run never share a key, so the files over a key are the
+    runs over it. Raises UnsupportedFeature for key types that have no order here.
+    """
+    types = list(schema.trimmed_key_types)
+    blobs = pa.concat_arrays([_flat(entries.column("min_key")), _flat(entries.column("max_key"))])
+    ranks = pc.rank(pa.array(key_bytes(decode_rows(blobs, types)), pa.binary()), tiebreaker="dense")
+    order = ranks.to_numpy().astype(np.int64)
+    return depths(order[: len(codes)], order[len(codes) :], rows, codes, groups)
+
+
+def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
+    """The same of closed ranges [``low``, ``high``] of numbers >= 0; every bucket has a file.
+
+    The mean is weighted by rows: bounds of the bucket's files cut each range into stretches, over which the file's rows
+    are taken as evenly spread (a range of one key counts with what lies over that key).
+    """
+    span = int(high.max()) + 1
+    places, found = np.unique(np.concatenate([codes * span + low, codes * span + high]), return_inverse=True)
+    first, last = found[: len(codes)], found[len(codes) :]
+    # Every range opened in a bucket ends in it, so one running sum serves all buckets.
+    opened = np.bincount(first, minlength=len(places) + 1)
+    at_bound = np.cumsum(opened - np.bincount(last + 1, minlength=len(places) + 1))[:-1]
+    between = np.cumsum(opened - np.bincount(last, minlength=len(places) + 1))
+    most = np.maximum.reduceat(at_bound, np.searchsorted(places, np.arange(groups) * span))
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(between)])
+    mean = np.where(last > first, (before[last] - before[first]) / np.maximum(last - first, 1), at_bound[first])
+    weights = np.maximum(rows, 1).astype(np.float64)
+    total = np.bincount(codes, weights=weights, minlength=groups)
+    return most.astype(np.int64), np.bincount(codes, weights=weights * mean, minlength=groups) / total
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
