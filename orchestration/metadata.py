@@ -67,10 +67,27 @@ def look_metadata(look: Look) -> dict[str, dg.MetadataValue]:
         "bytes": dg.MetadataValue.int(sum(bucket.size for bucket in buckets)),
         "rows (unmerged)": dg.MetadataValue.int(rows),
         "deletes (unmerged)": dg.MetadataValue.int(sum(bucket.deletes for bucket in buckets)),
+        "small files": dg.MetadataValue.int(sum(bucket.small_files for bucket in buckets)),
+        "rows per run": dg.MetadataValue.int(rows // max(sum(bucket.sorted_runs for bucket in buckets), 1)),
+        "delete ratio": dg.MetadataValue.float(
+            round(sum(bucket.deletes for bucket in buckets) / rows, 4) if rows else 0.0
+        ),
         "read amplification": dg.MetadataValue.float(_worst([bucket.read_amplification for bucket in buckets])),
         "space amplification": dg.MetadataValue.float(_worst([bucket.space_amplification for bucket in buckets])),
+        "overlap: most runs over a key": dg.MetadataValue.int(max((b.overlap_max for b in buckets), default=0)),
+        "overlap: mean runs over a row's key": dg.MetadataValue.float(
+            round(sum(b.overlap_mean * b.rows for b in buckets) / rows, 3) if rows else 0.0
+        ),
+        "oldest level-0 file (hours)": dg.MetadataValue.float(_hours([bucket.level0_age_ms for bucket in buckets])),
+        "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
+        "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
+        "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
+        "score (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
         "buckets": dg.MetadataValue.md(bucket_table(buckets)),
     }
+    compacted = [bucket.compacted_ms for bucket in buckets if bucket.compacted_ms]
+    if compacted:
+        told["last compaction"] = dg.MetadataValue.timestamp(max(compacted) / 1000)
     if look.snapshot is not None:
         told["snapshot"] = dg.MetadataValue.int(look.snapshot)
     return told
@@ -82,14 +99,14 @@ def bucket_table(buckets: Sequence[BucketLook]) -> str:
         return "no bucket holds a file"
     worst = sorted(buckets, key=lambda bucket: (-bucket.sorted_runs, -bucket.files, bucket.partition, bucket.bucket))
     lines = [
-        "| bucket | sorted runs | level-0 files | files | size | rows | deletes |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| bucket | sorted runs | level-0 files | files | size | rows | deletes | overlap, most | overlap, mean |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for bucket in worst[:_SHOWN_ITEMS]:
         name = f"{bucket.partition}/{bucket.bucket}" if bucket.partition else str(bucket.bucket)
         lines.append(
             f"| {_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.size)} "
-            f"| {bucket.rows:,} | {bucket.deletes:,} |"
+            f"| {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} | {bucket.overlap_mean:g} |"
         )
     return "\n".join([*lines, *_more(len(worst), _SHOWN_ITEMS, "buckets")])
 
@@ -97,7 +114,11 @@ def bucket_table(buckets: Sequence[BucketLook]) -> str:
 def level_diagram(before: Look, after: Look) -> str:
     """Return the levels of every bucket before and after, drawn with bars on one scale."""
     after_by_id = {(bucket.partition, bucket.bucket): bucket for bucket in after.buckets}
-    changed = [bucket for bucket in before.buckets if after_by_id.get((bucket.partition, bucket.bucket)) != bucket]
+    changed = [
+        bucket
+        for bucket in before.buckets
+        if (later := after_by_id.get((bucket.partition, bucket.bucket))) is None or later.shape != bucket.shape
+    ]
     if not changed:
         return "the levels did not change"
     largest = max(
@@ -196,6 +217,10 @@ def _side(title: str, bucket: BucketLook, largest: int) -> list[str]:
 
 def _worst(values: Sequence[float]) -> float:
     return round(float(max(values, default=0.0)), 3)
+
+
+def _hours(spans_ms: Sequence[int]) -> float:
+    return round(max(spans_ms, default=0) / 3_600_000, 2)
 
 
 def _cell(text: str) -> str:

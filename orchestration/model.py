@@ -55,7 +55,9 @@ class PartitionState:
 
     ``sorted_runs`` and ``level0_files`` are those of the worst bucket; ``files``, ``size`` (bytes), ``rows`` (unmerged)
     and ``deletes`` sum over buckets; ``newest_ms`` is when its newest file was written (epoch ms); ``cost_minor``
-    is how many bytes the table's own rules would compact right now (0: none).
+    is how many bytes the table's own rules would compact right now (0: none). ``amplification`` and
+    ``amplification_limit`` are percent of the oldest run's bytes that newer runs hold in the worst bucket, and how much
+    the table's rules allow (None: there is nothing to compare).
     """
 
     text: str
@@ -69,13 +71,18 @@ class PartitionState:
     deletes: int
     newest_ms: int
     cost_minor: int = 0
+    amplification: int | None = None
+    amplification_limit: int | None = None
 
 
 @dataclass(frozen=True)
 class BucketLook:
-    """One bucket's shape. Sizes in bytes, ``rows`` unmerged, ``level_bytes`` as (level, bytes), ``newest_ms`` epoch ms.
+    """One bucket's shape. Sizes and costs in bytes, ``rows`` unmerged, ``level_bytes`` as (level, bytes), times epoch ms.
 
-    ``cost_minor`` is how many bytes the table's own rules would compact right now (0: none).
+    ``cost_minor`` is how many bytes the table's own rules would compact right now (0: none), ``cost_full`` those of a
+    full compaction. ``overlap_max`` and ``overlap_mean``: sorted runs over any key, at worst and by rows.
+    ``level0_age_ms`` and ``ro_lag_ms`` (ms): ages of the oldest level-0 file and of the oldest data that the
+    read-optimised view does not show, when it was looked at. ``amplification`` as in :class:`PartitionState`.
     """
 
     partition: str
@@ -91,6 +98,20 @@ class BucketLook:
     space_amplification: float
     newest_ms: int
     cost_minor: int = 0
+    cost_full: int = 0
+    overlap_max: int = 1
+    overlap_mean: float = 1.0
+    level0_age_ms: int = 0
+    ro_lag_ms: int = 0
+    compacted_ms: int | None = None
+    score: float = 0.0
+    amplification: int | None = None
+    amplification_limit: int | None = None
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What only a commit changes: time does not."""
+        return self.level_bytes, self.files, self.level0_files, self.rows
 
     @property
     def size(self) -> int:
@@ -150,6 +171,7 @@ def count_text(number: int, one: str, many: str = "") -> str:
 
 
 def _state(text: str, group: Sequence[BucketLook]) -> PartitionState:
+    worst = max(group, key=lambda bucket: (bucket.sorted_runs, bucket.amplification or 0))
     return PartitionState(
         text=text,
         buckets=len(group),
@@ -162,4 +184,6 @@ def _state(text: str, group: Sequence[BucketLook]) -> PartitionState:
         deletes=sum(bucket.deletes for bucket in group),
         newest_ms=max(bucket.newest_ms for bucket in group),
         cost_minor=sum(bucket.cost_minor for bucket in group),
+        amplification=worst.amplification,
+        amplification_limit=worst.amplification_limit,
     )

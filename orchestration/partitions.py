@@ -25,11 +25,12 @@ def look_at(store: TableStore) -> Look:
     latest = snapshots.latest(store)
     if latest is None:
         return Look(store.name, None, None)
+    now = store.clock.now_ms()
     return Look(
         store.name,
         latest.id,
         data_version(store, latest.id),
-        tuple(_bucket(item) for item in health(store, snapshot_id=latest.id)),
+        tuple(_bucket(item, now) for item in health(store, now_ms=now, snapshot_id=latest.id)),
     )
 
 
@@ -78,7 +79,8 @@ def missing_keys(look: Look, known: Sequence[str]) -> list[str]:
     return [key for key in usable if key not in held]
 
 
-def _bucket(health_of: BucketHealth) -> BucketLook:
+def _bucket(health_of: BucketHealth, now_ms: int) -> BucketLook:
+    oldest = health_of.oldest_level0_ms
     return BucketLook(
         partition=health_of.partition_text,
         bucket=health_of.bucket,
@@ -93,4 +95,17 @@ def _bucket(health_of: BucketHealth) -> BucketLook:
         space_amplification=health_of.space_amplification,
         newest_ms=health_of.newest_file_ms or 0,
         cost_minor=health_of.cost_minor,
+        cost_full=health_of.cost_full,
+        overlap_max=health_of.overlap_max,
+        overlap_mean=health_of.overlap_mean,
+        level0_age_ms=0 if oldest is None else max(0, now_ms - oldest),
+        ro_lag_ms=health_of.ro_lag_ms,
+        compacted_ms=health_of.last_compaction_ms,
+        score=health_of.score,
+        amplification=_number(health_of.facts.get("amplification_percent")),
+        amplification_limit=_number(health_of.facts.get("max_amplification_percent")),
     )
+
+
+def _number(fact: float | None) -> int | None:
+    return None if fact is None else int(fact)

@@ -89,7 +89,7 @@ def decide_sorted_runs(table: str, state: PartitionState, trigger: int) -> Decis
                 if state.deletes
                 else "a full compaction would "
             )
-            text = f"{runs} sorted runs < {trigger}; {size_text(state.size)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+            text = f"{runs} sorted runs < {trigger}; {size_text(state.size)}{_amplification(state)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
         return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
     text = (
         f"{runs} sorted runs >= {trigger}"
@@ -97,6 +97,13 @@ def decide_sorted_runs(table: str, state: PartitionState, trigger: int) -> Decis
         else f"{runs} sorted runs, and the table's own rules want {size_text(state.cost_minor)} merged"
     )
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def _amplification(state: PartitionState) -> str:
+    """The two numbers that universal compaction weighs besides the runs; "" where there is nothing to compare."""
+    if state.amplification is None or state.amplification_limit is None:
+        return ""
+    return f"; newer runs hold {state.amplification} % of the oldest run's bytes (limit {state.amplification_limit} %)"
 
 
 def decide_idle(table: str, state: PartitionState, policy: Policy, *, append: bool, now_ms: int) -> Decision:
