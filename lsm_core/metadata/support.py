@@ -159,8 +159,6 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
 
 def _buckets(store: TableStore) -> Iterator[str]:
     bucket = store.options.bucket
-    if not store.has_primary_key and bucket != -1:
-        yield "append tables with buckets"
     if store.schema.cross_partition:
         yield "primary keys that do not hold all partition keys (cross-partition updates)"
     elif store.has_primary_key and bucket == POSTPONE_BUCKET:

@@ -67,6 +67,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "changelog.num-retained.min": (1, _INT_MAX),
     "commit.max-retries": (0, _INT_MAX),
     "compaction.max-size-amplification-percent": (0, _INT_MAX),
+    "compaction.max.file-num": (1, _INT_MAX),
     "compaction.min.file-num": (1, _INT_MAX),
     "compaction.offpeak-ratio": (0, 100),
     "compaction.offpeak.end.hour": (-1, 23),

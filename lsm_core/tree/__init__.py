@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.tree.append import pick_small_files
+from lsm_core.tree.append import pick_full_window, pick_small_files, pick_windows
 from lsm_core.tree.decision import Decision, Decline, DeclineReason, Facts, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
 from lsm_core.tree.interval_partition import interval_partition
@@ -53,7 +53,9 @@ __all__ = [
     "newest_first",
     "oldest_first",
     "pick_full_compaction",
+    "pick_full_window",
     "pick_small_files",
+    "pick_windows",
     "plan_task",
     "post_filter",
     "strategy_from_options",

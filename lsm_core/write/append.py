@@ -1,4 +1,4 @@
-"""One partition of an append table being written: rows go to a rolling file in arrival order."""
+"""One bucket of an append table being written: rows go to a rolling file in arrival order."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import pyarrow as pa
 from lsm_core.files import AppendFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.write.bucket.unaware import TOTAL_BUCKETS
 
 
 class AppendBucket:
-    """Buffer and open file of one partition (Java `AppendOnlyWriter`).
+    """Buffer and open file of one bucket (Java `AppendOnlyWriter`).
 
+    Rows count from ``first_sequence`` on: 0 without buckets, where order means nothing; else behind the bucket's last row.
     :meth:`flush` moves the buffer into the open file; :meth:`release` also closes that file, so that a writer over
     many partitions keeps few files open.
     """
 
-    def __init__(self, store: TableStore, partition: bytes, bucket: int) -> None:
+    def __init__(
+        self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, first_sequence: int = 0
+    ) -> None:
         self._store = store
-        self.partition, self.bucket, self.total_buckets = partition, bucket, TOTAL_BUCKETS
-        self._next = 0
+        self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
+        self._next = first_sequence
         self._buffer: list[pa.Table] = []
         self._writer: AppendFileWriter | None = None
         self.files: list[DataFileMeta] = []

@@ -121,7 +121,7 @@ class TableWrite:
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
         table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
         groups = list(self._groups(table))
-        if self.store.schema.primary_keys:
+        if self.store.options.bucket > 0:
             self._history.look_up(partition for partition, _, _ in groups)
         for partition, bucket, positions in groups:
             whole = len(positions) == table.num_rows
@@ -185,9 +185,12 @@ class TableWrite:
         self._make_room()
 
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
-        if not self.store.schema.primary_keys:
-            return AppendBucket(self.store, partition, bucket)
+        total = self.store.options.bucket
+        if total < 1:
+            return AppendBucket(self.store, partition, bucket, unaware.TOTAL_BUCKETS)
         first = self._history.next_sequence(partition, bucket) + self._offset
+        if not self.store.schema.primary_keys:
+            return AppendBucket(self.store, partition, bucket, total, first)
         return KeyValueBucket(self.store, partition, bucket, self.store.options.bucket, first)
 
     def _make_room(self) -> None:

@@ -35,7 +35,6 @@ WRITE_OFF = {
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
     "dynamic buckets": "dynamic buckets",
-    "append tables with buckets": "append tables with buckets",
     "file indexes other than bloom filters": "file index",
 }
 
@@ -88,7 +87,6 @@ def unwritable(story: dict[str, Any]) -> str | None:
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
         "dynamic buckets": keys and bucket == -1 and set(partitions) <= set(keys),
-        "append tables with buckets": not keys and bucket > 0,
         "file indexes other than bloom filters": any(
             key.startswith("file-index.") and key.endswith(".columns") and ".bloom-filter." not in key
             for key in options

@@ -106,5 +106,5 @@ def append_task(store: TableStore) -> list[BucketTask]:
     tasks = []
     for (partition, bucket), files in live_files(store).items():
         names = tuple(file.file_name for file in sorted(files, key=lambda f: (f.min_sequence_number, f.file_name)))
-        tasks.append(BucketTask(partition, bucket, -1, tuple(files), bins=(names,)))
+        tasks.append(BucketTask(partition, bucket, store.options.bucket, tuple(files), bins=(names,)))
     return tasks

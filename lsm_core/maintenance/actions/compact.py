@@ -13,6 +13,7 @@ from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, CommitUnknown
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.maintenance.actions.bins import choose_bins
 from lsm_core.maintenance.actions.choose import decide, keeps_tombstones, levels_of
 from lsm_core.maintenance.actions.explain import why_declined, why_not_packed, why_packed, why_picked
 from lsm_core.maintenance.plan import (
@@ -29,7 +30,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.options import whole_number
-from lsm_core.tree import CompactUnit, DataFile, Decline, DeclineReason, Trigger, pick_small_files, plan_task
+from lsm_core.tree import CompactUnit, DataFile, Decline, DeclineReason, Trigger, plan_task
 
 ACTION: Final = "compact"
 Runner = Callable[[TableStore, Sequence[BucketTask]], Iterable[BucketResult]]
@@ -140,11 +141,10 @@ def _plan_tree(
 
 
 def _plan_bins(store: TableStore, place: _Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
-    options = store.options
-    target, least = options.target_file_size(has_primary_key=False), options.min_file_num
-    bins = pick_small_files(files, target, _small_below(store), least, options.open_file_cost, full)
+    bins = choose_bins(store, files, full)
+    least = store.options.min_file_num
     if isinstance(bins, Decline):
-        small = int(bins.facts.get("small_files") or 0)
+        small, least = int(bins.facts.get("small_files") or 0), int(bins.facts.get("min_files") or least)
         return place.declined(str(bins.reason), why_not_packed(files, small, least), dict(bins.facts))
     taken = [file for chosen in bins for file in chosen]
     return CompactItem(
