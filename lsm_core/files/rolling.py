@@ -36,7 +36,7 @@ class FileDescriber(Protocol):
 
 
 class RollingWriter:
-    """Writes batches of ``schema`` into as many files of one bucket as the target size asks for.
+    """Writes batches of ``schema`` into as many files of one bucket as target size and `target-file-row-num` ask for.
 
     Every file is new (exclusive names). A failure removes all files of this writer before the error leaves.
     """
@@ -56,6 +56,8 @@ class RollingWriter:
         self._schema = schema
         self._describer = describer
         self._target = max(target_size, 1)
+        self._most_rows = max(1, int(store.options.get("target-file-row-num")))
+        self._file_rows = 0
         self._level = level
         self._block = int(store.options.get("file.block-size") or _BLOCK_BYTES)
         self._format = format_of(store.options, level)
@@ -121,7 +123,8 @@ class RollingWriter:
         decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
         encoded = self._encoded_row_bytes or decoded
         left = self._target - (self._sink.position if self._sink is not None else 0)
-        return int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(left, self._block) / encoded)))
+        rows = int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(left, self._block) / encoded)))
+        return min(rows, self._most_rows - self._file_rows)
 
     def _write_group(self, rows: int) -> None:
         table = pa.Table.from_batches(self._pending, self._schema)
@@ -140,7 +143,8 @@ class RollingWriter:
         if self._index is not None:
             self._index.add(group)
         self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
-        if sink.position >= self._target * _FULL_ENOUGH:
+        self._file_rows += group.num_rows
+        if sink.position >= self._target * _FULL_ENOUGH or self._file_rows >= self._most_rows:
             self._close_file()
 
     def _open(self, sample: pa.Table) -> FileSink:
@@ -164,7 +168,7 @@ class RollingWriter:
         if self._sink is None:
             return
         size, values = self._sink.close()
-        path, self._sink = self._sink.path, None
+        path, self._sink, self._file_rows = self._sink.path, None, 0
         meta = self._describer.describe(self._sink_name, size, values)
         self._done.append(meta if self._index is None else self._index.finish(path, meta))
 

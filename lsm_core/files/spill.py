@@ -6,19 +6,25 @@ import errno
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, StorageFull
+from lsm_core.errors import CorruptFile, InvalidOption, StorageFull
+from lsm_core.options import TableOptions
+from lsm_core.storage import trace
+
+# LZO has no codec in Arrow; spill files are read by nobody else, so its nearest relative takes its place.
+_CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
 
 
 @dataclass(frozen=True)
 class SpilledRun:
-    """One run on disk: ``rows`` rows in ``size`` bytes at ``path`` (Arrow stream, zstd)."""
+    """One run on disk: ``rows`` rows in ``size`` bytes at ``path`` (Arrow stream, compressed)."""
 
     path: str
     rows: int
@@ -29,7 +35,8 @@ class SpilledRun:
         seen = 0
         try:
             # Not memory-mapped: mapped pages count as resident memory of the task.
-            with pa.OSFile(self.path, "rb") as source, pa.ipc.open_stream(source) as reader:
+            options = pa.ipc.IpcReadOptions(use_threads=False)
+            with pa.OSFile(self.path, "rb") as source, pa.ipc.open_stream(source, options=options) as reader:
                 for batch in reader:
                     seen += batch.num_rows
                     yield batch
@@ -51,13 +58,26 @@ class SpilledRun:
 class SpillSpace:
     """A private folder for spilled runs; leaving the ``with`` block removes it whatever happened.
 
-    ``parent`` None means the system's temporary folder. Nothing here is table data: a crash leaves only a temporary folder.
+    ``parent`` None means the system's temporary folder. ``compression``: zstd (of ``level``), lz4, lzo (lz4 is used) or none.
+    Nothing here is table data: a crash leaves only a temporary folder. A space that is forgotten goes with its last reference.
     """
 
-    def __init__(self, parent: str | None = None) -> None:
+    def __init__(self, parent: str | None = None, compression: str = "zstd", level: int = 1, table: str = "") -> None:
+        codec = compression.strip().lower()
+        if codec not in _CODECS:
+            raise InvalidOption("spill-compression", compression, ", ".join(sorted(_CODECS)), table)
+        name = _CODECS[codec]
+        self._codec = None if name is None else pa.Codec(name, level if name == "zstd" else None)
         self._parent = parent
         self._folder: str | None = None
         self._count = 0
+        self._remove: weakref.finalize[..., SpillSpace] | None = None
+
+    @staticmethod
+    def of(options: TableOptions) -> SpillSpace:
+        """With the compression that a table's options ask for. Raises :class:`InvalidOption`."""
+        level = int(options.get("spill-compression.zstd-level"))
+        return SpillSpace(None, str(options.get("spill-compression")), level, options.table)
 
     def __enter__(self) -> Self:
         return self
@@ -68,21 +88,22 @@ class SpillSpace:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder and everything in it."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        """Remove the folder and everything in it; the next spill makes another."""
+        if self._remove is not None:
+            self._remove()
+        self._folder, self._remove = None, None
 
     def spill(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
         """Write ``batches`` (all of ``schema``) to a new file. Raises :class:`StorageFull`; a failed file is removed."""
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="dredge-spill-", dir=self._parent)
-        path = os.path.join(self._folder, f"run-{self._count}.arrow")
-        self._count += 1
+        path = self._new_path()
         rows = 0
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
+        options = pa.ipc.IpcWriteOptions(compression=self._codec, use_threads=False)
         try:
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema, options=options) as writer:
+            with (
+                trace.step("spill", path),
+                pa.OSFile(path, "wb") as sink,
+                pa.ipc.new_stream(sink, schema, options=options) as writer,
+            ):
                 for batch in batches:
                     rows += batch.num_rows
                     writer.write_batch(batch)
@@ -93,6 +114,24 @@ class SpillSpace:
                 raise StorageFull(path) from error
             raise
         return SpilledRun(path, rows, os.path.getsize(path))
+
+    def _new_path(self) -> str:
+        if self._folder is None:
+            try:
+                self._folder = tempfile.mkdtemp(prefix="dredge-spill-", dir=self._parent)
+            except OSError as error:
+                if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                    raise StorageFull(self._parent or tempfile.gettempdir()) from error
+                raise
+            self._remove = weakref.finalize(self, _remove_own, self._folder, os.getpid())
+        self._count += 1
+        return os.path.join(self._folder, f"run-{self._count - 1}.arrow")
+
+
+def _remove_own(folder: str, maker: int) -> None:
+    """A forked process inherits the finalizer, not the folder."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 __all__ = ["SpillSpace", "SpilledRun"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from lsm_core.merge.comparable import Ints, values_of
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
 
 OUTPUT_ROWS = 131_072
+PART_ROWS = 131_072
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,9 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
     first, last = int(picked[0]), int(picked[-1])
     if len(picked) == last - first + 1 and bool((np.diff(picked) == 1).all()):
         return rows.span(first, last + 1)
-    parts = [pa.array(picked[at : at + OUTPUT_ROWS]) for at in range(0, len(picked), OUTPUT_ROWS)]
+    # half the index is read for every column: windows are far smaller than four billion rows
+    index = picked.astype(np.uint32) if len(rows) < 1 << 32 else picked
+    parts = [pa.array(index[at : at + OUTPUT_ROWS]) for at in range(0, len(index), OUTPUT_ROWS)]
     schema = rows.pieces[0].batch.schema
     columns: list[list[pa.Array]] = []
     for place in range(len(schema)):
@@ -115,3 +119,24 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
         whole = pa.concat_arrays([piece.batch.column(place) for piece in rows.pieces])
         columns.append([pc.take(whole, part, boundscheck=False) for part in parts])
     return [pa.RecordBatch.from_arrays([column[i] for column in columns], schema=schema) for i in range(len(parts))]
+
+
+def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
+    """A window cut between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
+
+    All rows of a key lie in one part, so only the last part's last key can stay open. An empty window is one empty part.
+    """
+    count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
+    left = list(pieces)
+    parts: deque[list[Piece]] = deque()
+    if count > 1:
+        lead = max(pieces, key=len).keys
+        for bound in [lead.scalar(len(lead) * number // count) for number in range(1, count)]:
+            below = [(piece, piece.keys.bisect(bound, right=False)) for piece in left]
+            part = [piece.slice(0, rows) for piece, rows in below if rows]
+            left = [piece.slice(rows, len(piece)) for piece, rows in below if rows < len(piece)]
+            if part:
+                parts.append(part)
+    if left or not parts:
+        parts.append(left)
+    return parts

@@ -8,7 +8,7 @@ is carried into the next window. Memory is about inputs x batch, whatever the nu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,24 +20,23 @@ from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERS
 from lsm_core.merge.engines.fold import FoldInput, OpenState
 from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.order import Groups, merge_order
-from lsm_core.merge.rows import Piece, Rows, emit, retracts
+from lsm_core.merge.rows import Piece, Rows, emit, retracts, window_parts
 from lsm_core.merge.sort_key import KeySpec
 
 Key = int | bytes
-PART_ROWS = 131_072
 
 
 class UnsortedInput(CorruptFile):
-    """Input number ``index`` of a merge is not in key order."""
+    """Input number ``index`` of a merge is not in key order, or (-1: told by its name) repeats a key out of merge order."""
 
-    def __init__(self, index: int, name: str = "") -> None:
+    def __init__(self, index: int, name: str = "", reason: str = "its rows are not in key order") -> None:
         self.index = index
-        super().__init__(name or f"(merge input {index})", "its rows are not in key order")
+        super().__init__(name or f"(merge input {index})", reason)
 
 
 @dataclass(frozen=True)
 class RunInput:
-    """A stream of KV batches ascending by key; keys may repeat. All inputs of a merge have one schema.
+    """A stream of KV batches ascending by key; keys may repeat, then in merge order. All inputs of a merge have one schema.
 
     ``level`` and ``age`` (larger = newer) settle ties with other inputs. A stream over several files with levels and ages
     of their own is made by :meth:`chain`. ``name`` is what errors call it.
@@ -196,27 +195,6 @@ def _within_cut(
     return kept
 
 
-def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
-    """A window cut between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
-
-    All rows of a key lie in one part, so only the last part's last key can stay open. An empty window is one empty part.
-    """
-    count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
-    left = list(pieces)
-    parts: deque[list[Piece]] = deque()
-    if count > 1:
-        lead = max(pieces, key=len).keys
-        for bound in [lead.scalar(len(lead) * number // count) for number in range(1, count)]:
-            below = [(piece, piece.keys.bisect(bound, right=False)) for piece in left]
-            part = [piece.slice(0, rows) for piece, rows in below if rows]
-            left = [piece.slice(rows, len(piece)) for piece, rows in below if rows < len(piece)]
-            if part:
-                parts.append(part)
-    if left or not parts:
-        parts.append(left)
-    return parts
-
-
 @dataclass(frozen=True, eq=False)
 class OpenKey:
     """The result so far of a key whose rows may go on; ``folded``: it stands for more than one version."""
@@ -257,6 +235,8 @@ class Merger:
     counters: MergeCounters = field(default_factory=MergeCounters)
     carry: OpenKey | None = None
     state: OpenState | None = None
+    newest: Piece | None = None
+    names: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
         """Merged batches of the keys that are complete, each at most 131,072 rows."""
@@ -297,9 +277,12 @@ class Merger:
             self.state = state
             return []
         rows, groups = state_first(pieces, self.spec, state, sorted_runs)
+        if state is not None:
+            self._require_newer(rows, groups)
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
         output = function.fold(FoldInput(rows, groups, kinds, state, open_end))
         self.state = output.state
+        self.newest = None if output.state is None else self._newest(rows, groups)
         self.counters.keys_folded += output.folded
         self.counters.keys_one_by_one += output.alone
         batches = output.batches
@@ -312,12 +295,30 @@ class Merger:
         self.counters.rows_out += sum(batch.num_rows for batch in batches)
         return batches
 
-    def _hold(self, rows: Rows, row: int, folded: bool) -> OpenKey:
-        """Carry ``row``: copied out, so that it does not keep its whole window alive."""
+    def _newest(self, rows: Rows, groups: Groups) -> Piece | None:
+        """The newest version of the open key; row 0 alone is the state, so what was the newest still is."""
+        row = int(groups.newest[-1])
+        return self.newest if row == 0 and self.newest is not None else self._copy(rows, row)
+
+    def _require_newer(self, rows: Rows, groups: Groups) -> None:
+        """An accumulator cannot take back what came after: an input that brings an older version now is out of order."""
+        if self.newest is None or int(groups.ends[0]) < 2:
+            return
+        oldest = self._copy(rows, int(groups.order[1]))
+        if merge_order(Rows.of([self.newest, oldest]), self.spec, sorted_runs=False).order[0] != 0:
+            reason = "it repeats a key, and the versions are not in the order of their sequence"
+            raise UnsortedInput(-1, self.names.get((oldest.level, oldest.age), ""), reason)
+
+    def _copy(self, rows: Rows, row: int) -> Piece:
+        """One row, copied out, so that it does not keep its whole window alive."""
         source = rows.piece_at(row)
         at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
         batch = source.batch.slice(at, 1).take(pa.array([0]))
-        return OpenKey(Piece(batch, self.spec.keys(batch), source.level, source.age), folded)
+        return Piece(batch, self.spec.keys(batch), source.level, source.age)
+
+    def _hold(self, rows: Rows, row: int, folded: bool) -> OpenKey:
+        """Carry ``row``."""
+        return OpenKey(self._copy(rows, row), folded)
 
 
 def merge_streams(
@@ -337,7 +338,8 @@ def merge_streams(
     """
     spec = key_spec or function.key_spec
     buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]
-    merger = Merger(function, spec, drop_delete, counters if counters is not None else MergeCounters())
+    names = {(part.level, part.age): part.name for source in inputs for part in source.parts or (source,)}
+    merger = Merger(function, spec, drop_delete, counters if counters is not None else MergeCounters(), names=names)
     while True:
         for buffer in buffers:
             buffer.top_up(batch_rows)

@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
-from lsm_core.merge import KeySpec, MergeFunction, merge_function, merge_unsorted
+from lsm_core.merge import merge_function
 from lsm_core.metadata.store import TableStore
+from lsm_core.write.buffer import BufferPool, SortBuffer
 
-_WRITE_ROWS = 131_072
+_MOST_BUFFERED: Final = 1 << 30
+"""Bytes of one bucket in memory, whatever the pool allows: Arrow's text offsets end at 2 GiB."""
 
 
 class KeyValueBucket:
     """Buffer of one (partition, bucket) (Java `MergeTreeWriter`).
 
     Every incoming row takes the next sequence number, from ``first_sequence`` on; :meth:`flush` sorts and merges the
-    buffer into files of level 0, so that each of them has unique keys.
+    buffer into rolling files of level 0, so that each key is in one of them once.
     """
 
     def __init__(
-        self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, first_sequence: int
+        self,
+        store: TableStore,
+        pool: BufferPool,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        first_sequence: int,
     ) -> None:
         self._store = store
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
-        options = store.options
-        self._function: MergeFunction = merge_function(store.schema, options.raw, store.name)
-        self._keys: KeySpec = KeySpec.of(store.schema, options.sequence_field, options.sequence_descending)
-        self._buffer: list[pa.Table] = []
+        function = merge_function(store.schema, store.options.raw, store.name)
+        self._buffer = SortBuffer(pool, function, self._layout, store.name)
         self.files: list[DataFileMeta] = []
-        self.buffered_bytes = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of rows in memory."""
+        return self._buffer.bytes
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
         """Buffer ``rows`` (the table's columns) in arrival order; ``kinds`` int8, None = all inserts."""
@@ -42,23 +55,41 @@ class KeyValueBucket:
         self._next += count
         kinds = pa.repeat(pa.scalar(0, pa.int8()), count) if kinds is None else kinds
         keys = [rows.column(name) for name in self._store.schema.trimmed_primary_keys]
-        self._buffer.append(pa.table([*keys, numbers, kinds, *rows.columns], schema=self._layout))
-        self.buffered_bytes += rows.nbytes + 9 * count
+        table = pa.table([*keys, numbers, kinds, *rows.columns], schema=self._layout)
+        self._buffer.add(table, rows.nbytes + 9 * count)
+        if self._buffer.bytes > _MOST_BUFFERED:
+            self.make_room()
 
-    def flush(self) -> None:
-        """Merge the buffer by key and write it to level 0; on failure nothing of that flush is left."""
-        if not self._buffer:
-            return
-        table = pa.concat_tables(self._buffer)
-        self._buffer, self.buffered_bytes = [], 0
-        merged = merge_unsorted(table, self._function, self._keys)
-        del table
+    def make_room(self) -> None:
+        """Spill what is in memory to the local disk, or flush when that is off or its budget is used up. Raises :class:`StorageFull`."""
+        if not self._buffer.spill():
+            self.flush()
+
+    def number_from(self, first_sequence: int) -> None:
+        """Rows to come get numbers from ``first_sequence`` on, unless they are beyond it already."""
+        self._next = max(self._next, first_sequence)
+
+    def flush(self) -> list[DataFileMeta]:
+        """Merge the buffer by key and write it to level 0; returns the new files.
+
+        On failure nothing of that flush is left, and its rows are lost to this writer: it refuses to go on.
+        """
+        if not len(self._buffer):
+            return []
         writer = KeyValueFileWriter(
             self._store, self.partition, self.bucket, self.total_buckets, level=0, file_source=SOURCE_APPEND
         )
-        for batch in merged.to_batches(max_chunksize=_WRITE_ROWS):
-            writer.write(batch)
-        self.files += writer.close()
+        try:
+            with closing(self._buffer.drain()) as merged:
+                for batch in merged:
+                    writer.write(batch)
+            files = writer.close()
+        except BaseException:
+            self._buffer.spoil()
+            writer.abort()
+            raise
+        self.files += files
+        return files
 
     def finish(self) -> list[DataFileMeta]:
         """Flush and give the files written since the last call; the bucket can be written on."""
@@ -68,4 +99,4 @@ class KeyValueBucket:
 
     def abort(self) -> None:
         """Forget the buffer; files of earlier flushes stay in :attr:`files` for the caller to delete."""
-        self._buffer, self.buffered_bytes = [], 0
+        self._buffer.clear()

@@ -17,6 +17,7 @@ from lsm_core.metadata.support import require_writable
 from lsm_core.types import RowKind, is_retract
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.bucket import fixed, unaware
+from lsm_core.write.buffer import BufferPool
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory
 from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, counted, counted_columns, kinds_of_column, pieces
@@ -48,7 +49,7 @@ class TableWrite:
         self.commit_user = commit_user
         self._history = BucketHistory(store, ignore=overwrite)
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
-        self._limit = store.options.write_buffer_size
+        self._pool = BufferPool(store.options)
         self._offset = sequence_offset
         self._rows_seen = 0
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
@@ -102,6 +103,7 @@ class TableWrite:
             files = tuple(writer.finish())
             if files:
                 messages.append(CommitMessage(partition, bucket, writer.total_buckets, new_files=files))
+        self._pool.close()
         return messages
 
     def abort(self) -> None:
@@ -112,6 +114,7 @@ class TableWrite:
                 with suppress(OSError, DredgeError):
                     self.store.file_io.delete(path)
         self._buckets.clear()
+        self._pool.close()
 
     @property
     def buffered_bytes(self) -> int:
@@ -191,13 +194,16 @@ class TableWrite:
         first = self._history.next_sequence(partition, bucket) + self._offset
         if not self.store.schema.primary_keys:
             return AppendBucket(self.store, partition, bucket, total, first)
-        return KeyValueBucket(self.store, partition, bucket, self.store.options.bucket, first)
+        return KeyValueBucket(self.store, self._pool, partition, bucket, self.store.options.bucket, first)
 
     def _make_room(self) -> None:
-        while self.buffered_bytes > self._limit:
+        while self.buffered_bytes > self._pool.memory:
             largest = max(self._buckets.values(), key=lambda writer: writer.buffered_bytes)
             if not largest.buffered_bytes:
                 return
+            if isinstance(largest, KeyValueBucket):
+                largest.make_room()
+                continue
             largest.flush()
             self._close_files(largest)
 

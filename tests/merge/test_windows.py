@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.reference import Row
 from lsm_core.merge import (
     Deduplicate,
@@ -19,10 +20,12 @@ from lsm_core.merge import (
     MergeCounters,
     RunInput,
     UnsortedInput,
+    merge_function,
     merge_runs,
     merge_streams,
     merge_unsorted,
 )
+from lsm_core.types import parse
 from tests.merge.histories import (
     KEY_TYPES,
     History,
@@ -291,3 +294,30 @@ def test_dropped_rows_are_counted_by_reason() -> None:
         )
     )
     assert counters == MergeCounters(2, 1, {"older-version": 1})
+
+
+@pytest.mark.parametrize("batch", [1, 2, 50])
+def test_an_input_that_repeats_a_key_out_of_order_is_refused_or_merged_right(batch: int) -> None:
+    """Within a window the order is repaired; across windows an accumulator cannot take anything back."""
+    numbers = [5, 6, 7, 1, 8]
+    rows = pa.record_batch(
+        {
+            "_KEY_k": [1] * 5,
+            "_SEQUENCE_NUMBER": pa.array(numbers),
+            "_VALUE_KIND": pa.array([0] * 5, pa.int8()),
+            "k": [1] * 5,
+            "v": [str(n) for n in numbers],
+        }
+    )
+    fields = (DataField(0, "k", parse("BIGINT NOT NULL")), DataField(1, "v", parse("STRING")))
+    schema = TableSchema(0, fields, 1, primary_keys=("k",))
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}
+    function = merge_function(schema, options)
+    parts = [rows.slice(at, batch) for at in range(0, 5, batch)]
+    inputs = [RunInput(iter(parts), 0, 3, "some/file"), RunInput(iter(()), 0, 4)]
+    merged = merge_streams(inputs, function, batch_rows=batch)
+    if batch < 5:
+        with pytest.raises(UnsortedInput, match="some/file: it repeats a key"):
+            list(merged)
+    else:
+        assert [b.column("v").to_pylist() for b in merged] == [["1,5,6,7,8"]]

@@ -64,7 +64,8 @@ def test_deletes_are_kept_and_counted(store: TableStore) -> None:
 
 
 def test_a_full_buffer_is_flushed_and_the_last_write_still_wins(store: TableStore) -> None:
-    small = make_store(Path(store.root) / "s", FIELDS, ["k"], (), {"bucket": "2", "write-buffer-size": "64 kb"})
+    options = {"bucket": "2", "write-buffer-size": "64 kb", "write-buffer-spillable": "false"}
+    small = make_store(Path(store.root) / "s", FIELDS, ["k"], (), options)
     with TableWrite(small) as writer:
         for step in range(20):
             writer.write(rows(list(range(500)), 1000 * step))
@@ -102,7 +103,7 @@ def test_a_bad_row_names_itself_and_leaves_nothing(store: TableStore) -> None:
 
 
 def test_abort_deletes_every_uncommitted_file(store: TableStore) -> None:
-    writer = TableWrite(store.copy({"write-buffer-size": "1 kb"}))
+    writer = TableWrite(store.copy({"write-buffer-size": "1 kb", "write-buffer-spillable": "false"}))
     writer.write(rows(list(range(2000))))
     assert data_files_on_disk(store)
     writer.abort()
