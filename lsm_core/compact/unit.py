@@ -9,6 +9,7 @@ from contextlib import suppress
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.allocator import keep_small_arrays
 from lsm_core.compact.append import concatenate
+from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.rewrite import Rewritten, rewrite
 from lsm_core.compact.task import V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
@@ -41,7 +42,11 @@ def run_bucket_task(
         if task.is_append:
             plan = None
             for names in task.bins:
-                done.append(concatenate(store, task, names))
+                done.append(
+                    sort_files(store, task, names, pipelined=pipelined)
+                    if isinstance(task, SortTask)
+                    else concatenate(store, task, names)
+                )
         else:
             plan = _plan(store, task, shapes)
             by_name = {file.file_name: file for file in task.files}

@@ -38,6 +38,7 @@ class CompactItem:
     ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when
     unpartitioned). ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own. ``reason`` is one sentence for people,
     ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
+    ``order_by``: the columns that a sort compaction sorts by, along ``strategy`` ("order", "zorder", "hilbert").
     """
 
     partition: bytes
@@ -57,6 +58,8 @@ class CompactItem:
     tombstones_dropped: int | None = 0
     runs_before: int = 0
     runs_after: int = 0
+    order_by: tuple[str, ...] = ()
+    strategy: str = ""
 
     @property
     def bytes_in(self) -> int:
@@ -81,6 +84,7 @@ class CompactItem:
             "upgrades": sorted(self.upgrades),
             "drop_delete": self.drop_delete,
             "by_file": self.by_file,
+            **({"order_by": list(self.order_by), "strategy": self.strategy} if self.order_by else {}),
         }
 
 
@@ -304,6 +308,7 @@ def _item(value: Mapping[str, Any]) -> PlanItem:
         fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
         fields["bins"] = _names(fields["bins"])
         fields["upgrades"] = tuple(fields["upgrades"])
+        fields["order_by"] = tuple(fields["order_by"])
     return kind(**fields)
 
 

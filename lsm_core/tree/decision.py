@@ -24,6 +24,7 @@ class Trigger(StrEnum):
     FORCE_LEVEL0 = "force-level-0"
     FULL = "full"
     SMALL_FILES = "small-files"
+    SORT = "sort"
 
 
 class DeclineReason(StrEnum):

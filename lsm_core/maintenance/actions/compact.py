@@ -16,6 +16,7 @@ from lsm_core.format.partition_path import partition_bytes, partition_text
 from lsm_core.maintenance.actions.bins import choose_bins
 from lsm_core.maintenance.actions.choose import decide, keeps_tombstones, levels_of
 from lsm_core.maintenance.actions.explain import why_declined, why_not_packed, why_packed, why_picked
+from lsm_core.maintenance.actions.sort import SortOrder, checked_order, sort_item, sort_task
 from lsm_core.maintenance.plan import (
     CompactItem,
     Declined,
@@ -45,12 +46,16 @@ def plan_compaction(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     buckets: Sequence[int] | None = None,
     now_ms: int | None = None,
+    order_by: Sequence[str] | None = None,
+    strategy: str = "order",
 ) -> MaintenancePlan:
     """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
 
-    ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. Reads metadata only. Raises UnsupportedFeature,
-    CorruptFile, InvalidData (a partition that does not fit the schema).
+    ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
+    rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
+    CorruptFile, InvalidData (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`).
     """
+    order = None if order_by is None else checked_order(store, order_by, strategy, buckets)
     require_compactable(store)
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
@@ -64,6 +69,7 @@ def plan_compaction(
             "full": full,
             "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
             "buckets": None if wanted is None else " ".join(map(str, wanted)),
+            **(order.arguments() if order is not None else {}),
         },
         created_ms=now,
     )
@@ -71,7 +77,7 @@ def plan_compaction(
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
-    outcomes = [_plan_bucket(store, group, full, now) for group in bucket_groups(entries)]
+    outcomes = [_plan_bucket(store, group, full, now, order) for group in bucket_groups(entries)]
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
     return replace(
@@ -80,11 +86,13 @@ def plan_compaction(
 
 
 def _plan_bucket(
-    store: TableStore, group: tuple[bytes, int, int, pa.Table], full: bool, now_ms: int
+    store: TableStore, group: tuple[bytes, int, int, pa.Table], full: bool, now_ms: int, order: SortOrder | None
 ) -> CompactItem | Declined:
     partition, bucket, total_buckets, entries = group
     files = tree_files(store, entries)
     place = _Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+    if order is not None:
+        return sort_item(partition, place.text, bucket, total_buckets, files, order)
     return (
         _plan_tree(store, place, files, full, now_ms)
         if store.schema.primary_keys
@@ -299,6 +307,8 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> 
 
 
 def _task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
+    if item.order_by:
+        return sort_task(item, total_buckets, files, snapshot_id)
     return BucketTask(
         partition=item.partition,
         bucket=item.bucket,

@@ -49,9 +49,15 @@ class Maintaining(OnTable):
         full: bool = False,
         partitions: Sequence[Mapping[str, Any]] | None = None,
         buckets: Sequence[int] | None = None,
+        order_by: Sequence[str] | None = None,
+        strategy: str = "order",
     ) -> CompactionReport:
-        """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers."""
-        plan = maintenance.plan_compaction(self.store, full=full, partitions=partitions, buckets=buckets)
+        """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers.
+
+        ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column),
+        "zorder" or "hilbert". Rows inserted meanwhile stay. Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
+        """
+        plan = maintenance.plan_compaction(self.store, full, partitions, buckets, None, order_by, strategy)
         return cast("CompactionReport", self.apply(plan))
 
     def expire_snapshots(

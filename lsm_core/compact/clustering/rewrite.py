@@ -1,0 +1,91 @@
+"""Rewrite the files of a partition in curve order."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.compact.clustering.ranges import range_count, sample_cuts
+from lsm_core.compact.clustering.sorting import sorted_batches
+from lsm_core.compact.clustering.spread import Spread, batch_rows
+from lsm_core.compact.clustering.task import SortTask
+from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.pipeline import ahead
+from lsm_core.compact.rewrite import Rewritten
+from lsm_core.files import AppendFileWriter, SpillSpace, open_append
+from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.row_size import decoded_row_bytes
+
+PARTS: Final = 3
+"""A range takes this share of the merge budget: it lies in memory twice while it is sorted, beside its keys."""
+
+
+def sort_files(
+    store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False, share: int = 1
+) -> Rewritten:
+    """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
+
+    ``pipelined`` reads and sorts on another thread than it encodes. ``share``: so many tasks share one merge budget.
+    The content of the result is that of the rows read. Raises :class:`CorruptFile` naming an input that is missing or damaged,
+    :class:`StorageFull`.
+    """
+    by_name = {file.file_name: file for file in task.files}
+    files = tuple(by_name[name] for name in names)
+    seen = _Seen()
+    source = _sorted(store, task, files, seen, store.options.merge_budget // share // PARTS)
+    after = sorted_into(store, task, files, ahead(source) if pipelined else source)
+    return Rewritten(files, after, seen.content, {})
+
+
+def sorted_into(
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch]
+) -> tuple[DataFileMeta, ...]:
+    """Write sorted ``batches``, which take the place of ``files``, to rolling files; on failure none of them is left."""
+    first = min((file.min_sequence_number for file in files), default=0)
+    writer = AppendFileWriter(
+        store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
+    )
+    try:
+        with closing(batches):  # type: ignore[type-var]
+            for batch in batches:
+                writer.write(batch)
+                del batch
+        return tuple(writer.close())
+    except BaseException:
+        writer.abort()
+        raise
+
+
+class _Seen:
+    """What was read."""
+
+    content = Content()
+
+
+def _sorted(
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen, budget: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """All rows of ``files`` in order; the first comes when the last was read."""
+    curve, schema = task.curve(store), append_arrow_schema(store.schema)
+    row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
+    # a range that turns out larger than the budget is sorted in runs and merged: estimates leave room
+    ranges = range_count(sum(file.row_count for file in files), row_bytes, budget * 2 // 3)
+    cuts = sample_cuts(store, task, files, ranges)
+    with SpillSpace() as space:
+        spread = Spread(curve, cuts, schema, budget, space)
+        for file in files:
+            rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes))
+            with closing(rows):  # type: ignore[type-var]
+                for batch in rows:
+                    seen.content = seen.content.plus(content_of(batch, store.schema))
+                    spread.add(batch)
+        for place in range(cuts.ranges):
+            yield from sorted_batches(spread.take(place), curve, schema, budget, space)
+
+
+__all__ = ["PARTS", "sort_files", "sorted_into"]
