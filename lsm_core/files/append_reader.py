@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,9 @@ from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.metadata.store import TableStore
 
 BATCH_ROWS: Final = 65_536
+
+RowGroups = Sequence[int] | Callable[[FileSource], Sequence[int] | None] | None
+"""Row groups to read, or what chooses them once the file is open; None: all."""
 
 
 def open_append(
@@ -52,10 +55,16 @@ def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]
     return list(known if columns is None else columns)
 
 
-def open_source(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta) -> FileSource:
-    """Open a data file and compare its size and row count with ``meta``; raises :class:`CorruptFile`."""
+def open_source(
+    store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, *, keep: bool = False
+) -> FileSource:
+    """Open a data file and compare its size and row count with ``meta``; raises :class:`CorruptFile`.
+
+    ``keep``: remember its footer with the table, as reads of a few rows do that come again.
+    """
     path = store.data_path(partition, bucket, meta)
-    return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name)
+    kept = store.kept if keep else None
+    return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name, kept=kept)
 
 
 def read_rows(
@@ -65,12 +74,14 @@ def read_rows(
     meta: DataFileMeta,
     target: pa.Schema,
     batch_rows: int,
-    row_groups: Sequence[int] | None,
+    row_groups: RowGroups,
     deleted: Deleted | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of any data file as batches of ``target``, without those that ``deleted`` marks."""
     source = open_source(store, partition, bucket, meta)
     try:
+        if callable(row_groups):
+            row_groups = row_groups(source)
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
         positions = None if deleted is None else RowPositions(source.group_rows, row_groups)
         stored = evolution.stored
@@ -97,4 +108,4 @@ def _bare(source: FileSource, batch_rows: int, row_groups: Sequence[int] | None)
         left -= rows
 
 
-__all__ = ["BATCH_ROWS", "open_append", "open_source", "read_rows", "value_columns"]
+__all__ = ["BATCH_ROWS", "RowGroups", "open_append", "open_source", "read_rows", "value_columns"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from lsm_core.files.append_reader import BATCH_ROWS, read_rows, value_columns
+from lsm_core.files.append_reader import BATCH_ROWS, RowGroups, read_rows, value_columns
 from lsm_core.files.positions import Deleted
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, kv_arrow_schema
@@ -34,7 +34,7 @@ def open_kv(
     need_sequence: bool = True,
     need_kind: bool = True,
     batch_rows: int = BATCH_ROWS,
-    row_groups: Sequence[int] | None = None,
+    row_groups: RowGroups = None,
     deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a key-value file in key order, as batches of :func:`kv_read_schema`, at most ``batch_rows`` rows each.

@@ -15,7 +15,7 @@ from lsm_core.format.partition_path import partition_dir
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import schemas
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO, check_name, file_io_for, inside
+from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside
 
 POSTPONE_BUCKET = -2
 
@@ -24,7 +24,8 @@ class TableStore:
     """One table as of one schema. Immutable but for the counter of file names; pickles (a copy draws names of its own).
 
     ``root``: the table's directory; ``options``: the schema's with ``dynamic_options`` on top; ``branch``: metadata of a
-    branch lies in its own directory, while manifests, index and data files are shared with main. Source class:
+    branch lies in its own directory, while manifests, index and data files are shared with main. ``kept``: what reads remember
+    of immutable files (footers, indexes). Source class:
     ``FileStorePathFactory`` and ``AbstractFileStore``.
     """
 
@@ -50,6 +51,7 @@ class TableStore:
         self._names_of_mine = str(uuid.uuid4())
         self._numbers = itertools.count()
         self._dirs: dict[tuple[bytes, int], str] = {}
+        self.kept = Kept()
 
     @classmethod
     def open(
@@ -240,13 +242,14 @@ class TableStore:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        del state["_numbers"], state["_names_of_mine"], state["_dirs"]
+        del state["_numbers"], state["_names_of_mine"], state["_dirs"], state["kept"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # Two processes must never draw the same file name.
         self._names_of_mine, self._numbers, self._dirs = str(uuid.uuid4()), itertools.count(), {}
+        self.kept = Kept()
 
     def __repr__(self) -> str:
         return f"TableStore({self.name!r}, root={self.root!r}, branch={self.branch!r}, schema={self.schema.id})"

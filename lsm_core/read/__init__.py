@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lsm_core.read.lookup import lookup
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.scan import Scan, plan_scan, read_split, to_arrow, to_batches
@@ -13,6 +14,7 @@ __all__ = [
     "Scan",
     "Split",
     "Version",
+    "lookup",
     "parse_filter",
     "plan_scan",
     "read_bucket_merged",

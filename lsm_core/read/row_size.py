@@ -17,6 +17,8 @@ _FILES: Final = 2
 _PROBE_ROWS: Final = 256
 _SYSTEM_BYTES: Final = 9.0
 """Sequence number and row kind."""
+_KEPT: Final = "text bytes"
+_KEPT_BYTES: Final = 256
 
 
 def decoded_row_bytes(
@@ -46,6 +48,15 @@ def _width(kind: pa.DataType) -> float:
 
 
 def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
+    asked = (_KEPT, store.schema.id, file.file_name, *texts)
+    known: float | None = store.kept.get(asked)
+    if known is None:
+        known = _probed(store, partition, bucket, file, texts)
+        store.kept.put(asked, known, _KEPT_BYTES)
+    return known
+
+
+def _probed(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
     with closing(open_source(store, partition, bucket, file)) as source:
         known = source.value_bytes(texts)
     total = sum(known.values())

@@ -77,21 +77,21 @@ def plan_scan(
     store, snapshot = version.store, version.snapshot
     require_readable(store, snapshot)
     schema = store.schema
-    chosen = _columns(store, columns)
+    chosen = chosen_columns(store, columns)
     predicate = parse_filter(filter, schema, store.name)
     wanted, chooser = _partitions(store, partitions)
     if snapshot is None:
         return Scan(None, (), store, chosen, predicate)
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
-    compacted = bool(schema.primary_keys) and _compacted_only(store)
+    compacted = bool(schema.primary_keys) and compacted_only(store)
     entries = live_entries(
         store,
         snapshot,
         partitions=wanted,
         levels=levels,
         choose=manifest_chooser(schema, chooser, predicate),
-        keep=partial(_visible, store, compacted),
+        keep=partial(visible, store, compacted),
     )
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
@@ -100,12 +100,12 @@ def plan_scan(
     return Scan(snapshot, cut(store, entries, deletions, disjoint=compacted), store, chosen, predicate)
 
 
-def _compacted_only(store: TableStore) -> bool:
+def compacted_only(store: TableStore) -> bool:
     """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
     return bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
 
 
-def _visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
+def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
     """Entries that batch reads see: no postponed rows, and only ``compacted`` ones where asked."""
     if not store.schema.primary_keys:
         return entries
@@ -184,7 +184,8 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(name) for name in target.names], schema=target)
 
 
-def _columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
+def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns asked for (None: all). Raises ColumnNotFound, and InvalidFilter for one chosen twice."""
     known = store.schema.field_names
     if isinstance(columns, str):
         raise InvalidFilter(f"table {store.name}: columns are a list of names, not the text {columns!r}")
@@ -229,4 +230,13 @@ def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[
     return [partition_bytes(schema, row) for row in rows]
 
 
-__all__ = ["Scan", "plan_scan", "read_split", "to_arrow", "to_batches"]
+__all__ = [
+    "Scan",
+    "chosen_columns",
+    "compacted_only",
+    "plan_scan",
+    "read_split",
+    "to_arrow",
+    "to_batches",
+    "visible",
+]

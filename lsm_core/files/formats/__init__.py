@@ -11,16 +11,24 @@ from lsm_core.files.formats import avro, orc, parquet
 from lsm_core.files.formats.protocol import FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO
+from lsm_core.storage import FileIO, Kept
 
 _FORMATS = ("parquet", "orc", "avro")
 _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
 def open_source(
-    file_io: FileIO, path: str, *, size: int | None = None, rows: int | None = None, table: str = ""
+    file_io: FileIO,
+    path: str,
+    *,
+    size: int | None = None,
+    rows: int | None = None,
+    table: str = "",
+    kept: Kept | None = None,
 ) -> FileSource:
     """Open a data file of any format, told by its last extension, and compare it with its manifest entry.
+
+    ``kept`` remembers what a next opening needs not read again.
 
     Raises :class:`lsm_core.errors.CorruptFile` when it is missing, damaged, or not of ``size`` bytes and ``rows`` rows, and
     UnsupportedFeature naming ``table`` for another format.
@@ -29,7 +37,7 @@ def open_source(
     extension = name.rpartition(".")[2]
     source: FileSource
     if extension == "parquet":
-        source = parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table)
+        source = parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table, kept=kept)
     elif extension == "orc":
         source = orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
     elif extension == "avro":

@@ -198,6 +198,8 @@ def _bytes(raw: Any, key: str, default: int) -> int:
 class OrcSource:
     """One ORC file being read: opened, checked against its metadata, streamed in batches."""
 
+    by_column = True
+
     def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None, table: str = "") -> None:
         """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
         self.path = path
@@ -217,6 +219,11 @@ class OrcSource:
         except BaseException:
             quietly_close(self._input)
             raise
+
+    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
+        """Not told by this format's reader."""
+        del name
+        return None
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Nothing: ORC's metadata does not tell how large decoded values are."""

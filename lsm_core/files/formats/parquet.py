@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +26,12 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
-from lsm_core.files.formats.parquet_footer import footer_values, leaf_count, plain_sizes
+from lsm_core.files.formats.parquet_footer import footer_values, group_bounds, leaf_count, plain_sizes
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.options.units import memory_size
-from lsm_core.storage import FileIO
+from lsm_core.storage import FileIO, Kept
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
@@ -54,6 +54,9 @@ CODECS: Final = {
     "uncompressed": "none",
 }
 _PAGE_SIZE: Final = 1024 * 1024
+_FOOTER: Final = "footer"
+_FOOTER_SHARE: Final = 8
+"""Bytes of memory per byte of a stored footer, about."""
 
 
 def codec_of(name: str, table: str = "") -> str:
@@ -220,11 +223,34 @@ def _group_rows(metadata: Any, path: str) -> list[int]:
     return counts
 
 
+class _Footer(NamedTuple):
+    """What opening a file learns from its footer."""
+
+    metadata: Any
+    schema: pa.Schema
+    wide: set[str]
+    group_rows: list[int]
+
+
 class ParquetSource:
     """One Parquet file being read: opened, checked against its metadata, streamed in batches."""
 
-    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None, table: str = "") -> None:
-        """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
+    by_column = True
+
+    def __init__(
+        self,
+        file_io: FileIO,
+        path: str,
+        *,
+        size: int | None,
+        rows: int | None,
+        table: str = "",
+        kept: Kept | None = None,
+    ) -> None:
+        """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say.
+
+        ``kept`` remembers its footer for the next time.
+        """
         self.path = path
         self._table = table
         with named(path, "Parquet"):
@@ -232,20 +258,36 @@ class ParquetSource:
         try:
             with named(path, "Parquet"):
                 check_size(path, self._input.size(), size)
-                self._file: Any = pq.ParquetFile(self._input, buffer_size=BUFFER_SIZE, pre_buffer=False)
-            self.rows: int = self._file.metadata.num_rows
+                known = None if kept is None else kept.get((_FOOTER, path))
+                self._file: Any = pq.ParquetFile(
+                    self._input,
+                    metadata=None if known is None else known.metadata,
+                    buffer_size=BUFFER_SIZE,
+                    pre_buffer=False,
+                )
+            footer = known or self._read_footer(kept)
+            self.rows: int = footer.metadata.num_rows
             check_rows(path, self.rows, rows)
-            self.schema: pa.Schema = self._file.schema_arrow
-            metadata = self._file.metadata
-            self._wide = _int96_columns(metadata, self.schema)
-            self.group_rows: list[int] = _group_rows(metadata, path)
+            self.schema: pa.Schema = footer.schema
+            self._wide, self.group_rows = footer.wide, footer.group_rows
         except BaseException:
             quietly_close(self._input)
             raise
 
+    def _read_footer(self, kept: Kept | None) -> _Footer:
+        metadata, schema = self._file.metadata, self._file.schema_arrow
+        footer = _Footer(metadata, schema, _int96_columns(metadata, schema), _group_rows(metadata, self.path))
+        if kept is not None:
+            kept.put((_FOOTER, self.path), footer, _FOOTER_SHARE * metadata.serialized_size)
+        return footer
+
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Average decoded bytes of a value, for columns whose pages hold the values themselves."""
         return plain_sizes(self._file.metadata, names)
+
+    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
+        """See FileSource."""
+        return group_bounds(self._file.metadata, self.schema, name)
 
     def batches(
         self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None

@@ -24,6 +24,26 @@ def footer_values(footer: pq.FileMetaData, schema: pa.Schema | None = None) -> d
     return {name: _leaf_values(footer, leaf, arrow.field(name).type) for name, leaf in leaves.items()}
 
 
+def group_bounds(footer: pq.FileMetaData, arrow: pa.Schema, name: str) -> tuple[pa.Array, pa.Array] | None:
+    """Smallest and largest value of a top-level column in every row group, as its Arrow type.
+
+    None where a row group does not say, and for types whose bounds footers do not hold as Java compares them.
+    """
+    leaf = leaf_indexes(arrow).get(name)
+    if leaf is None or not footer.num_row_groups or _without_bounds(arrow.field(name).type):
+        return None
+    stored = arrow.field(name).type
+    lows: list[pa.Array] = []
+    highs: list[pa.Array] = []
+    for group in range(footer.num_row_groups):
+        stats = footer.row_group(group).column(leaf).statistics
+        if stats is None or not stats.has_min_max:
+            return None
+        for side, raw in ((lows, stats.min_raw), (highs, stats.max_raw)):
+            side.append(_logical(_plain(raw, pa.types.is_decimal(stored)), stored))
+    return pa.concat_arrays(lows), pa.concat_arrays(highs)
+
+
 def leaf_indexes(arrow: pa.Schema) -> dict[str, int]:
     """Index in the footer of each top-level column that is a single leaf."""
     indexes: dict[str, int] = {}
@@ -65,10 +85,14 @@ def plain_sizes(footer: pq.FileMetaData, names: Iterable[str]) -> dict[str, floa
 def _leaf_values(footer: pq.FileMetaData, leaf: int, stored: pa.DataType) -> ColumnStats:
     nulls, raw = _fold_row_groups(footer, leaf, decimal=pa.types.is_decimal(stored))
     nothing = pa.nulls(1, stored)
-    wide = pa.types.is_timestamp(stored) and stored.unit == "ns"
-    if raw is None or wide or pa.types.is_floating(stored) or pa.types.is_binary(stored):
+    if raw is None or _without_bounds(stored):
         return ColumnStats(nothing, nothing, nulls)
     return ColumnStats(_logical(raw[0], stored), _logical(raw[1], stored), nulls)
+
+
+def _without_bounds(stored: pa.DataType) -> bool:
+    wide = pa.types.is_timestamp(stored) and stored.unit == "ns"
+    return bool(wide or pa.types.is_floating(stored) or pa.types.is_binary(stored))
 
 
 def _fold_row_groups(footer: pq.FileMetaData, leaf: int, decimal: bool) -> tuple[int | None, tuple[Any, Any] | None]:
@@ -113,4 +137,4 @@ def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
     return integer.view(stored) if stored.bit_width in (32, 64) else integer.cast(stored)
 
 
-__all__ = ["footer_values", "leaf_count", "leaf_indexes", "plain_sizes"]
+__all__ = ["footer_values", "group_bounds", "leaf_count", "leaf_indexes", "plain_sizes"]

@@ -18,7 +18,9 @@ class FileSource(Protocol):
     """Stored names and Arrow types as the file has them; the reader above fits them to the table's."""
     rows: int
     group_rows: list[int]
-    """Rows of every row group (Parquet) or stripe (ORC); an Avro file is one group of all its rows."""
+    """Rows of every row group (Parquet); an ORC or Avro file is one group of all its rows."""
+    by_column: bool
+    """Whether columns are stored apart, so that reading few of them reads less."""
 
     def batches(
         self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
@@ -31,6 +33,10 @@ class FileSource(Protocol):
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Average decoded bytes of a value of those of ``names`` for which the file's metadata tells."""
+        ...
+
+    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
+        """Smallest and largest value of the stored column ``name`` in every row group; None where the footer does not tell."""
         ...
 
     def close(self) -> None:

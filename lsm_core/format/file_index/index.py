@@ -92,6 +92,19 @@ class FileIndex:
         found = self._passing(column, data_type, op, given)
         return found is None or len(found[1]) > 0
 
+    def may_contain(self, column: str, data_type: DataType, values: pa.Array) -> npt.NDArray[np.bool_]:
+        """Per value (of the type's Arrow type, without nulls): False where a bloom filter says that no row has it.
+
+        Values are the same as Java compares them: the two zeros differ, all NaN are one.
+        """
+        place = self._places.get(column, {}).get(BLOOM)
+        if place is None or not hashable(data_type) or place[1] > _LARGEST:
+            return np.ones(len(values), np.bool_)
+        if place[0] == EMPTY:
+            return np.zeros(len(values), np.bool_)
+        found = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
+        return found.may_contain(hashes_of(values, data_type))  # type: ignore[no-any-return]
+
     def row_mask(
         self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None, rows: int
     ) -> npt.NDArray[np.bool_] | None:

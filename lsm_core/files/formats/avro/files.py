@@ -96,6 +96,8 @@ def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOption
 class AvroSource:
     """One Avro file being read: opened, checked against its metadata, streamed in batches."""
 
+    by_column = False
+
     def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None) -> None:
         """Open ``path`` and walk over its blocks; raises :class:`CorruptFile` when it is not what ``size``/``rows`` say."""
         self.path = path
@@ -113,6 +115,11 @@ class AvroSource:
         except BaseException:
             quietly_close(self._input)
             raise
+
+    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
+        """Not told by this format's reader."""
+        del name
+        return None
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Nothing: an Avro file does not tell."""
