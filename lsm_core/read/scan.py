@@ -26,7 +26,7 @@ from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
-from lsm_core.read.time_travel import resolve
+from lsm_core.read.time_travel import Version, resolve
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,35 @@ def plan_scan(
     tag: str | None = None,
     timestamp_ms: int | None = None,
     watermark: int | None = None,
+    limit: int | None = None,
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
 
     ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what files on these
     levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark``
-    names, with the schema of its time (`resolve`).
+    names, with the schema of its time (`resolve`). ``limit``: rows that will be read; without a filter no more splits are
+    planned than hold as many, if those need no merging.
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
     :class:`InvalidOption`, :class:`CorruptFile`.
     """
     version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
+    return plan_version(version, columns=columns, filter=filter, partitions=partitions, levels=levels, limit=limit)
+
+
+def plan_version(
+    version: Version,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: object = None,  # noqa: A002 - the public API calls it so
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    levels: Collection[int] | None = None,
+    level_0: bool | None = None,
+    limit: int | None = None,
+) -> Scan:
+    """:func:`plan_scan` of a version already found.
+
+    ``level_0``: whether files that wait for a compaction are seen (None: as the table's kind of reads does).
+    """
     store, snapshot = version.store, version.snapshot
     require_readable(store, snapshot)
     schema = store.schema
@@ -84,20 +103,51 @@ def plan_scan(
         return Scan(None, (), store, chosen, predicate)
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
-    compacted = bool(schema.primary_keys) and compacted_only(store)
+    keyed = bool(schema.primary_keys)
+    hidden = keyed and (compacted_only(store) if level_0 is None else not level_0)
+    disjoint = keyed and hidden and compacted_only(store)
     entries = live_entries(
         store,
         snapshot,
         partitions=wanted,
         levels=levels,
         choose=manifest_chooser(schema, chooser, predicate),
-        keep=partial(visible, store, compacted),
+        keep=partial(visible, store, hidden),
     )
+    entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
-    entries = prune_files(store, entries, predicate, disjoint=compacted)
+    entries = prune_files(store, entries, predicate, disjoint=disjoint)
     deletions = deletion_vectors(store, snapshot, wanted)
-    return Scan(snapshot, cut(store, entries, deletions, disjoint=compacted), store, chosen, predicate)
+    splits = cut(store, entries, deletions, disjoint=disjoint)
+    if limit is not None and predicate is None:
+        splits = _enough(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
+    return Scan(snapshot, splits, store, chosen, predicate)
+
+
+def _enough(splits: tuple[Split, ...], limit: int, with_deletions: Collection[tuple[bytes, int]]) -> tuple[Split, ...]:
+    """The first raw splits without deleted rows that together hold ``limit`` rows; all splits when they do not.
+
+    Source class: ``DataTableBatchScan`` (limit push-down).
+    """
+    chosen: list[Split] = []
+    rows = 0
+    for split in splits:
+        if rows >= limit:
+            break
+        if split.raw and (split.partition, split.bucket) not in with_deletions:
+            chosen.append(split)
+            rows += split.row_count
+    return tuple(chosen) if rows >= limit else splits
+
+
+def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
+    """Only files created at `scan.file-creation-time-millis` or later (files that do not say count as such), where it is set."""
+    since = store.options.get("scan.file-creation-time-millis")
+    if since is None:
+        return entries
+    young = pc.greater_equal(entries.column("creation_time_ms"), int(since))
+    return entries.filter(pc.fill_null(young, fill_value=True))
 
 
 def compacted_only(store: TableStore) -> bool:
@@ -235,6 +285,7 @@ __all__ = [
     "chosen_columns",
     "compacted_only",
     "plan_scan",
+    "plan_version",
     "read_split",
     "to_arrow",
     "to_batches",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,29 +11,8 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapsh
 from lsm_core.metadata import schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
+from lsm_core.read.startup import Mode, millis, startup
 
-# Options that ask for a set of changes: ignoring one would answer another question than the one asked.
-_OTHER_READS: Final = (
-    "scan.file-creation-time-millis",
-    "scan.creation-time-millis",
-    "incremental-between",
-    "incremental-between-timestamp",
-    "incremental-to-auto-tag",
-    "scan.bucket",
-)
-_OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
-_OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")
-# Which options go with which mode; a mode that needs none reads the newest snapshot (or the newest compacted one).
-_MODES: Final = {
-    "default": (*_OF_SNAPSHOT, *_OF_TIME),
-    "from-snapshot": _OF_SNAPSHOT,
-    "from-snapshot-full": ("scan.snapshot-id",),
-    "from-timestamp": _OF_TIME,
-    "latest-full": (),
-    "full": (),
-    "latest": (),
-    "compacted-full": (),
-}
 _BY_WATERMARK: Final = "watermark-"
 
 
@@ -96,8 +74,8 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
 
 
 def _newest(store: TableStore) -> Snapshot | None:
-    compacted = str(store.options.get("scan.mode")).lower() == "compacted-full"
-    found = (_newest_compacted(store) if compacted else None) or snapshots.latest(store)
+    compacted = str(store.options.get("scan.mode")).lower() == Mode.COMPACTED_FULL
+    found = (newest_compacted(store) if compacted else None) or snapshots.latest(store)
     if found is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
         raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
     return found
@@ -105,25 +83,12 @@ def _newest(store: TableStore) -> Snapshot | None:
 
 def _of_options(store: TableStore) -> Snapshot | None:
     """The snapshot that options pin, None for the newest."""
-    options = store.options
-    for key in _OTHER_READS:
-        if options.get(key) is not None:
-            raise UnsupportedFeature(f"read option '{key}'", store.name)
-    mode = str(options.get("scan.mode")).lower()
-    if mode not in _MODES:
-        raise UnsupportedFeature(f"read option 'scan.mode' = '{mode}'", store.name)
-    present = [key for key in (*_OF_SNAPSHOT, *_OF_TIME) if options.get(key) is not None]
-    wanted = _MODES[mode]
-    if len(present) > 1:
-        raise InvalidOption(present[1], options.get(present[1]), f"only one of {', '.join(present)}", store.name)
-    if present and present[0] not in wanted:
-        fitting = ", ".join(sorted(name for name, keys in _MODES.items() if present[0] in keys))
-        raise InvalidOption("scan.mode", mode, f"{fitting} together with {present[0]}", store.name)
-    if not present:
-        if wanted and mode != "default":
-            raise InvalidOption("scan.mode", mode, f"one of {', '.join(wanted)} with it", store.name)
+    asked = startup(store)
+    if asked.changes or asked.mode is Mode.FROM_CREATION:
+        raise UnsupportedFeature(f"read option '{asked.key or 'scan.mode'}' where one version is read", store.name)
+    if asked.key is None or asked.mode is Mode.FROM_FILE_CREATION:
         return None
-    return _pinned(store, present[0], options.get(present[0]))
+    return _pinned(store, asked.key, asked.value)
 
 
 def _pinned(store: TableStore, key: str, value: Any) -> Snapshot:
@@ -135,7 +100,7 @@ def _pinned(store: TableStore, key: str, value: Any) -> Snapshot:
         return _at_watermark(store, int(value))
     if key == "scan.version":
         return _of_version(store, str(value))
-    return _at_time(store, int(value) if key == "scan.timestamp-millis" else _millis(store, str(value)))
+    return _at_time(store, millis(store, key, value))
 
 
 def _of_version(store: TableStore, version: str) -> Snapshot:
@@ -147,14 +112,6 @@ def _of_version(store: TableStore, version: str) -> Snapshot:
         number = int(digits)
         return snapshots.read(store, number) if digits == version else _at_watermark(store, number)
     return tags.read_tag(store, version)
-
-
-def _millis(store: TableStore, text: str) -> int:
-    """Epoch ms of a time of day in this machine's zone, as Java understands `scan.timestamp`."""
-    try:
-        return int(dt.datetime.fromisoformat(text.strip()).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError) as error:
-        raise InvalidOption("scan.timestamp", text, "a time like 2024-01-31 12:00:00", store.name) from error
 
 
 def _at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
@@ -183,7 +140,7 @@ def _at_watermark(store: TableStore, watermark: int) -> Snapshot:
     return snapshots.read(store, ids[at])
 
 
-def _newest_compacted(store: TableStore) -> Snapshot | None:
+def newest_compacted(store: TableStore) -> Snapshot | None:
     """The newest COMPACT snapshot; where full compactions are made every so many commits, the newest of those."""
     options = store.options
     every = options.get("full-compaction.delta-commits")
@@ -198,4 +155,4 @@ def _newest_compacted(store: TableStore) -> Snapshot | None:
     return None
 
 
-__all__ = ["Version", "resolve", "with_schema"]
+__all__ = ["Version", "newest_compacted", "resolve", "with_schema"]

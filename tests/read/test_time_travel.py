@@ -60,6 +60,7 @@ CONTRADICTIONS = [
     ({"mode": "full", "snapshot_id": "1"}, "scan.mode"),
     ({"mode": "latest", "tag_name": "one"}, "scan.mode"),
     ({"mode": "from-snapshot"}, "scan.mode"),
+    ({"mode": "incremental"}, "incremental-between"),
     ({"mode": "from-timestamp", "snapshot_id": "1"}, "scan.mode"),
     ({"mode": "from-snapshot-full", "tag_name": "one"}, "scan.mode"),
     ({"snapshot_id": "1", "tag_name": "one"}, "scan.tag-name"),
@@ -186,7 +187,7 @@ def test_a_branch_has_versions_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("incremental-between", "1,2"), ("scan.creation-time-millis", "1"), ("scan.mode", "incremental")],
+    [("incremental-between", "1,2"), ("scan.creation-time-millis", "1"), ("scan.bucket", "0")],
 )
 def test_other_reads_are_refused_by_name(table: Table, key: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=key):

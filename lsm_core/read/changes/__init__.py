@@ -1,0 +1,23 @@
+"""Reading what changed instead of what is: between two versions of a table, or snapshot after snapshot as a stream."""
+
+from __future__ import annotations
+
+from lsm_core.read.changes.answer import Answer, answer
+from lsm_core.read.changes.choice import ROW_KIND, Choice
+from lsm_core.read.changes.incremental import incremental, incremental_table
+from lsm_core.read.changes.span import Span, span_between, span_of_options
+from lsm_core.read.changes.stream import ChangeBatch, StreamScan
+
+__all__ = [
+    "ROW_KIND",
+    "Answer",
+    "ChangeBatch",
+    "Choice",
+    "Span",
+    "StreamScan",
+    "answer",
+    "incremental",
+    "incremental_table",
+    "span_between",
+    "span_of_options",
+]

@@ -1,0 +1,72 @@
+"""What a batch read answers: the rows of a version, or changed rows where the table's options ask for those."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
+from lsm_core.read.changes.choice import Choice
+from lsm_core.read.changes.incremental import incremental
+from lsm_core.read.changes.span import ScanMode, Span, span_of_options
+from lsm_core.read.scan import plan_scan, to_batches
+from lsm_core.types import RowKind
+
+Batches = Generator[pa.RecordBatch, None, None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Batches of rows, to be read once, and their schema."""
+
+    schema: pa.Schema
+    batches: Batches
+
+    def to_arrow(self) -> pa.Table:
+        """All of it as one table."""
+        return pa.Table.from_batches(list(self.batches), self.schema)
+
+
+def answer(
+    store: TableStore,
+    columns: Sequence[str] | None,
+    given: object,
+    limit: int | None,
+    named: Mapping[str, Any],
+) -> Answer:
+    """Plan a read with a filter as ``given``; ``named`` are the arguments of :func:`plan_scan` that name a version, which win over the options.
+
+    Changed rows come without their kinds, as in Java: all rows of delta and changelog files, but no deleted ones of a comparison.
+    Raises what :func:`plan_scan` and :func:`incremental` raise, and InvalidOption for a ``limit`` that is no count.
+    """
+    span = span_of_options(store) if all(value is None for value in named.values()) else None
+    if span is None:
+        scan = plan_scan(store, columns=columns, filter=given, limit=limit, **named)
+        return Answer(scan.arrow_schema, to_batches(store, scan, limit=limit))
+    choice = Choice.of(store, columns, given)
+    left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
+    rows = incremental(choice, span)
+    return Answer(pa.schema(list(choice.schema)[1:]), _values(rows, span, left))
+
+
+def _values(rows: Batches, span: Span, left: int | None) -> Batches:
+    with closing(rows) as batches:
+        for batch in batches:
+            if left == 0:
+                return
+            kept = batch
+            if span.mode is ScanMode.DIFF:
+                kept = batch.filter(pc.not_equal(batch.column(0), int(RowKind.DELETE)))
+            kept = kept if left is None else kept.slice(0, left)
+            left = None if left is None else left - kept.num_rows
+            if kept.num_rows:
+                yield kept.select(kept.schema.names[1:])
+
+
+__all__ = ["Answer", "answer"]

@@ -1,0 +1,144 @@
+"""Two versions of a table compared key by key. Source class: ``IncrementalDiffSplitRead``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.merge import KeySpec, RunInput, merge_streams
+from lsm_core.merge.engines.differences import Differences
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
+from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import BucketGroup, bucket_groups
+from lsm_core.read.changes.choice import Choice
+from lsm_core.read.changes.rows import Rows, merged_rows, plain_rows
+from lsm_core.read.inputs import sections_of
+from lsm_core.read.prune import prune_buckets, prune_partitions
+from lsm_core.read.scan import compacted_only, visible
+from lsm_core.types import RowKind
+
+Place = tuple[bytes, int]
+_BEFORE: Final = 0
+_AFTER: Final = 1
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One bucket in one version: its visible files and where the vectors of their deleted rows lie."""
+
+    total_buckets: int = 0
+    entries: pa.Table | None = None
+    deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
+
+    def files(self) -> dict[tuple[str, DeletionFile | None], DataFileMeta]:
+        """By what makes a file's rows the same in both versions: its name and its deletion vector."""
+        found = [] if self.entries is None else [entry.file for entry in table_to_entries(self.entries)]
+        return {(file.file_name, self.deletions.get(file.file_name)): file for file in found}
+
+
+def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
+    """Rows of ``after`` whose key is new or whose value changed (kind as stored), and `-D` for keys that are gone, with their old row.
+
+    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``. Append
+    tables have no keys: they give the rows of the files that ``after`` has and ``before`` has not, so that what was only
+    compacted comes again, as in Java. Raises UnsupportedFeature where the number of buckets changed in between.
+    """
+    sides = [_buckets(choice, snapshot) for snapshot in (before, after)]
+    for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
+        old, new = (side.pop(place, _Side()) for side in sides)
+        _require_same_buckets(choice.store, old, new)
+        compare = _compared if choice.store.has_primary_key else _appended
+        with closing(compare(choice, place, old, new)) as batches:
+            yield from batches
+
+
+def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
+    """Visible files by bucket; only partitions and buckets may be left out, a changed value must be seen on both sides."""
+    store, predicate = choice.store, choice.predicate
+    compacted = store.has_primary_key and compacted_only(store)
+    entries = live_entries(store, snapshot, keep=partial(visible, store, compacted))
+    entries = prune_partitions(store.schema, entries, predicate)
+    entries = prune_buckets(store.schema, entries, predicate, store.options.bucket_function)
+    vectors = deletion_vectors(store, snapshot)
+
+    def side(group: BucketGroup) -> _Side:
+        partition, bucket, total, part = group
+        return _Side(total, part, vectors.get((partition, bucket), {}))
+
+    return {(group[0], group[1]): side(group) for group in bucket_groups(entries)}
+
+
+def _require_same_buckets(store: TableStore, old: _Side, new: _Side) -> None:
+    if old.entries is not None and new.entries is not None and old.total_buckets != new.total_buckets:
+        raise UnsupportedFeature(
+            f"comparing versions with {old.total_buckets} and {new.total_buckets} buckets", store.name
+        )
+
+
+def _appended(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
+    known = {name for name, _ in old.files()}
+    fresh = [file for (name, _), file in new.files().items() if name not in known]
+    return plain_rows(choice, place, fresh, new.deletions)
+
+
+def _compared(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
+    """Merge both sides, then compare them as two sorted streams; what is the same files on both sides is not opened."""
+    olds, news = _unlike(choice.store, old, new)
+    if not olds and not news:
+        return
+    spec = KeySpec(choice.store.schema.trimmed_primary_keys, table=choice.store.name)
+    whole = replace(choice, columns=choice.store.schema.field_names, predicate=None)
+    sides = (merged_rows(whole, place, olds, old.deletions), merged_rows(whole, place, news, new.deletions))
+    with closing(sides[0]), closing(sides[1]):
+        inputs = [RunInput(_marked(rows, age), 0, age) for age, rows in enumerate(sides)]
+        for batch in merge_streams(inputs, Differences(spec), key_spec=spec):
+            kept = choice.keep(batch, batch.column(VALUE_KIND))
+            if kept.num_rows:
+                yield kept
+
+
+def _unlike(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    """The files of both sides but those of sections (of all files together) that lie in both of them as they are."""
+    before, after = old.files(), new.files()
+    if before.keys() == after.keys():
+        return [], []
+    together = {file.file_name: file for file in (*before.values(), *after.values())}
+    shared = {name for name, _ in before.keys() & after.keys()}
+    differ: set[str] = set()
+    for section in sections_of(store, list(together.values())):
+        names = {file.file_name for file in section.files}
+        if not names <= shared:
+            differ |= names
+    return _only(before.values(), differ), _only(after.values(), differ)
+
+
+def _only(files: Iterable[DataFileMeta], names: set[str]) -> list[DataFileMeta]:
+    return [file for file in files if file.file_name in names]
+
+
+def _marked(rows: Rows, age: int) -> Iterator[pa.RecordBatch]:
+    """A side's rows with its place in time as sequence number; the older side's are taken back."""
+    for batch in rows:
+        batch = _with(batch, SEQUENCE_NUMBER, np.full(batch.num_rows, age, np.int64))
+        yield batch if age else _with(batch, VALUE_KIND, np.full(batch.num_rows, int(RowKind.DELETE), np.int8))
+
+
+def _with(
+    batch: pa.RecordBatch, name: str, values: np.ndarray[tuple[int], np.dtype[np.signedinteger]]
+) -> pa.RecordBatch:
+    place = batch.schema.get_field_index(name)
+    return batch.set_column(place, batch.schema.field(place), pa.array(values))
+
+
+__all__ = ["differences"]

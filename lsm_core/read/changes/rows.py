@@ -1,0 +1,155 @@
+"""Rows of changed files as they were stored, each with its kind: nothing is merged. Source class: ``MergeFileSplitRead``."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.files import open_append, open_kv
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.metadata.indexes import DeletionFile, read_vector
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read.changes.choice import Choice
+from lsm_core.read.merge_read import read_bucket_merged
+from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions
+from lsm_core.read.raw_read import read_raw
+from lsm_core.read.row_size import decoded_row_bytes
+from lsm_core.read.splits import Split
+from lsm_core.types import RowKind
+
+Rows = Generator[pa.RecordBatch, None, None]
+_FILES_AT_ONCE: Final = 1_024
+_BATCH_BYTES: Final = 32 * 1024 * 1024
+_MOST_ROWS: Final = 65_536
+_FEWEST_ROWS: Final = 16
+_WORTH_A_LOOK: Final = 4 * 1024 * 1024
+"""Files smaller than this are read by rows: how wide their rows are once decoded need not be asked first."""
+
+
+def file_rows(choice: Choice, entries: pa.Table) -> Rows:
+    """The rows of ``entries`` (`ENTRY_SCHEMA`), bucket by bucket, file by file in the order of the entries, unmerged.
+
+    Yields batches of ``choice.schema``. Rows are judged one by one, so any file that holds none of them is left out.
+    """
+    store, predicate = choice.store, choice.predicate
+    entries = prune_buckets(
+        store.schema,
+        prune_partitions(store.schema, entries, predicate),
+        predicate,
+        store.options.bucket_function,
+    )
+    entries = prune_files(store, entries, predicate, disjoint=True)
+    for partition, bucket, files in bucket_files(entries):
+        for file in files:
+            with closing(_rows_of(choice, partition, bucket, file)) as batches:
+                yield from batches
+
+
+def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
+    """Partition, bucket and files, a share of a bucket's at a time: as objects a million files are too many."""
+    for partition, bucket, _, part in bucket_groups(entries):
+        for start in range(0, part.num_rows, _FILES_AT_ONCE):
+            listed = table_to_entries(part.slice(start, _FILES_AT_ONCE))
+            yield partition, bucket, [entry.file for entry in listed]
+
+
+def _rows_of(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) -> Rows:
+    store, needed = choice.store, choice.needed
+    many = _batch_rows(choice, partition, bucket, file)
+    if store.has_primary_key:
+        batches = open_kv(store, partition, bucket, file, columns=needed, need_sequence=False, batch_rows=many)
+    else:
+        batches = open_append(store, partition, bucket, file, columns=needed, batch_rows=many)
+    with closing(batches):  # type: ignore[type-var]
+        for batch in batches:
+            kept = choice.keep(batch, batch.column(VALUE_KIND) if store.has_primary_key else int(RowKind.INSERT))
+            if kept.num_rows:
+                yield kept
+
+
+def _batch_rows(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) -> int:
+    if file.file_size < _WORTH_A_LOOK:
+        return _MOST_ROWS
+    width = decoded_row_bytes(choice.store, partition, bucket, [file], choice.needed)
+    return int(max(_FEWEST_ROWS, min(_BATCH_BYTES / max(1.0, width), _MOST_ROWS)))
+
+
+def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:
+    """The merged rows of a split with their kinds, as batches of ``choice.schema``.
+
+    As Java, rows of a raw split are inserts, merged ones have the kind that was stored. ``deletes``: kinds are always the
+    stored ones, and deleted rows come too, as `$audit_log` shows them.
+    """
+    store = choice.store
+    if not store.has_primary_key or (split.raw and not deletes):
+        with closing(read_raw(store, split, columns=choice.needed, predicate=choice.predicate)) as batches:
+            for batch in batches:
+                yield from _some(choice.keep(batch, int(RowKind.INSERT)))
+        return
+    vectors = {file.file_name: one for file, one in zip(split.files, split.deletions, strict=True) if one}
+    merged = merged_rows(choice, (split.partition, split.bucket), split.files, vectors, deletes=deletes)
+    with closing(merged) as batches:
+        for batch in batches:
+            yield from _some(choice.keep(batch, batch.column(VALUE_KIND)))
+
+
+def merged_rows(
+    choice: Choice,
+    place: tuple[bytes, int],
+    files: Sequence[DataFileMeta],
+    deletions: Mapping[str, DeletionFile],
+    *,
+    deletes: bool = False,
+) -> Rows:
+    """The merged rows of some files of one bucket as whole KV batches, in key order; deleted ones too if ``deletes``."""
+    return read_bucket_merged(
+        choice.store,
+        *place,
+        files,
+        columns=choice.needed,
+        keep_deletes=deletes,
+        keep_system=True,
+        deletions=deletions,
+    )
+
+
+def removed_rows(
+    choice: Choice, entries: pa.Table, deletions: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
+) -> Rows:
+    """What the files of ``entries`` said together, taken back: merged bucket by bucket, every row a `-D`.
+
+    ``deletions``: the vectors that were in force. Source class: ``ReverseReader``.
+    """
+    store = choice.store
+    entries = prune_partitions(store.schema, entries, choice.predicate)
+    for partition, bucket, _, part in bucket_groups(entries):
+        files = [entry.file for entry in table_to_entries(part)]
+        known = deletions.get((partition, bucket), {})
+        with closing(merged_rows(choice, (partition, bucket), files, known)) as batches:
+            for batch in batches:
+                yield from _some(choice.keep(batch, int(RowKind.DELETE)))
+
+
+def plain_rows(
+    choice: Choice, place: tuple[bytes, int], files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
+) -> Rows:
+    """The rows of append files without deleted ones, all as `+I`."""
+    for file in files:
+        gone = deletions.get(file.file_name)
+        deleted = None if gone is None else read_vector(choice.store, gone)
+        rows = open_append(choice.store, *place, file, columns=choice.needed, deleted=deleted)
+        with closing(rows) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                yield from _some(choice.keep(batch, int(RowKind.INSERT)))
+
+
+def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows:
+        yield batch
+
+
+__all__ = ["Rows", "bucket_files", "file_rows", "merged_rows", "plain_rows", "removed_rows", "split_rows"]

@@ -1,0 +1,152 @@
+"""From "what changed between a and b?" to two versions and the way in which they are compared."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
+from lsm_core.read.startup import Startup, millis, startup
+
+Version = int | str
+_BETWEEN: Final = "incremental-between"
+_MODE: Final = "incremental-between-scan-mode"
+
+
+class ScanMode(StrEnum):
+    """How changes are found. Source class: ``CoreOptions.IncrementalBetweenScanMode``."""
+
+    AUTO = "auto"
+    DELTA = "delta"
+    CHANGELOG = "changelog"
+    DIFF = "diff"
+
+
+@dataclass(frozen=True)
+class Span:
+    """After ``start`` up to and with ``end`` (snapshot ids), and how.
+
+    ``start_version``, ``end_version``: the snapshots themselves where they are compared as a whole (mode diff).
+    """
+
+    start: int
+    end: int
+    mode: ScanMode
+    start_version: Snapshot | None = None
+    end_version: Snapshot | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing lies between."""
+        return self.start == self.end
+
+
+def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode.AUTO) -> Span:
+    """The span after ``a`` up to and with ``b``: snapshot ids, or names of tags (a text that no tag has may be an id).
+
+    Mode auto: a comparison of both versions when a tag is named, else changelog files, or delta files where the table has no
+    changelog producer. Raises InvalidOption for an unknown mode or an end before the start, SnapshotNotFound.
+    """
+    how = _mode(store, mode)
+    ends = [_version(store, one) for one in (a, b)]
+    if how is ScanMode.AUTO and any(snapshot is not None for _, snapshot in ends):
+        how = ScanMode.DIFF
+    return _span(store, ends[0], ends[1], how)
+
+
+def span_of_options(store: TableStore) -> Span | None:
+    """The span that the options of ``store`` ask for, None when they ask for a version.
+
+    As Java, two tags are compared as a whole whatever the mode, unless `incremental-between-tag-to-snapshot` is set.
+    """
+    asked = startup(store)
+    if not asked.changes:
+        return None
+    how = _mode(store, store.options.get(_MODE))
+    if asked.key == _BETWEEN:
+        return _between(store, str(asked.value), how)
+    if asked.key == "incremental-between-timestamp":
+        return _between_times(store, asked, how)
+    raise UnsupportedFeature(f"read option '{asked.key}'", store.name)
+
+
+def _between(store: TableStore, text: str, how: ScanMode) -> Span:
+    ends = [_version(store, one) for one in _pair(store, _BETWEEN, text)]
+    named = [snapshot is not None for _, snapshot in ends]
+    if named[0] != named[1]:
+        raise InvalidOption(_BETWEEN, text, "two tags or two snapshot ids", store.name)
+    if named[0] and not store.options.get("incremental-between-tag-to-snapshot"):
+        how = ScanMode.DIFF
+    return _span(store, ends[0], ends[1], how)
+
+
+def _between_times(store: TableStore, asked: Startup, how: ScanMode) -> Span:
+    """By commit times: after the newest snapshot that is not younger than the start (without one: from the earliest on)."""
+    key, text = str(asked.key), str(asked.value)
+    since, until = (_time(store, key, one) for one in _pair(store, key, text))
+    if since > until:
+        raise InvalidOption(key, text, "a start that is not after its end", store.name)
+    ids = snapshots.list_ids(store)
+
+    def at_or_before(moment: int) -> int:
+        return bisect_right(ids, moment, key=lambda number: snapshots.read(store, number).time_millis)
+
+    low, high = at_or_before(since), at_or_before(until)
+    if not ids or since == until or high == 0 or since > snapshots.read(store, ids[-1]).time_millis:
+        return Span(0, 0, ScanMode.DELTA)
+    start = ids[low - 1] if low else ids[0] - (how is not ScanMode.DIFF)
+    return _span(store, (start, None), (ids[high - 1], None), how)
+
+
+def _span(
+    store: TableStore, start: tuple[int, Snapshot | None], end: tuple[int, Snapshot | None], how: ScanMode
+) -> Span:
+    (low, before), (high, after) = start, end
+    if low > high:
+        raise InvalidOption(_BETWEEN, f"{low},{high}", "a start that is not after its end", store.name)
+    if how is ScanMode.AUTO:
+        produced = store.has_primary_key and store.options.changelog_producer != "none"
+        how = ScanMode.CHANGELOG if produced else ScanMode.DELTA
+    if how is not ScanMode.DIFF or low == high:
+        return Span(low, high, how)
+    return Span(low, high, how, before or snapshots.read(store, low), after or snapshots.read(store, high))
+
+
+def _version(store: TableStore, named: Version) -> tuple[int, Snapshot | None]:
+    """Snapshot id, and the snapshot when a tag names it (it may live on in the tag alone)."""
+    if isinstance(named, str):
+        if store.file_io.exists(tags.tag_path(store, named)):
+            found = tags.read_tag(store, named)
+            return found.id, found
+        if not (named.isascii() and named.isdigit()):
+            tags.read_tag(store, named)  # says which tags there are
+            raise SnapshotNotFound(f"table {store.name} has no tag '{named}'")
+        named = int(named)
+    return whole_number(named, _BETWEEN, store.name, least=0), None
+
+
+def _mode(store: TableStore, text: object) -> ScanMode:
+    try:
+        return ScanMode(str(text).lower())
+    except ValueError as error:
+        raise InvalidOption(_MODE, text, ", ".join(ScanMode), store.name) from error
+
+
+def _pair(store: TableStore, key: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive) with a comma between", store.name)
+    return parts
+
+
+def _time(store: TableStore, key: str, text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else millis(store, key, text)
+
+
+__all__ = ["ScanMode", "Span", "Version", "span_between", "span_of_options"]
