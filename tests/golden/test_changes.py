@@ -15,7 +15,7 @@ from lsm_core.metadata import changelogs, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.time_travel import with_schema
 from lsm_core.table.system import SYSTEM_TABLES
-from tests.golden.cases import Case, cases, unreadable
+from tests.golden.cases import Case, cases, of_changes, unreadable
 from tests.golden.rows import same_rows, table_rows
 
 Rows = list[dict[str, Any]]
@@ -68,7 +68,7 @@ def _streamed(table: Table, first: int, last: int) -> dict[int, Rows]:
     stream = table.new_stream_scan(from_snapshot=first)
     while (stream.checkpoint() or first) <= last:
         batch = stream.next()
-        if batch is None:
+        if batch is None or batch.snapshot_id > last:
             break
         assert not batch.initial
         assert batch.last
@@ -92,6 +92,8 @@ def same_changes(found: Rows, expected: Rows, schema: TableSchema) -> None:
 def _reads_changes_as_java(store: TableStore, story: dict[str, Any]) -> None:
     for asked in story["reads"]:
         command = asked["command"]
+        if not of_changes(command):
+            continue
         _, _, system = command.get("table", "db.t").partition("$")
         options = command.get("options") or {}
         if "incremental-between" in options:

@@ -16,7 +16,7 @@ from lsm_core.metadata.branches import open_branch
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow
 from lsm_core.write import TableWrite
-from tests.golden.cases import Case, cases, other_read, unreadable, unwritable
+from tests.golden.cases import Case, cases, of_changes, other_read, unreadable, unwritable
 from tests.golden.decode import decode_everything
 from tests.golden.rows import same_rows, table_rows
 from tests.support.stores import append_task, data_files_on_disk, full_tasks, live_files
@@ -68,7 +68,9 @@ def _reads_as_java_otherwise(store: TableStore, story: dict[str, Any]) -> None:
     for asked in story["reads"]:
         command = asked["command"]
         base, _, after = command.get("table", "db.t").partition("$")
-        if command["op"] != "read" or other_read(command) is not None or (after and not after.startswith("branch_")):
+        if command["op"] != "read" or other_read(command) is not None or of_changes(command):
+            continue
+        if after and not after.startswith("branch_"):
             continue
         assert base == "db.t"
         place = open_branch(store, after.removeprefix("branch_")) if after else store
