@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lsm_core.commit.attempt import CommitRun, KnownBase, Request
-from lsm_core.commit.changes import Parts, has_deletes, split
+from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
+from lsm_core.commit.drafts import abort, missing_file
+from lsm_core.commit.guards import replacing_all_of, unchanged_since
 from lsm_core.commit.history import Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage
-from lsm_core.commit.overwrite import Scope, entries_source, scope_of
+from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
 from lsm_core.commit.phases import CommitHooks
-from lsm_core.errors import CommitUnknown
+from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 
+_LOG = logging.getLogger(__name__)
 BATCH: Final = BATCH_COMMIT_IDENTIFIER
 
 
@@ -60,21 +64,25 @@ class Committer:
         commit_identifier: int = BATCH,
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
+        made_from: int | None = None,
     ) -> CommitResult:
         """Commit; an empty list of changes writes nothing. ``watermark`` in epoch ms.
 
-        Raises :class:`CommitConflict`, :class:`CommitUnknown`, :class:`UnsupportedFeature` (before any file is written).
+        ``made_from``: the snapshot that the change was worked out from; it fails when another commit but a compaction has
+        touched one of its buckets since. Raises :class:`CommitConflict`, :class:`CommitUnknown`,
+        :class:`UnsupportedFeature` (before any file is written).
         """
+        messages = list(messages)
         parts = self._parts(messages)
         ids = []
         if parts.append.num_rows:
-            ids.append(
-                self._one(self._request(parts.append_kind, parts.append, commit_identifier, watermark, properties))
-            )
+            request = self._request(parts.append_kind, parts.append, commit_identifier, watermark, properties)
+            if made_from is not None:
+                request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
+            ids.append(self._one(request))
         if parts.compact.num_rows:
-            ids.append(
-                self._one(self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties))
-            )
+            request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
+            ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
         return CommitResult(ids)
 
     def overwrite(
@@ -93,17 +101,55 @@ class Committer:
         :class:`ColumnNotFound` or :class:`InvalidData` for a spec that does not fit.
         """
         parts = self._parts(messages)
-        scope = scope_of(self._store, parts.append, partition_spec)
+        added = upgraded(self._store, parts.append)
+        scope = scope_of(self._store, added, partition_spec)
         ids = []
-        if not scope.is_empty and self._has_work(scope, parts.append):
-            request = self._request(CommitKind.OVERWRITE, parts.append, commit_identifier, watermark, properties)
-            rescan = entries_source(self._store, parts.append, scope)
-            ids.append(self._one(Request(**{**vars(request), "rescan": rescan})))
+        if not scope.is_empty and self._has_work(scope, added):
+            request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
+            ids.append(self._one(replace(request, rescan=entries_source(self._store, added, scope))))
         if parts.compact.num_rows:
             ids.append(
                 self._one(self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties))
             )
         return CommitResult(ids)
+
+    def drop(self, partitions: Sequence[Mapping[str, Any]] | None, *, commit_identifier: int = BATCH) -> CommitResult:
+        """Delete all rows of the partitions that one of these specs matches; None empties the table.
+
+        What was committed there meanwhile goes too. Specs may leave partition columns out. Raises as :meth:`overwrite`,
+        and :class:`InvalidOption` for no spec or an empty one.
+        """
+        nothing = self._parts(()).append
+        scope = Scope(None) if partitions is None else scope_of_drop(self._store, partitions)
+        return self._drop(scope, nothing, commit_identifier)
+
+    def drop_exactly(self, partitions: Sequence[bytes], *, commit_identifier: int = BATCH) -> CommitResult:
+        """As :meth:`drop`, of whole partitions (serialised rows); of none, nothing."""
+        return self._drop(Scope(tuple(partitions)), self._parts(()).append, commit_identifier)
+
+    def _drop(self, scope: Scope, nothing: pa.Table, identifier: int) -> CommitResult:
+        if scope.is_empty or not self._has_work(scope, nothing):
+            return CommitResult([])
+        request = self._request(CommitKind.OVERWRITE, nothing, identifier, None, None)
+        return CommitResult([self._one(replace(request, rescan=entries_source(self._store, nothing, scope)))])
+
+    def replace_partitions(
+        self,
+        messages: Iterable[CommitMessage],
+        *,
+        commit_identifier: int = BATCH,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitResult:
+        """Replace the files that ``messages`` delete, which must be all that their partitions hold, by the new ones.
+
+        Raises :class:`CommitConflict` when a partition got or lost a file since, so that no concurrent commit is lost.
+        """
+        parts = self._parts(messages)
+        if not parts.append.num_rows:
+            return CommitResult([])
+        request = self._request(CommitKind.OVERWRITE, parts.append, commit_identifier, None, properties)
+        rescan = replacing_all_of(self._store, parts.append, partitions_of(parts.append))
+        return CommitResult([self._one(replace(request, rescan=rescan))])
 
     def filter_and_commit(
         self,
@@ -115,22 +161,54 @@ class Committer:
         """Commit, in order of identifier, what this user has not committed yet; returns the new snapshot ids.
 
         Idempotent: identifiers up to the user's last are skipped. A crash between the two snapshots of an identifier is
-        healed: its missing compaction part is committed.
+        healed: its missing compaction part is committed, or left out where others took its inputs meanwhile, since its rows
+        are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
         """
         done = latest_of_user(self._store, self.commit_user)
         ids: list[int] = []
         for identifier in sorted(committables):
             if done is not None and identifier < done.identifier:
                 continue
-            parts = self._parts(committables[identifier])
+            messages = list(committables[identifier])
+            parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
             if parts.append.num_rows and not finished:
+                gone = missing_file(self._store, [(message, message.new_files) for message in messages])
+                if gone is not None:
+                    raise CorruptFile(gone, f"commit {identifier} of {self.commit_user} needs it, and it is gone")
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
-                ids.append(CommitRun(self._store, request, self._hooks, self._base).run())
+                ids.append(self._run(request))
             if parts.compact.num_rows and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
-                ids.append(CommitRun(self._store, request, self._hooks, self._base).run())
+                ids += self._compaction(self._run, request, messages, may_be_left_out=True)
         return ids
+
+    def _compaction(
+        self,
+        run: Callable[[Request], int],
+        request: Request,
+        messages: Sequence[CommitMessage],
+        *,
+        may_be_left_out: bool,
+    ) -> list[int]:
+        """Commit the compaction part of ``messages``. Where the rows are in the table without it, a conflict only costs its work."""
+        compactions = [replace(message, new_files=(), deleted_files=()) for message in messages]
+        if may_be_left_out:
+            gone = missing_file(self._store, [(message, message.own_files()) for message in compactions])
+            if gone is not None:
+                _LOG.warning("table %s: a compaction is left out, its file %s is gone", self._store.name, gone)
+                return []
+        try:
+            return [run(request)]
+        except CommitConflict as conflict:
+            if not may_be_left_out:
+                raise
+            _LOG.warning("table %s: a compaction is left out: %s", self._store.name, conflict)
+            abort(self._store, compactions)
+            return []
+
+    def _run(self, request: Request) -> int:
+        return CommitRun(self._store, request, self._hooks, self._base).run()
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -166,7 +244,7 @@ class Committer:
             if found is not None:
                 return found
         try:
-            return CommitRun(self._store, request, self._hooks, self._base).run()
+            return self._run(request)
         except CommitUnknown:
             self._named = True  # from now on this user's commits are looked up first
             raise

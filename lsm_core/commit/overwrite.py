@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.changes import NO_ENTRIES, deletions_of, partitions_of
-from lsm_core.errors import ColumnNotFound, InvalidData
+from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
+from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.types import to_arrow
 
 Values = Mapping[str, Any]
@@ -22,10 +25,10 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Scope:
-    """The partitions to replace: ``partitions`` None means "whatever ``spec`` matches"; an empty spec is the whole table."""
+    """The partitions to replace: ``partitions`` None means "whatever one of ``specs`` matches"; no spec is the whole table."""
 
     partitions: tuple[bytes, ...] | None
-    spec: Values
+    specs: tuple[Values, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -40,21 +43,35 @@ def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | None) 
     whole table; ``{column: value}``: the partitions with these values. Raises :class:`ColumnNotFound` on a column that
     is no partition column and :class:`InvalidData` when a new file lies outside.
     """
-    keys = store.schema.partition_keys
     if partition_spec is None:
-        return Scope(tuple(partitions_of(added)), {}) if keys else Scope(None, {})
-    for name in partition_spec:
-        if name not in keys:
-            raise ColumnNotFound(store.name, name, keys)
-    scope = Scope(None, {name: _typed(store, name, value) for name, value in partition_spec.items()})
-    matches = _matcher(store, scope.spec)
+        return Scope(tuple(partitions_of(added))) if store.schema.partition_keys else Scope(None)
+    if not partition_spec:
+        return Scope(None)
+    spec = _typed_spec(store, partition_spec)
+    matches = _matcher(store, (spec,))
     for partition in partitions_of(added):
         if not matches(partition):
             values = partition_values(store.schema, partition)
-            raise InvalidData(
-                store.name, ", ".join(scope.spec), f"new rows of partition {values} lie outside {dict(scope.spec)}"
-            )
-    return scope
+            raise InvalidData(store.name, ", ".join(spec), f"new rows of partition {values} lie outside {spec}")
+    return Scope(None, (spec,))
+
+
+def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:
+    """The partitions that one of ``specs`` matches; a spec may leave partition columns out.
+
+    Raises :class:`InvalidOption` without specs or with an empty one, which would be the whole table, and as :func:`scope_of`.
+    """
+    if isinstance(specs, Mapping) or not specs or not all(specs):
+        accepted = "a list of mappings with at least one partition column each (truncate() empties a table)"
+        raise InvalidOption("partitions", str(specs), accepted, store.name)
+    return Scope(None, tuple(_typed_spec(store, spec) for spec in specs))
+
+
+def _typed_spec(store: TableStore, spec: Values) -> Values:
+    for name in spec:
+        if name not in store.schema.partition_keys:
+            raise ColumnNotFound(store.name, name, store.schema.partition_keys)
+    return {name: _typed(store, name, value) for name, value in spec.items()}
 
 
 def overwrite_entries(
@@ -66,17 +83,43 @@ def overwrite_entries(
     partitions = None if scope.partitions is None else list(scope.partitions)
     live = manifests.live_entries(store, latest, partitions=partitions)
     live = live.filter(pc.greater_equal(live.column("bucket"), 0))
-    if scope.spec:
-        matches = _matcher(store, scope.spec)
+    if scope.specs:
+        matches = _matcher(store, scope.specs)
         chosen = [partition for partition in partitions_of(live) if matches(partition)]
         live = live.filter(pc.is_in(live.column("partition"), pa.array(chosen, pa.binary())))
     return live, pa.concat_tables([deletions_of(live), added])
 
 
-def _matcher(store: TableStore, spec: Values) -> Callable[[bytes], bool]:
+def upgraded(store: TableStore, added: pa.Table) -> pa.Table:
+    """New files of an overwrite on the top level, bucket by bucket, where their keys do not meet (Java `tryUpgrade`).
+
+    Nothing else lies in their buckets afterwards, so nothing needs merging. Option `overwrite-upgrade`; files with deletes stay on
+    level 0, where Java raises them too.
+    """
+    options = store.options
+    if not store.schema.primary_keys or not options.get("overwrite-upgrade") or not added.num_rows:
+        return added
+    if pc.any(pc.or_(pc.greater(added.column("level"), 0), pc.less(added.column("bucket"), 0))).as_py():
+        return added
+    parts = []
+    for _, _, _, group in bucket_groups(added):
+        files = sorted(tree_files(store, group), key=lambda file: (file.min_key, file.max_key))
+        apart = all(one.max_key < following.min_key for one, following in pairwise(files))
+        raised = apart and all(file.delete_row_count == 0 for file in files)
+        parts.append(_on_level(group, options.num_levels - 1) if raised else group)
+    return pa.concat_tables(parts)
+
+
+def _on_level(entries: pa.Table, level: int) -> pa.Table:
+    field = ENTRY_SCHEMA.field("level")
+    levels = pa.repeat(pa.scalar(level, field.type), entries.num_rows)
+    return entries.set_column(entries.schema.get_field_index("level"), field, levels)
+
+
+def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
     def matches(partition: bytes) -> bool:
         values = partition_values(store.schema, partition)
-        return all(_same(values[name], wanted) for name, wanted in spec.items())
+        return any(all(_same(values[name], wanted) for name, wanted in spec.items()) for spec in specs)
 
     return matches
 
@@ -108,4 +151,4 @@ def entries_source(
     return source
 
 
-__all__: Sequence[str] = ["Scope", "entries_source", "overwrite_entries", "scope_of"]
+__all__: Sequence[str] = ["Scope", "entries_source", "overwrite_entries", "scope_of", "scope_of_drop", "upgraded"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lsm_core.table.verbs.on_table import OnTable
 from lsm_core.table.writing import BatchCommit, BatchWrite, write_once
-from lsm_core.write import Rows
+from lsm_core.write import Rows, row_changes
 
 
 class Changing(OnTable):
@@ -27,6 +27,17 @@ class Changing(OnTable):
         partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, UnsupportedFeature, CommitConflict.
         """
         return write_once(self.store, data, row_kinds, overwrite)
+
+    def truncate(self) -> int | None:
+        """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
+        return row_changes.truncate(self.store)
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
+        """Delete all rows of the partitions that one of ``partitions`` matches; columns may be left out ([{"dt": d}]).
+
+        Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
+        """
+        return row_changes.drop_partitions(self.store, partitions)
 
     def new_write(self) -> BatchWrite:
         """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
