@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Scan, Split, plan_scan, read_bucket_merged, read_split, to_batches
+from lsm_core.read import Scan, plan_scan, to_batches
+from lsm_core.read.changes import Choice, incremental, span_of_options
+from lsm_core.read.changes.rows import Rows, split_rows
+from lsm_core.read.startup import startup
 from lsm_core.table.system.view import Version, View, Wanted
 from lsm_core.types import DataType, TypeRoot, parse
-from lsm_core.types.row_kind import kinds_to_text
 
 ROW_KIND: Final = "rowkind"
 _ROW_KIND_ID: Final = 2147483643
-_INSERT: Final = "+I"
+_BEFORE: Final = "-U"
+_AFTER: Final = "+U"
 
 
 def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
@@ -32,23 +35,35 @@ def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
 
 
 class AuditLog(View):
-    """The newest row of every key with its kind, deleted ones too (append tables: all rows)."""
+    """The newest row of every key with its kind, deleted ones too (append tables: all rows).
+
+    Where options ask for changes (`incremental-between` ...): each changed row, with its kind.
+    """
 
     def schema(self, store: TableStore) -> TableSchema:
         """`rowkind`, then the table's columns. Raises UnsupportedFeature when the table has a column of that name."""
         return _with_kind(store, store.schema.fields)
+
+    def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
+        """As of other views; a span of changes is read with today's schema."""
+        pinned = any(value is not None for value in named.values())
+        return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """Batch by batch. Raises what reading the table raises."""
         names = [name for name in version.store.schema.field_names if name in wanted]
         # A batch must have a column to have rows.
         columns = names or [version.store.schema.field_names[0]]
-        scan = plan_scan(version.store, columns=columns, filter=_pruning(wanted), **version.named)
-        return _with_kinds(scan, columns)
+        choice = Choice.of(version.store, columns, _pruning(wanted))
+        span = None if version.pinned else span_of_options(version.store)
+        if span is not None:
+            return _told(choice, incremental(choice, span))
+        scan = plan_scan(version.store, columns=columns, filter=choice.predicate, **version.named)
+        return _told(choice, _all_rows(choice, scan))
 
 
 class Binlog(AuditLog):
-    """`$audit_log` with every value in a list, as streams pair what an update replaces with what it puts there."""
+    """`$audit_log` with every value in a list; of changes, what an update replaces and what it puts there are one row."""
 
     def schema(self, store: TableStore) -> TableSchema:
         """`rowkind`, then a list for each of the table's columns."""
@@ -60,8 +75,7 @@ class Binlog(AuditLog):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """Batch by batch. Raises what reading the table raises."""
-        parts = super().tables(version, Wanted(wanted.columns))
-        return (_in_lists(part) for part in parts)
+        return _paired(super().tables(version, Wanted(wanted.columns)))
 
 
 class ReadOptimized(View):
@@ -80,45 +94,48 @@ class ReadOptimized(View):
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
-def _with_kinds(scan: Scan, columns: list[str]) -> Generator[pa.Table, None, None]:
+def _all_rows(choice: Choice, scan: Scan) -> Rows:
     for split in scan.splits:
-        with closing(_split_with_kinds(scan, split, columns)) as parts:
-            yield from parts
+        with closing(split_rows(choice, split, deletes=True)) as batches:
+            yield from batches
 
 
-def _split_with_kinds(scan: Scan, split: Split, columns: list[str]) -> Generator[pa.Table, None, None]:
-    if not scan.schema.primary_keys:
-        with closing(read_split(scan.store, split, columns)) as batches:
-            for batch in batches:
-                kinds = pa.repeat(pa.scalar(_INSERT), batch.num_rows)
-                yield pa.Table.from_batches([batch]).append_column(ROW_KIND, kinds)
-        return
-    deletions = {file.file_name: one for file, one in zip(split.files, split.deletions, strict=True) if one}
-    merged = read_bucket_merged(
-        scan.store,
-        split.partition,
-        split.bucket,
-        split.files,
-        columns=columns,
-        keep_deletes=True,
-        keep_system=True,
-        sections=split.sections or None,
-        deletions=deletions,
-    )
-    with closing(merged) as batches:
+def _told(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
+    """Rows with their kinds as text, first."""
+    with closing(rows) as batches:
         for batch in batches:
-            kinds = kinds_to_text(batch.column(VALUE_KIND))
-            yield pa.Table.from_batches([batch.select(columns)]).append_column(ROW_KIND, kinds)
+            told = pa.Table.from_batches([choice.told(batch)])
+            yield told.rename_columns([ROW_KIND, *told.column_names[1:]])
+
+
+def _paired(parts: Iterator[pa.Table]) -> Generator[pa.Table, None, None]:
+    """Rows as lists: a `-U` and the `+U` that follows it make one `+U` of two values. Source class: ``PackChangelogReader``."""
+    held: pa.Table | None = None
+    for part in parts:
+        whole = part if held is None else pa.concat_tables([held, part])
+        # The last row may be the first half of a pair.
+        ready = whole.num_rows - (whole.column(ROW_KIND)[-1].as_py() == _BEFORE)
+        held = whole.slice(ready)
+        if ready:
+            yield _in_lists(whole.slice(0, ready))
+    if held is not None and held.num_rows:
+        yield _in_lists(held)
 
 
 def _in_lists(part: pa.Table) -> pa.Table:
-    ends = pa.array(np.arange(part.num_rows + 1, dtype=np.int32))
-    columns = {}
-    for name in part.column_names:
-        values = part.column(name).combine_chunks()
-        flat = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
-        columns[name] = flat if name == ROW_KIND else pa.ListArray.from_arrays(ends, flat)
+    kinds = _flat(part.column(ROW_KIND))
+    before, after = (pc.equal(kinds, text).to_numpy(zero_copy_only=False) for text in (_BEFORE, _AFTER))
+    second = np.r_[False, before[:-1] & after[1:]]
+    ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
+    columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
+    for name in part.column_names[1:]:
+        columns[name] = pa.ListArray.from_arrays(pa.array(ends), _flat(part.column(name)))
     return pa.table(columns)
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    values = column.combine_chunks()
+    return values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
 
 
 def _pruning(wanted: Wanted) -> object:
