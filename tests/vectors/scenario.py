@@ -11,6 +11,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.read.changes import StreamScan
 from lsm_core.types import DataType, parse, to_arrow
 from tests.golden.cases import unwritable
 from tests.vectors.cases import Case, not_yet
@@ -36,11 +37,6 @@ _DETAILS: Final = frozenset(
 )
 _LATER: Final = {
     "add_column": "schema change add_column",
-    "audit_log": "system table $audit_log",
-    "binlog": "system table $binlog",
-    "changes": "streaming reads",
-    "delta_of_last_snapshot": "incremental reads",
-    "open_stream": "streaming reads",
     "tag": "creating tags",
     "truncate": "truncate",
 }
@@ -65,6 +61,7 @@ class Scenario:
     def __init__(self, catalog: Catalog, case: Case) -> None:
         self.catalog, self.definition, self.steps = catalog, case["table"], case["steps"]
         self.kinds: dict[str, DataType] = {name: parse(kind) for name, kind in self.definition["columns"]}
+        self.stream: StreamScan | None = None
         self.verbs: dict[str, Callable[[Case], None]] = {
             "write": self.write,
             "overwrite": self.overwrite,
@@ -74,6 +71,11 @@ class Scenario:
             "set": self.set_options,
             "expire": self.expire,
             "query": self.query,
+            "audit_log": self.audit_log,
+            "binlog": self.binlog,
+            "open_stream": self.open_stream,
+            "changes": self.changes,
+            "delta_of_last_snapshot": self.delta_of_last_snapshot,
             "buckets": self.buckets,
             "stored_row_count": self.stored_row_count,
             "snapshot_count": self.snapshot_count,
@@ -208,6 +210,50 @@ class Scenario:
         kinds = [self.kinds[name] for name in found.column_names]
         listed = step["expect"]
         wanted = pa.table([column([row[i] for row in listed], k) for i, k in enumerate(kinds)], found.schema)
+        same_rows(rows_of(found), rows_of(wanted), ordered=bool(step.get("ordered")))
+
+    # -- what changed ----------------------------------------------------------------------------------------------
+
+    def audit_log(self, step: Case) -> None:
+        self.log(step["audit_log"], "audit_log", step["expect"])
+
+    def binlog(self, step: Case) -> None:
+        self.log(step["binlog"], "binlog", step["expect"])
+
+    def log(self, asked: Case, view: str, expected: list[list[Any]]) -> None:
+        log = self.catalog.table(f"{NAME}${view}").copy(asked.get("options") or {})
+        found = log.to_arrow(columns=asked.get("columns"), filter=self.filter(asked.get("where")))
+        same_rows(rows_of(found), [tuple(row) for row in expected])
+
+    def open_stream(self, step: Case) -> None:
+        self.stream = self.table.copy(step["open_stream"]).new_stream_scan()
+
+    def changes(self, step: Case) -> None:
+        """What the stream tells since it was asked last; upstream's default stream is open before the first write."""
+        if self.stream is None:
+            self.stream = self.table.new_stream_scan(from_snapshot=1)
+        batches = []
+        while (batch := self.stream.next()) is not None:
+            batches.append(batch.to_arrow())
+        if not step["changes"]:
+            assert not batches
+            return
+        self.same_changes(pa.concat_tables(batches), step, step["changes"])
+
+    def delta_of_last_snapshot(self, step: Case) -> None:
+        newest = self.table.latest_snapshot()
+        assert newest is not None
+        found = self.table.incremental(newest.id - 1, newest.id, "delta")
+        self.same_changes(found, step, step["delta_of_last_snapshot"])
+
+    def same_changes(self, found: pa.Table, step: Case, listed: list[list[Any]]) -> None:
+        names = step.get("select") or list(self.kinds)
+        found = found.select(["_ROW_KIND", *names])
+        columns = [column([row[i + 1] for row in listed], self.kinds[name]) for i, name in enumerate(names)]
+        wanted = pa.table([pa.array([row[0] for row in listed], pa.string()), *columns], found.schema)
+        if step.get("prefix"):
+            assert found.num_rows > wanted.num_rows
+            found = found.slice(0, wanted.num_rows)
         same_rows(rows_of(found), rows_of(wanted), ordered=bool(step.get("ordered")))
 
 
