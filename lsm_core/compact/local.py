@@ -1,46 +1,75 @@
-"""Run the tasks of a plan in this process: threads over buckets, since Arrow leaves Python's lock while it works."""
+"""Run the tasks of a plan in this process: threads over buckets and their pieces, since Arrow leaves Python's lock while it works."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.compact.task import BucketResult, BucketTask, Judge
 from lsm_core.compact.unit import discard, run_bucket_task
 from lsm_core.metadata.store import TableStore
 
 
 def run_tasks_locally(
-    store: TableStore, tasks: Sequence[BucketTask], judge: Judge | None = None, *, threads: int = 2
+    store: TableStore, tasks: Sequence[BucketTask], judge: Judge | None = None, *, threads: int | None = None
 ) -> Iterator[BucketResult]:
-    """Results in the order of ``tasks``; the largest task starts first. A lone task gets a merging thread of its own.
+    """Results in the order of ``tasks``; the largest starts first. ``threads`` None: one for each core of this process.
 
-    When a task fails its error is raised, running tasks are awaited, and the outputs of results that were not handed
-    out are deleted; those handed out already are the caller's to abort.
+    A task that is much more than its share is cut into pieces by key (`compact.pieces`), which share its memory; a lone task
+    that cannot be cut gets a merging thread of its own. When a task fails its error is raised, running tasks are awaited, and the
+    outputs of results that were not handed out are deleted; those handed out already are the caller's to abort.
     """
-    if len(tasks) < 2 or threads < 2:
+    workers = usable_cores() if threads is None else threads
+    pieces = _cut(store, tasks, workers)
+    if workers < 2 or sum(map(len, pieces)) < 2:
         for task in tasks:
-            yield run_bucket_task(store, task, judge, pipelined=threads > 1)
+            yield run_bucket_task(store, task, judge, pipelined=workers > 1)
         return
-    by_size = sorted(range(len(tasks)), key=lambda i: -sum(file.file_size for file in tasks[i].files))
-    with ThreadPoolExecutor(threads, thread_name_prefix="dredge-compact") as pool:
-        futures: dict[int, Future[BucketResult]] = {
-            i: pool.submit(run_bucket_task, store, tasks[i], judge, pipelined=False) for i in by_size
+    by_size = sorted(range(len(tasks)), key=lambda i: -sum(file.file_size for file in tasks[i].files) / len(pieces[i]))
+    with ThreadPoolExecutor(workers, thread_name_prefix="dredge-compact") as pool:
+        futures: dict[int, list[Future[BucketResult]]] = {
+            i: [
+                pool.submit(run_bucket_task, store, piece, judge, pipelined=False, share=len(pieces[i]))
+                for piece in pieces[i]
+            ]
+            for i in by_size
         }
         handed = 0
         try:
             for i in range(len(tasks)):
-                result = futures[i].result()
-                handed = i + 1
-                yield result
+                results = [future.result() for future in futures[i]]
+                handed = i + 1  # from here on joining deletes what it cannot join
+                yield join(store, tasks[i], results)
         finally:
             _clean(store, tasks, futures, handed)
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def _cut(store: TableStore, tasks: Sequence[BucketTask], workers: int) -> list[list[BucketTask]]:
+    if workers < 2:
+        return [[task] for task in tasks]
+    sizes = [rewritten_bytes(store, task) for task in tasks]
+    wanted = pieces_wanted(sizes, workers, store.options.piece_size)
+    return [cut_task(store, task, count) for task, count in zip(tasks, wanted, strict=True)]
+
+
 def _clean(
-    store: TableStore, tasks: Sequence[BucketTask], futures: dict[int, Future[BucketResult]], handed: int
+    store: TableStore, tasks: Sequence[BucketTask], futures: dict[int, list[Future[BucketResult]]], handed: int
 ) -> None:
-    rest = [i for i in range(handed, len(tasks)) if not futures[i].cancel()]
-    for i in rest:
-        if futures[i].exception() is None:  # waits for a running one
-            discard(store, tasks[i], futures[i].result().message.own_files())
+    rest = [(i, future) for i in range(handed, len(tasks)) for future in futures[i]]
+    running = [(i, future) for i, future in rest if not future.cancel()]
+    for i, future in running:
+        if future.exception() is None:  # waits for a running one
+            discard(store, tasks[i], future.result().message.own_files())
+
+
+__all__ = ["run_tasks_locally", "usable_cores"]

@@ -16,12 +16,16 @@ from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Section, Shapes, sections_of
+from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.merge_read import Merging
+from lsm_core.read.prune import living_at
 
 
 @dataclass(frozen=True)
 class Rewritten:
     """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not.
+
+    ``rows_read``: rows by input file; for a key range those in it, None where nobody counted.
 
     The counts of keys are those of `MergeCounters`. ``streams`` is ``content`` to the bit, where files can give it back so.
     """
@@ -33,6 +37,7 @@ class Rewritten:
     keys_folded: int = 0
     keys_one_by_one: int = 0
     streams: Streams | None = None
+    rows_read: dict[str, int] | None = None
 
 
 def rewrite(
@@ -43,11 +48,21 @@ def rewrite(
     *,
     pipelined: bool,
     witness: Witness | None = None,
+    within: KeyBounds | None = None,
+    share: int = 1,
 ) -> Rewritten:
-    """Merge ``files`` of the task's bucket into files of its output level.
+    """Merge ``files`` of the task's bucket (of their keys ``within``) into files of its output level.
 
-    ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. On failure nothing of the output is left.
+    ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. ``share``: so many rewrites share one
+    merge budget. On failure nothing of the output is left.
     """
+    rows_read = {file.file_name: 0 for file in files}
+
+    def seen(file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        rows_read[file.file_name] += batch.num_rows
+        if witness is not None:
+            witness.input(file, batch)
+
     merging = Merging(
         store,
         task.partition,
@@ -55,7 +70,10 @@ def rewrite(
         store.schema.field_names,
         drop_delete=task.drop_delete,
         exact=True,
-        seen=witness.input if witness is not None else None,
+        seen=seen,
+        living=living_at(store, task.now_ms),
+        opener=None if within is None else within.open,
+        budget=store.options.merge_budget // share,
     )
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
@@ -75,7 +93,7 @@ def rewrite(
         writer.abort()
         raise
     keys = merging.keys_folded, merging.keys_one_by_one
-    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys, streams)
+    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys, streams, rows_read)
 
 
 def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:

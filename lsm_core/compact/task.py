@@ -13,10 +13,11 @@ from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyBounds, KeyRange
 
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class BucketTask:
     picked for ``output_level``. Append tables leave ``unit_names`` empty and name their ``bins`` instead: every bin
     becomes one rolling output. ``drop_delete``: nothing older than the unit's output remains below it, so deletes go.
     ``by_file``: every file of the unit is rewritten on its own (`CompactUnit.by_file`).
-    ``verification``: "V1" (counters and digests, always done) or "V2" (and the judge).
+    ``now_ms``: the plan's clock (epoch ms); rows whose record-level lifetime is over by then are left out, None: none are.
+    ``verification``: "V1" (counters and digests, always done) or "V2" (and the judge). ``piece``: only these keys of what is
+    rewritten; the piece without a lower bound also does the upgrades (`compact.pieces` cuts and joins).
     """
 
     partition: bytes
@@ -41,6 +44,8 @@ class BucketTask:
     verification: str = V2
     bins: tuple[tuple[str, ...], ...] = ()
     by_file: bool = False
+    now_ms: int | None = None
+    piece: KeyRange | None = None
 
     @property
     def is_append(self) -> bool:
@@ -61,6 +66,8 @@ class BucketTask:
             "verification": self.verification,
             "bins": self.bins,
             "by_file": self.by_file,
+            "now_ms": self.now_ms,
+            "piece": None if self.piece is None else [_hex(self.piece.low), _hex(self.piece.high)],
         }
         return files_to_bytes(self.files, {b"dredge.task": json.dumps(rest).encode()})
 
@@ -75,6 +82,9 @@ class BucketTask:
             rest["partition"] = bytes.fromhex(rest["partition"])
             rest["unit_names"] = tuple(rest["unit_names"])
             rest["bins"] = tuple(tuple(names) for names in rest["bins"])
+            if rest["piece"] is not None:
+                low, high = (None if side is None else bytes.fromhex(side) for side in rest["piece"])
+                rest["piece"] = KeyRange(low, high)
             return BucketTask(files=files, **rest)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
@@ -141,15 +151,32 @@ class Witness(Protocol):
     def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """The same of an output file, as it was read back; a thin file has no `_KEY_*`."""
 
-    def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
-        """Compare what was seen and return how many keys; raises :class:`VerificationFailed` ("V2") naming keys that differ."""
+    def verdict(
+        self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
+    ) -> int:
+        """Compare what was seen and return how many keys; raises :class:`VerificationFailed` ("V2") naming keys that differ.
+
+        ``rows_read``: rows of each input file that lie in the rewritten key range; None: all of every file.
+        """
 
 
 class Judge(Protocol):
     """An independent opinion on the rewrites of a bucket, heard before anything is published (verification V2)."""
 
-    def watch(self, store: TableStore, partition: bytes, bucket: int, inputs: Sequence[DataFileMeta]) -> Witness:
-        """A witness for the rewriting of ``inputs``; each input and output file is read once while it watches."""
+    def watch(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        inputs: Sequence[DataFileMeta],
+        within: KeyBounds | None = None,
+        now_ms: int | None = None,
+    ) -> Witness:
+        """A witness for the rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches."""
+
+
+def _hex(bound: bytes | None) -> str | None:
+    return None if bound is None else bound.hex()
 
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:

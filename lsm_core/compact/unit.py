@@ -20,17 +20,20 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.read.inputs import Shapes
+from lsm_core.read.key_range import KeyBounds
+from lsm_core.read.prune import expired_among
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
 
 
 def run_bucket_task(
-    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True
+    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True, share: int = 1
 ) -> BucketResult:
     """Execute ``task`` and return its commit message and numbers; nothing is published.
 
     V0 and V1 always run; with verification "V2" and a ``judge`` it too must agree. Raises :class:`VerificationFailed`,
     :class:`CorruptFile`, :class:`PlanStale`, :class:`UnsupportedFeature`, :class:`StorageFull`; after any of them no
-    output file is left. ``pipelined`` uses a second thread for merging.
+    output file is left. ``pipelined`` uses a second thread for merging; ``share``: so many tasks share one merge budget.
+    The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
     require_compactable(store)
     keep_small_arrays()
@@ -48,13 +51,18 @@ def run_bucket_task(
                     else concatenate(store, task, names)
                 )
         else:
-            plan = _plan(store, task, shapes)
-            by_name = {file.file_name: file for file in task.files}
-            groups = [[by_name[file.name] for run in runs for file in run.files] for runs in plan.rewrites]
+            plan = plan_of(store, task, shapes)
+            within = None if task.piece is None else KeyBounds(store, task.piece)
+            groups = _groups(task, plan, within)
             if judge is not None and task.verification == V2 and groups:
-                witness = judge.watch(store, task.partition, task.bucket, [file for group in groups for file in group])
+                inputs = [file for group in groups for file in group]
+                witness = judge.watch(store, task.partition, task.bucket, inputs, within, task.now_ms)
             for files in groups:
-                done.append(rewrite(store, task, files, shapes, pipelined=pipelined, witness=witness))
+                done.append(
+                    rewrite(
+                        store, task, files, shapes, pipelined=pipelined, witness=witness, within=within, share=share
+                    )
+                )
         return _finish(store, task, plan, done, shapes, witness, started)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
@@ -69,7 +77,18 @@ def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) 
                 store.file_io.delete(path)
 
 
-def _plan(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
+def _groups(task: BucketTask, plan: TaskPlan, within: KeyBounds | None) -> list[list[DataFileMeta]]:
+    """The files of every rewrite that hold keys of the task's range."""
+    by_name = {file.file_name: file for file in task.files}
+    groups = [
+        [by_name[file.name] for run in runs for file in run.files if within is None or within.meets(file)]
+        for runs in plan.rewrites
+    ]
+    return [files for files in groups if files]
+
+
+def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
+    """What the task rewrites and what it upgrades. Raises :class:`PlanStale` when its files are not those it was planned for."""
     options = store.options
     shapes = known.of(task.files)
     wanted = set(task.unit_names)
@@ -78,11 +97,13 @@ def _plan(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
         raise PlanStale(f"table {store.name}, bucket {task.bucket}: {min(missing)} is not a live file any more")
     levels = Levels(shapes, options.num_levels)
     unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in wanted), by_file=task.by_file)
+    expired = frozenset() if task.now_ms is None else expired_among(store, task.files, task.now_ms).known
     plan = plan_task(
         levels,
         unit,
         options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
+        must_rewrite=lambda file: file.name in expired,
     )
     if task.drop_delete and not plan.drop_delete:
         raise PlanStale(
@@ -103,21 +124,22 @@ def _finish(
 ) -> BucketResult:
     """Verify everything that was written, then put the message and the report together."""
     by_name = {file.file_name: file for file in task.files}
-    moved = [by_name[file.name] for file in plan.upgrades] if plan is not None else []
+    upgrades = task.piece is None or task.piece.is_first
+    moved = [by_name[file.name] for file in plan.upgrades] if plan is not None and upgrades else []
     before = [file for part in done for file in part.before]
     after = [file for part in done for file in part.after]
     for part in done:
-        rows_in = sum(file.row_count for file in part.before)
-        check_counters(rows_in, part.content.rows, part.dropped, part.after)
+        check_counters(_rows_in(task, part), part.content.rows, part.dropped, part.after)
         if plan is not None:
-            check_metadata(task, part, shapes)
+            check_metadata(store, task, part, shapes)
         check_content(store, task, part, witness)
     raised = upgraded(moved, task.output_level)
     level, checked = V1, 0
-    if plan is not None:
+    if plan is not None and task.piece is None:
         check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
     if witness is not None:
-        checked, level = witness.verdict(after, task.drop_delete), V2
+        counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
+        checked, level = witness.verdict(after, task.drop_delete, None if task.piece is None else counts), V2
     message = CommitMessage(
         task.partition,
         task.bucket,
@@ -125,11 +147,18 @@ def _finish(
         compact_before=(*before, *moved),
         compact_after=(*after, *raised),
     )
-    report = _report(done, len(moved), level, checked)
+    report = _report(task, done, len(moved), level, checked)
     return BucketResult(message, report.with_seconds(time.perf_counter() - started))
 
 
-def _report(done: list[Rewritten], upgrades: int, level: str, checked: int) -> BucketReport:
+def _rows_in(task: BucketTask, part: Rewritten) -> int:
+    """Rows that went into a rewrite: of a piece those that were read, else all that the files' metadata counts."""
+    if task.piece is None or part.rows_read is None:
+        return sum(file.row_count for file in part.before)
+    return sum(part.rows_read.values())
+
+
+def _report(task: BucketTask, done: list[Rewritten], upgrades: int, level: str, checked: int) -> BucketReport:
     content = Content()
     dropped: dict[str, int] = {}
     for part in done:
@@ -139,7 +168,7 @@ def _report(done: list[Rewritten], upgrades: int, level: str, checked: int) -> B
     before = [file for part in done for file in part.before]
     after = [file for part in done for file in part.after]
     return BucketReport(
-        rows_in=sum(file.row_count for file in before),
+        rows_in=sum(_rows_in(task, part) for part in done),
         rows_out=content.rows,
         rows_dropped=dropped,
         bytes_in=sum(file.file_size for file in before),

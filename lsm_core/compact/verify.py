@@ -20,6 +20,7 @@ from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
+from lsm_core.read.key_range import KeyBounds
 from lsm_core.tree import Levels
 from lsm_core.types.nesting import refit
 
@@ -38,8 +39,8 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
         raise VerificationFailed("V0", [f"{rows_out} rows out, the new files' metadata says {counted}"])
 
 
-def check_metadata(task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
-    """V0: levels, sequence ranges, key ranges and delete counts of a rewrite are consistent with its inputs.
+def check_metadata(store: TableStore, task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
+    """V0: levels, sequence ranges, key ranges and delete counts of a rewrite are consistent with its inputs and its task.
 
     Raises :class:`VerificationFailed` ("V0") naming the file.
     """
@@ -48,6 +49,7 @@ def check_metadata(task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
     lowest = min(file.min_sequence_number for file in done.before)
     highest = max(file.max_sequence_number for file in done.before)
     before, after = shapes.of(done.before), shapes.of(done.after)
+    within = None if task.piece is None else KeyBounds(store, task.piece)
     low, high = min(file.min_key for file in before), max(file.max_key for file in before)
     for file, shape in zip(done.after, after, strict=True):
         problem = None
@@ -57,6 +59,8 @@ def check_metadata(task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
             problem = "sequence numbers outside of its inputs'"
         elif not low <= shape.min_key <= shape.max_key <= high:
             problem = "keys outside of its inputs'"
+        elif within is not None and not within.holds(shape):
+            problem = "keys outside of its piece"
         if problem:
             raise VerificationFailed("V0", [f"{file.file_name}: {problem}"])
     for one, following in pairwise(after):

@@ -10,12 +10,16 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from lsm_core.errors import CorruptFile, PlanStale
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
 
 PLAN_VERSION: Final = 1
 CODE_VERSION: Final = "dredge-0.1.0/plan-1"
 """Part of every hash: a plan is applied by the code that made it, or not at all."""
+
+EXPIRED_AT: Final = "dredge.expired-at"
+"""Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
 
 Fact: TypeAlias = str | int | float | bool | None
 
@@ -38,6 +42,7 @@ class CompactItem:
     ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when
     unpartitioned). ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own. ``reason`` is one sentence for people,
     ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
+    ``expire_at_ms``: rows over at this clock (epoch ms) are left out, None: the table's rows do not expire.
     ``order_by``: the columns that a sort compaction sorts by, along ``strategy`` ("order", "zorder", "hilbert").
     """
 
@@ -58,6 +63,7 @@ class CompactItem:
     tombstones_dropped: int | None = 0
     runs_before: int = 0
     runs_after: int = 0
+    expire_at_ms: int | None = None
     order_by: tuple[str, ...] = ()
     strategy: str = ""
 
@@ -84,6 +90,7 @@ class CompactItem:
             "upgrades": sorted(self.upgrades),
             "drop_delete": self.drop_delete,
             "by_file": self.by_file,
+            **({} if self.expire_at_ms is None else {"expire_at_ms": self.expire_at_ms}),
             **({"order_by": list(self.order_by), "strategy": self.strategy} if self.order_by else {}),
         }
 
@@ -278,6 +285,12 @@ def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
 
 def _plan_path(store: TableStore, plan_hash: str) -> str:
     return f"{store.root}/dredge/plans/{check_name(plan_hash)}.json"
+
+
+def expiry_clock(snapshot: Snapshot) -> int:
+    """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's is taken for the commit's time."""
+    given = (snapshot.properties or {}).get(EXPIRED_AT, "")
+    return int(given) if given.isascii() and given.isdigit() else snapshot.time_millis
 
 
 def bucket_name(partition_text: str, bucket: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat, starmap
@@ -19,17 +19,21 @@ from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.plan import bucket_name
+from lsm_core.maintenance.plan import bucket_name, expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
+from lsm_core.merge import Living
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.key_range import KeyBounds
+from lsm_core.read.prune import living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
@@ -42,10 +46,16 @@ class ReferenceJudge:
     """
 
     def watch(
-        self, store: TableStore, partition: bytes, bucket: int, inputs: Sequence[DataFileMeta]
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        inputs: Sequence[DataFileMeta],
+        within: KeyBounds | None = None,
+        now_ms: int | None = None,
     ) -> ReferenceWitness:
-        """A witness for the rewriting of ``inputs``."""
-        return ReferenceWitness(Place(store, partition, bucket), inputs)
+        """A witness for the rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at epoch ms ``now_ms``."""
+        return ReferenceWitness(Place(store, partition, bucket, within), inputs, now_ms)
 
     def check(
         self,
@@ -55,12 +65,13 @@ class ReferenceJudge:
         inputs: Sequence[DataFileMeta],
         outputs: Sequence[DataFileMeta],
         drop_delete: bool,
+        now_ms: int | None = None,
     ) -> int:
         """The same afterwards, by reading the files: compare >= 1,000 keys of ``outputs`` (all of a small unit).
 
         Returns how many; raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
         """
-        witness = self.watch(store, partition, bucket, inputs)
+        witness = self.watch(store, partition, bucket, inputs, now_ms=now_ms)
         for files, see in ((inputs, witness.input), (outputs, witness.output)):
             for file in files:
                 for _, batch in witness.place.batches(file, store.schema.field_names):
@@ -71,8 +82,8 @@ class ReferenceJudge:
 class ReferenceWitness:
     """What the judge has seen of one bucket's rewrites (implements `compact.Witness`)."""
 
-    def __init__(self, place: Place, inputs: Sequence[DataFileMeta]) -> None:
-        self.place, self._inputs = place, tuple(inputs)
+    def __init__(self, place: Place, inputs: Sequence[DataFileMeta], now_ms: int | None = None) -> None:
+        self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._caught = Catch(place, draw(place, inputs))
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
@@ -84,18 +95,26 @@ class ReferenceWitness:
         self._caught.settle()
         self._caught.add(file, batch)
 
-    def verdict(self, outputs: Sequence[DataFileMeta], drop_delete: bool) -> int:
+    def verdict(
+        self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
+    ) -> int:
         """Merge the inputs' rows row by row, compare with the outputs' in every column; returns the keys compared."""
+        wanted = {file.file_name: file.row_count for file in (*self._inputs, *outputs)} | dict(rows_read or {})
         # A witness that is shown less than there is would find a rewrite right that lost the rest.
         for file in (*self._inputs, *outputs):
-            if missed := self._caught.missed(file):
+            if missed := self._caught.missed(file, wanted[file.file_name]):
                 raise VerificationFailed(
                     "V2", [f"table {self.place.store.name}: {missed} rows of {file.file_name} were never read"]
                 )
         self._caught.settle()
         inputs = [(self._caught.table(file), file.level, age) for file, age in _by_age(self._inputs)]
         found = [(self._caught.table(file), file.level, 0) for file in outputs]
-        return _compare(self.place.store, _rows(self.place, inputs), _rows(self.place, found), drop_delete)
+        rows = self._living(_rows(self.place, inputs))
+        return _compare(self.place.store, rows, _rows(self.place, found), drop_delete)
+
+    def _living(self, rows: list[Row]) -> list[Row]:
+        store = self.place.store
+        return rows if self._now_ms is None else living(rows, store.schema, store.options.raw, self._now_ms)
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
@@ -238,11 +257,12 @@ class _Bucket:
 def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> VerifyReport:
     """Compare the content views of two snapshots bucket by bucket: by reference where the files are the same, else by digest.
 
-    Meant for the two sides of a COMPACT commit; an append between them is a difference. Order-independent; memory is
-    that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
+    Meant for the two sides of a COMPACT commit; an append between them is a difference. Rows whose record-level lifetime was over
+    at that compaction's clock are on neither side. Order-independent; memory is that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
     """
     started = time.perf_counter()
     first, second = _buckets(store, snapshot_a), _buckets(store, snapshot_b)
+    living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
     places = sorted(first.keys() | second.keys())
     differences, by_digest, rows = [], 0, [0, 0]
     for partition, bucket in places:
@@ -251,7 +271,7 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
         if a.identity == b.identity:
             continue
         by_digest += 1
-        left, right = content_view(store, a), content_view(store, b)
+        left, right = content_view(store, a, living), content_view(store, b, living)
         rows[0] += left.live.rows
         rows[1] += right.live.rows
         if left.live != right.live:
@@ -283,19 +303,21 @@ def _buckets(store: TableStore, snapshot_id: int) -> dict[tuple[bytes, int], _Bu
     return found
 
 
-def content_view(store: TableStore, place: _Bucket) -> Content:
-    """Digest of the merged rows of one bucket, deletes left out."""
+def content_view(store: TableStore, place: _Bucket, living: Living | None = None) -> Content:
+    """Digest of the merged rows of one bucket, deletes left out; rows that ``living`` leaves out are not merged."""
     content = Content()
-    with closing(_merged(store, place)) as batches:  # type: ignore[type-var]
+    with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
         for batch in batches:
             content = content.plus(content_of(batch, store.schema))
     return content
 
 
-def _merged(store: TableStore, place: _Bucket) -> Iterator[pa.RecordBatch]:
+def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterator[pa.RecordBatch]:
     if store.schema.primary_keys:
         gone = {f.file_name: vector for f, vector in zip(place.files, place.deletions, strict=True) if vector}
-        return read_bucket_merged(store, place.partition, place.bucket, list(place.files), deletions=gone)
+        return read_bucket_merged(
+            store, place.partition, place.bucket, list(place.files), deletions=gone, living=living
+        )
     split = Split(place.partition, place.bucket, place.files, raw=True, deletions=place.deletions)
     return read_raw(store, split, columns=store.schema.field_names)
 

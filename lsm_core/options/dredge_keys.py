@@ -6,6 +6,7 @@ from lsm_core.options.key import DURATION, ENUM, MEMORY, Key
 
 KEYS: tuple[Key, ...] = (
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
+    Key("dredge.compaction.piece-size", MEMORY, "32 mb"),
     Key("dredge.delete-mode", ENUM, "two-phase"),
     Key("dredge.merge-budget", MEMORY, "256 mb"),
     Key("dredge.tombstone-retention", DURATION, "0 ms"),

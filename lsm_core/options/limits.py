@@ -97,6 +97,7 @@ _FREE_RANGES: Final[dict[str, tuple[float, float]]] = {
 # Sizes that must hold at least one byte, or the work that they bound could never go on.
 POSITIVE_SIZES: Final = frozenset(
     {
+        "dredge.compaction.piece-size",
         "dredge.merge-budget",
         "manifest.target-file-size",
         "target-file-size",

@@ -113,6 +113,11 @@ class TreeOptions(ABC):
         return int(self.get("compaction.min.file-num"))
 
     @property
+    def piece_size(self) -> int:
+        """``dredge.compaction.piece-size``: least input bytes of a piece when a big bucket is compacted by key ranges."""
+        return int(self.get("dredge.compaction.piece-size"))
+
+    @property
     def merge_budget(self) -> int:
         """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
         return int(self.get("dredge.merge-budget"))

@@ -89,7 +89,8 @@ class Merging:
     ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
     alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
     ``living`` keeps those rows of a batch that are not over (record-level expiry), before they are merged; only compactions expire.
-    ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's gives some rows only.
+    ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's or a key range's gives some rows only.
+    ``budget``: decoded bytes of all windows together (None: what option `dredge.merge-budget` says).
     """
 
     store: TableStore
@@ -105,6 +106,7 @@ class Merging:
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
     living: Living | None = None
     opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
+    budget: int | None = None
 
     row_bytes: float = 0.0
 
@@ -116,6 +118,7 @@ class Merging:
         self.columns = self.function.effective_columns(self.columns)
         self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
         self.threshold = max(2, self.store.options.sort_spill_threshold)
+        self.memory: int = self.store.options.merge_budget if self.budget is None else self.budget
 
     def section(self, section: Section) -> Batches:
         """Merged KV batches of one section, ascending by key, each key once.
@@ -124,7 +127,7 @@ class Merging:
         """
         reader = _Reader.of(self, section)
         inputs: list[Input] = list(reader.inputs)
-        limit = self.store.options.merge_budget // _IN_MEMORY_SHARE
+        limit = self.memory // _IN_MEMORY_SHARE
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
@@ -307,7 +310,7 @@ def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
             _SMALLEST_ROW_BYTES,
             decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
-    fair = merging.store.options.merge_budget / (2 * max(1, open_inputs) * merging.row_bytes)
+    fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
     return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
 
 

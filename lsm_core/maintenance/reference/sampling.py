@@ -24,6 +24,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.hashing import hash_rows
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyBounds
 
 U32 = npt.NDArray[np.uint32]
 
@@ -44,16 +45,18 @@ _LOW: Final = np.uint32(0xFFFF)
 
 @dataclass(frozen=True)
 class Place:
-    """One bucket of a table."""
+    """One bucket of a table, or the keys ``within`` a range of it."""
 
     store: TableStore
     partition: bytes
     bucket: int
+    within: KeyBounds | None = None
 
     def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[U32, pa.RecordBatch]]:
         """Batches of a file (keys, system columns, ``columns``) with the hash of each row's key."""
+        opened = open_kv if self.within is None else self.within.open
         with closing(  # type: ignore[type-var]
-            open_kv(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=_BATCH_ROWS)
+            opened(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=_BATCH_ROWS)
         ) as source:
             for batch in source:
                 yield self.hashes(batch), batch
@@ -183,9 +186,9 @@ class Catch:
             return self._sample
         return replace(self._sample, limit=int(ranks[KEYS]))
 
-    def missed(self, file: DataFileMeta) -> int:
-        """Rows of a file that its metadata counts but that never passed."""
-        return max(0, file.row_count - self._passed.get(file.file_name, 0))
+    def missed(self, file: DataFileMeta, rows: int) -> int:
+        """How many of a file's ``rows`` never passed."""
+        return max(0, rows - self._passed.get(file.file_name, 0))
 
     def table(self, file: DataFileMeta) -> pa.Table | None:
         """What was caught of a file, or None."""

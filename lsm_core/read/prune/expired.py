@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.merge import RowExpiry
+from lsm_core.merge import Living, RowExpiry
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune.statistics import column_bounds
 
@@ -40,9 +40,15 @@ def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredF
     return ExpiredFiles(*(frozenset(names.filter(pa.array(mask)).to_pylist()) for mask in (over, over | silent)))
 
 
+def living_at(store: TableStore, now_ms: int | None) -> Living | None:
+    """What keeps the rows that are not over at epoch ms ``now_ms``; None where rows do not expire, or without a clock."""
+    expiry = None if now_ms is None else RowExpiry.of(store.schema, store.options.raw, store.name)
+    return None if expiry is None or now_ms is None else expiry.living(now_ms)
+
+
 def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
     """The same for files of one bucket."""
     return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)
 
 
-__all__ = ["ExpiredFiles", "expired_among", "expired_files"]
+__all__ = ["ExpiredFiles", "expired_among", "expired_files", "living_at"]

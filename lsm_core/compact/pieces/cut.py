@@ -1,0 +1,222 @@
+"""Cutting a bucket's rewrites by key: into how many pieces, and at which keys, so that pieces cost about the same.
+
+Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (key columns alone are decoded). A piece that
+begins inside a row group must decode that group from its start, and every piece opens its files: both are part of the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.compact.task import BucketTask
+from lsm_core.compact.unit import plan_of
+from lsm_core.files import open_kv
+from lsm_core.files.formats import FileSource
+from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import key_names
+from lsm_core.merge import key_bytes
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.inputs import Shapes
+from lsm_core.read.key_range import KeyBounds, KeyRange
+
+_UNEVEN: Final = 1.5
+"""A task is cut from so many fair shares of all work on."""
+_SAMPLED_FILES: Final = 64
+_SAMPLED_GROUPS: Final = 48
+_KEYS_OF_A_GROUP: Final = 16
+_DECODING: Final = 0.4
+"""What decoding a row takes of what decoding, merging, encoding and verifying it take."""
+_OPENING: Final = 8_000.0
+"""Rows that are compacted in the time that opening a file takes."""
+_LEAST_GAIN: Final = 1.2
+"""Pieces that would not shorten the work by this factor are not worth their files."""
+
+
+def pieces_wanted(sizes: Sequence[int], workers: int, least: int) -> list[int]:
+    """Into how many pieces each of these tasks (input bytes) is cut for so many ``workers``.
+
+    A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it is shares, none below
+    ``least`` bytes. So nothing is cut where there are buckets enough, and one huge bucket uses every worker.
+    """
+    total = sum(sizes)
+    if workers < 2 or not total:
+        return [1] * len(sizes)
+    shares = [size * workers / total for size in sizes]
+    return [
+        max(1, min(round(share), size // max(1, least))) if share >= _UNEVEN else 1
+        for share, size in zip(shares, sizes, strict=True)
+    ]
+
+
+def rewritten_bytes(store: TableStore, task: BucketTask) -> int:
+    """File bytes that the task rewrites; 0 for append tables, whose tasks are not cut. Raises :class:`PlanStale`."""
+    return 0 if task.is_append else sum(file.file_size for file in _rewritten(store, task, Shapes(store)))
+
+
+def cut_task(store: TableStore, task: BucketTask, pieces: int) -> list[BucketTask]:
+    """The task as at most ``pieces`` tasks over disjoint key ranges, in key order; the task itself where cutting gains nothing.
+
+    Decodes key columns of a few row groups. Raises :class:`CorruptFile` naming a file that cannot be read, :class:`PlanStale`.
+    """
+    if pieces < 2 or task.is_append or task.piece is not None:
+        return [task]
+    shapes = Shapes(store)
+    files = _rewritten(store, task, shapes)
+    sample = _Sample.of(store, task, files)
+    if sample is None:
+        return [task]
+    bounds = sample.cuts(pieces)
+    ranges = [KeyRange(low, high) for low, high in zip([None, *bounds], [*bounds, None], strict=True)]
+    if len(ranges) < 2 or not _worth_it(store, files, shapes, ranges, sample):
+        return [task]
+    return [replace(task, piece=one) for one in ranges]
+
+
+def _rewritten(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:
+    names = {file.name for file in plan_of(store, task, shapes).rewritten_files}
+    return [file for file in task.files if file.file_name in names]
+
+
+def _worth_it(
+    store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes, ranges: Sequence[KeyRange], sample: _Sample
+) -> bool:
+    whole = sample.rows + _OPENING * len(files)
+    longest = 0.0
+    for one in ranges:
+        bounds = KeyBounds(store, one)
+        opened = sum(bounds.meets(shape) for shape in shapes.of(files))
+        longest = max(longest, sample.cost(one) + _OPENING * opened)
+    return whole >= _LEAST_GAIN * longest
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Keys of some rows: as BinaryRows, as bytes that compare, the row group each comes from, and how many rows it stands for."""
+
+    encoded: list[bytes]
+    comparable: list[bytes]
+    ranks: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+    @staticmethod
+    def of(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> _Sample | None:
+        """Sampled from the largest of ``files``; None where there is nothing to sample."""
+        chosen = sorted(files, key=lambda file: -file.row_count)[:_SAMPLED_FILES]
+        taken: list[pa.Table] = []
+        groups: list[npt.NDArray[np.int64]] = []
+        weights: list[npt.NDArray[np.float64]] = []
+        first = 0
+        for file in chosen:
+            looked = _Look(max(1, _SAMPLED_GROUPS // len(chosen)))
+            keys = looked.keys(store, task, file)
+            taken.append(keys)
+            groups.append(looked.groups + first)
+            weights.append(looked.weights)
+            first += looked.total
+        if not taken or not sum(part.num_rows for part in taken):
+            return None
+        columns = [column.combine_chunks() for column in pa.concat_tables(taken).columns]
+        encoded = encode_rows(columns, store.schema.trimmed_key_types).to_numpy(zero_copy_only=False)
+        comparable = key_bytes(columns).to_numpy(zero_copy_only=False)
+        distinct, ranks = np.unique(comparable, return_inverse=True)
+        firsts = np.zeros(len(distinct), np.int64)
+        firsts[ranks] = np.arange(len(ranks))
+        weight = np.concatenate(weights)
+        weight *= sum(file.row_count for file in files) / weight.sum()
+        return _Sample(list(encoded[firsts]), list(distinct), ranks, np.concatenate(groups), weight)
+
+    @property
+    def rows(self) -> float:
+        """Rows that the sample stands for."""
+        return float(self.weights.sum())
+
+    def cuts(self, pieces: int) -> list[bytes]:
+        """Up to ``pieces - 1`` keys (BinaryRows, ascending) between pieces of about the same cost."""
+        below = np.concatenate(([0.0], np.cumsum(np.bincount(self.ranks, self.weights))))
+        middle = int(np.searchsorted(below, self.rows / 2))
+        again = _DECODING * self._decoded_twice(middle)
+        share = (self.rows + (pieces - 1) * again) / pieces
+        wanted = share + np.arange(pieces - 1) * (share - again)
+        places = np.clip(np.rint(np.interp(wanted, below, np.arange(len(below)))), 0, len(self.encoded))
+        return [self.encoded[place] for place in np.unique(places.astype(np.int64)) if 0 < place < len(self.encoded)]
+
+    def cost(self, one: KeyRange) -> float:
+        """What compacting the range costs, in rows."""
+        low = 0 if one.low is None else self.encoded.index(one.low)
+        high = len(self.encoded) if one.high is None else self.encoded.index(one.high)
+        inside = (self.ranks >= low) & (self.ranks < high)
+        return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
+
+    def _decoded_twice(self, rank: int) -> float:
+        """Rows below a cut in row groups that go on beyond it: the piece above decodes them too."""
+        inside = np.bincount(self.groups, self.weights)
+        below = np.bincount(self.groups, self.weights * (self.ranks < rank))
+        return float(below[(below > 0) & (below < inside)].sum())
+
+
+class _Look:
+    """Some keys of one file, evenly spread over some of its row groups."""
+
+    def __init__(self, most_groups: int) -> None:
+        self._most = most_groups
+        self._rows: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.total = 0
+        self.groups: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self.weights: npt.NDArray[np.float64] = np.zeros(0)
+
+    def keys(self, store: TableStore, task: BucketTask, file: DataFileMeta) -> pa.Table:
+        """The keys' columns, one row a sampled row."""
+        found: list[pa.RecordBatch] = []
+        source = open_kv(
+            store,
+            task.partition,
+            task.bucket,
+            file,
+            columns=(),
+            need_sequence=False,
+            need_kind=False,
+            row_groups=self._choose,
+        )
+        at = 0
+        with closing(source) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                inside = self._rows[(self._rows >= at) & (self._rows < at + batch.num_rows)] - at
+                found.append(batch.take(pa.array(inside)))
+                at += batch.num_rows
+        return pa.Table.from_batches(found).select(list(key_names(store.schema)))
+
+    def _choose(self, source: FileSource) -> list[int]:
+        """Which row groups are read; notes which of their rows are taken."""
+        counts = np.asarray(source.group_rows, np.int64)
+        self.total = len(counts)
+        chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))
+        starts = np.cumsum(counts[chosen]) - counts[chosen]
+        taken: list[Any] = [_spread(int(rows)) for rows in counts[chosen]]
+        self._rows = np.concatenate([start + part for start, part in zip(starts, taken, strict=True)])
+        self.groups = np.repeat(chosen, [len(part) for part in taken])
+        read = max(1, int(counts[chosen].sum()))
+        scale = source.rows / read
+        self.weights = np.concatenate(
+            [
+                np.full(len(part), scale * rows / max(1, len(part)))
+                for part, rows in zip(taken, counts[chosen], strict=True)
+            ]
+        )
+        return [int(group) for group in chosen]
+
+
+def _spread(rows: int) -> npt.NDArray[np.int64]:
+    """Row numbers of a group from its first on, evenly."""
+    return np.unique(np.arange(_KEYS_OF_A_GROUP) * rows // _KEYS_OF_A_GROUP) if rows else np.zeros(0, np.int64)
+
+
+__all__ = ["cut_task", "pieces_wanted", "rewritten_bytes"]

@@ -1,0 +1,160 @@
+"""A range of keys of one bucket: which files, row groups and rows lie in it. Big sections are compacted range by range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.files import open_kv
+from lsm_core.files.formats import FileSource
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import KEY_PREFIX
+from lsm_core.merge import KeySpec, key_bytes, normalise_keys
+from lsm_core.metadata.store import TableStore
+from lsm_core.tree import DataFile
+from lsm_core.types.nesting import refit
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """Keys from ``low`` (inclusive) to ``high`` (exclusive), BinaryRows of the trimmed primary key; None: no bound."""
+
+    low: bytes | None = None
+    high: bytes | None = None
+
+    def __post_init__(self) -> None:
+        for bound in (self.low, self.high):
+            if bound is not None and not isinstance(bound, bytes):
+                raise ValueError(f"a key bound is {type(bound).__name__}, not bytes")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no range comes before this one."""
+        return self.low is None
+
+
+class _Bound:
+    """One bound in every form that it is compared in."""
+
+    def __init__(self, row: bytes, store: TableStore) -> None:
+        columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
+        self.key: bytes = key_bytes(columns)[0].as_py()
+        self.first_column: bytes = key_bytes(columns[:1])[0].as_py()
+        self.scalar = normalise_keys(columns).scalar(0)
+
+
+class KeyBounds:
+    """A :class:`KeyRange` ready to be compared with the files and rows of its table."""
+
+    def __init__(self, store: TableStore, chosen: KeyRange) -> None:
+        """Raises :class:`CorruptFile` for bounds that are no keys of the table."""
+        self._store = store
+        self._spec = KeySpec.of(store.schema, table=store.name)
+        self._low = None if chosen.low is None else _Bound(chosen.low, store)
+        self._high = None if chosen.high is None else _Bound(chosen.high, store)
+        if self._low is not None and self._high is not None and not self._low.key < self._high.key:
+            raise CorruptFile("(key range)", "its bounds do not ascend")
+
+    def meets(self, shape: DataFile) -> bool:
+        """Whether a file may hold keys of the range, going by its smallest and largest."""
+        return not (
+            (self._low is not None and shape.max_key < self._low.key)
+            or (self._high is not None and shape.min_key >= self._high.key)
+        )
+
+    def holds(self, shape: DataFile) -> bool:
+        """Whether all keys of a file lie in the range."""
+        return not (
+            (self._low is not None and shape.min_key < self._low.key)
+            or (self._high is not None and shape.max_key >= self._high.key)
+        )
+
+    def groups(self, meta: DataFileMeta, source: FileSource) -> list[int] | None:
+        """Row groups of a file that may hold keys of the range, going by its footer; None: it does not tell."""
+        found = self._group_bounds(meta, source)
+        if found is None:
+            return None
+        lows, highs = found
+        inside = np.ones(len(lows), np.bool_)
+        # Bounds of the first key column alone: a group that shares its value with a bound is read.
+        if self._low is not None:
+            inside &= np.array([high >= self._low.first_column for high in highs], np.bool_)
+        if self._high is not None:
+            alone = len(self._store.schema.trimmed_primary_keys) == 1
+            last = self._high.first_column
+            inside &= np.array([low < last if alone else low <= last for low in lows], np.bool_)
+        return [int(at) for at in np.flatnonzero(inside)]
+
+    def _group_bounds(self, meta: DataFileMeta, source: FileSource) -> tuple[list[bytes], list[bytes]] | None:
+        """Smallest and largest value of the first key column of every row group, as bytes that compare."""
+        key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
+        written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
+        if written is None:
+            return None
+        present = set(source.schema.names)
+        name = KEY_PREFIX + written if KEY_PREFIX + written in present else written
+        found = source.group_bounds(name) if name in present else None
+        if found is None:
+            return None
+        wanted = self._store.schema.arrow_schema.field(key.name).type
+        try:
+            lows, highs = (key_bytes([refit(side, wanted)]).to_numpy(zero_copy_only=False) for side in found)
+        except (pa.ArrowException, UnsupportedFeature):
+            return None  # bounds that are no keys prove nothing
+        return list(lows), list(highs)
+
+    def rows(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """First row of an ascending batch that lies in the range, and the row behind the last one.
+
+        Looks at the whole batch only where a bound lies inside of it. Rows out of order may be left out: whoever reads all
+        ranges of a file must count them.
+        """
+        start, stop = 0, batch.num_rows
+        if not stop:
+            return 0, 0
+        if self._low is not None and self._key(batch, 0) < self._low.scalar:  # type: ignore[operator]
+            start = self._spec.keys(batch).bisect(self._low.scalar, right=False)
+        if self._high is not None and self._key(batch, stop - 1) >= self._high.scalar:  # type: ignore[operator]
+            stop = self._spec.keys(batch).bisect(self._high.scalar, right=False)
+        return start, max(start, stop)
+
+    def is_past(self, batch: pa.RecordBatch) -> bool:
+        """Whether nothing of the range can follow ``batch`` in its file."""
+        if self._high is None or not batch.num_rows:
+            return False
+        return self._key(batch, batch.num_rows - 1) >= self._high.scalar  # type: ignore[operator]
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> int | bytes:
+        return self._spec.keys(batch.slice(row, 1)).scalar(0)
+
+    def open(
+        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **how: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As `files.open_kv` with the arguments ``how``, the rows of the range only; decoding ends where the range does."""
+        batches = open_kv(store, partition, bucket, meta, row_groups=partial(self.groups, meta), **how)
+        with closing(batches):  # type: ignore[type-var]
+            for batch in batches:
+                start, stop = self.rows(batch)
+                past = self.is_past(batch)
+                if start < stop:
+                    yield batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
+                if past:
+                    return
+
+
+def files_inside(
+    bounds: KeyBounds | None, files: Sequence[DataFileMeta], shapes: Sequence[DataFile]
+) -> list[DataFileMeta]:
+    """Those of ``files`` (and their ``shapes``) that may hold keys of the range; None: all."""
+    return [file for file, shape in zip(files, shapes, strict=True) if bounds is None or bounds.meets(shape)]
+
+
+__all__ = ["KeyBounds", "KeyRange", "files_inside"]
