@@ -60,7 +60,11 @@ def valid_mask(column: pa.Array) -> Mask | None:
     """True where a value is present; None when all are."""
     if column.null_count == 0:
         return None
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    bits = column.buffers()[0]
+    if bits is None:  # nulls of another making: a null array, a union, a dictionary
+        return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    count = column.offset + len(column)
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=count, bitorder="little")[column.offset :].view(np.bool_)
 
 
 def values_of(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
@@ -81,7 +85,7 @@ def numbers(column: pa.Array) -> Ints:
         bits = pc.cast(column, pa.int8()).fill_null(0).to_numpy(zero_copy_only=False)
         return np.asarray(bits, dtype=np.int64)
     if pa.types.is_floating(kind):
-        return _float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))
+        return float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))
     if pa.types.is_decimal128(kind):
         return values_of(column, np.dtype((np.int64, (2,))))[:, 0].astype(np.int64)
     sign = "u" if pa.types.is_unsigned_integer(kind) else "i"
@@ -91,7 +95,8 @@ def numbers(column: pa.Array) -> Ints:
     return np.asarray(raw, dtype=np.int64)
 
 
-def _float_order(values: npt.NDArray[Any]) -> Ints:
+def float_order(values: npt.NDArray[Any]) -> Ints:
+    """Numbers in the order of floats as Java compares them."""
     bits = values.astype(np.float64).view(np.int64)
     bits = np.where(np.isnan(values), np.int64(0x7FF8000000000000), bits)
     # IEEE total order: of negative numbers all bits but the sign are turned around

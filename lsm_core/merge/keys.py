@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.merge.comparable import (
     Bytes,
@@ -103,36 +105,84 @@ class IntKeys:
 
 
 @dataclass(frozen=True, eq=False)
+class Lead:
+    """The eight bytes of each key at ``position``; before that all keys are the same, as far as they go."""
+
+    position: int
+    words: Words
+
+
+@dataclass(frozen=True, eq=False)
 class ByteKeys:
     """Keys as byte strings: ``data`` (with 8 spare bytes at its end), and where each key starts and how long it is.
 
     ``width`` > 0: all keys have this length and lie side by side, which makes reading them several times faster.
+    ``contiguous``: each key starts where the one before it ends. ``known``: a lead found before; reading one costs more than sorting by it, so it goes with the keys.
     """
 
     data: Bytes
     starts: Ints
     lengths: Ints
     width: int = 0
+    contiguous: bool = False
+    known: Lead | None = None
 
     @staticmethod
     def of(data: Bytes, starts: Ints, lengths: Ints) -> ByteKeys:
         """Keys over a copy of the part of ``data`` that they use."""
         if len(starts) == 0:
             return ByteKeys(np.zeros(_PAD, np.uint8), starts, lengths)
-        low, high = int(starts.min()), int((starts + lengths).max())
+        contiguous = bool((starts[:-1] + lengths[:-1] == starts[1:]).all())
+        if contiguous:
+            low, high = int(starts[0]), int(starts[-1] + lengths[-1])
+        else:
+            low, high = int(starts.min()), int((starts + lengths).max())
         padded = np.empty(high - low + _PAD, np.uint8)
         padded[:-_PAD] = data[low:high]
         padded[-_PAD:] = 0
-        width = int(lengths[0])
-        side_by_side = high - low == width * len(starts) and bool((lengths == width).all())
-        return ByteKeys(padded, starts - low, lengths, width if side_by_side else 0)
+        width = int(lengths[0]) if contiguous and (lengths == lengths[0]).all() else 0
+        return ByteKeys(padded, starts - low if low else starts, lengths, width, contiguous)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def slice(self, start: int, stop: int) -> ByteKeys:
         """Rows ``start`` to before ``stop``, without copying."""
-        return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop], self.width)
+        lead = self._lead_so_far
+        part = None if lead is None else Lead(lead.position, lead.words[start:stop])
+        return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop], self.width, self.contiguous, part)
+
+    @property
+    def _lead_so_far(self) -> Lead | None:
+        return self.__dict__.get("lead", self.known)
+
+    @cached_property
+    def lead(self) -> Lead:
+        """The first words that differ somewhere."""
+        longest = int(self.lengths.max(initial=0))
+        if self.known is None:
+            position = self._shared() if len(self) else 0
+            words = self.words(position)
+        else:
+            position, words = self.known.position, self.known.words
+        while position + 8 < longest and words[0] == words[-1] and (words == words[0]).all():
+            position += 8
+            words = self.words(position)
+        return Lead(position, words)
+
+    def _shared(self) -> int:
+        """Bytes that all keys begin with, in whole words; found without reading the words where keys lie side by side."""
+        first, last = self.scalar(0), self.scalar(len(self) - 1)
+        same = [one == other for one, other in zip(first, last, strict=False)]
+        shared = ([*same, False]).index(False) // 8 * 8
+        end = int(self.starts[-1] + self.lengths[-1])
+        if not shared or not self.contiguous or end > np.iinfo(np.int32).max:
+            return 0
+        offsets = np.empty(len(self) + 1, np.int32)
+        offsets[:-1], offsets[-1] = self.starts, end
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        keys = pa.Array.from_buffers(pa.binary(), len(self), buffers)
+        return shared if pc.all(pc.starts_with(keys, first[:shared])).as_py() else 0
 
     def scalar(self, row: int) -> bytes:
         """The key of one row as a value that Python compares."""
@@ -173,7 +223,7 @@ class ByteKeys:
         if len(self) < 2:
             return True
         longest = int(self.lengths.max())
-        position, words = self._first_words(longest)
+        position, words = self.lead.position, self.lead.words
         if (words[1:] < words[:-1]).any():
             return False
         tied = np.flatnonzero(words[1:] == words[:-1]) + 1
@@ -188,15 +238,14 @@ class ByteKeys:
         """Whether every key is larger than the one before it, as far as its first differing bytes tell."""
         if len(self) < 2:
             return True
-        _, words = self._first_words(int(self.lengths.max()))
-        return bool((words[1:] > words[:-1]).all())
+        return bool((self.lead.words[1:] > self.lead.words[:-1]).all())
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""
         if len(self) == 0:
             return np.zeros(0, np.int64), _no_mask()
         longest = int(self.lengths.max())
-        position, words = self._first_words(longest)
+        position, words = self.lead.position, self.lead.words
         order = np.argsort(words, kind="stable")
         ranked = words[order]
         same = ranked[1:] == ranked[:-1]
@@ -205,17 +254,10 @@ class ByteKeys:
             _refine(order, same, self.words, position)
             position += 8
         if same.any() and int(self.lengths.min()) != longest:
-            _refine(order, same, self._lengths_as_words, 0)
+            lengths = self.lengths[order]
+            if (same & (lengths[1:] != lengths[:-1])).any():
+                _refine(order, same, self._lengths_as_words, 0)
         return order, same
-
-    def _first_words(self, longest: int) -> tuple[int, Words]:
-        """The first words that differ somewhere, and their position."""
-        position = 0
-        words = self.words(0)
-        while position + 8 < longest and (words == words[0]).all():
-            position += 8
-            words = self.words(position)
-        return position, words
 
     def _lengths_as_words(self, _position: int, rows: Ints) -> Words:
         return self.lengths[rows].astype(np.uint64)
@@ -240,7 +282,27 @@ class ByteKeys:
             np.concatenate(starts) if starts else np.zeros(0, np.int64),
             np.concatenate([part.lengths for part in parts]),
             widths.pop() if len(widths) == 1 else 0,
+            contiguous=False,
+            known=_joint_lead([part for part in parts if len(part)]),
         )
+
+
+def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
+    """A lead of all parts together, if each has one and they agree on what comes before it."""
+    leads = [lead for part in parts if (lead := part._lead_so_far) is not None]
+    if not parts or len(leads) < len(parts):
+        return None
+    position = min(lead.position for lead in leads)
+    firsts = [part.scalar(0).ljust(lead.position + 8, b"\0") for part, lead in zip(parts, leads, strict=True)]
+    if any(first[:position] != firsts[0][:position] for first in firsts):
+        return None
+    words = [
+        lead.words
+        if lead.position == position
+        else np.full(len(part), int.from_bytes(first[position : position + 8], "big"), np.uint64)
+        for part, lead, first in zip(parts, leads, firsts, strict=True)
+    ]
+    return Lead(position, np.concatenate(words))
 
 
 NormalisedKeys = IntKeys | ByteKeys

@@ -25,6 +25,7 @@ from lsm_core.merge.functions import (
     GroupError,
     PickAggregate,
     aggregate_function,
+    takes_newest,
 )
 from lsm_core.merge.functions.base import Operations
 from lsm_core.merge.sort_key import KeySpec
@@ -101,6 +102,10 @@ class Aggregation:
             seen |= reset.began
             ops = np.where(reset.gone, SKIP, AGG if ops is None else ops).astype(np.int8) if reset.gone.any() else ops
             before = np.where(reset.last >= 0, inputs.rows[reset.last], before)
+        if ops is None and (
+            takes_newest(function, window.valid(name)) or answer.fold_plain(name, function.fold_layers)
+        ):
+            return seen | (inputs.sizes > 0)
         try:
             if isinstance(function, PickAggregate) and not function.computes:
                 return _picked(answer, inputs, function, ops, before, seen)

@@ -130,12 +130,20 @@ class PartialUpdate:
             valid = window.valid(name)
             if valid is None and everything:
                 continue  # the newest version has it
-            counts = shown if valid is None else shown & valid[inputs.rows]
-            if name in self.required and not self.groups and (nulls := shown & ~counts).any():
-                key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(nulls))]), self.key_spec)
-                raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
-            last = last_place(inputs, counts)
+            if name in self.required and not self.groups:
+                self._refuse_nulls(window, inputs, name, shown)
+            newest = inputs.newest_with(valid) if everything and valid is not None else None
+            if newest is not None:
+                answer.pick(name, newest)
+                continue
+            last = last_place(inputs, shown if valid is None else shown & valid[inputs.rows])
             answer.pick(name, np.where(last >= 0, inputs.rows[last], segment.base))
+
+    def _refuse_nulls(self, window: FoldInput, inputs: GroupRows, name: str, shown: Mask) -> None:
+        valid = window.valid(name)
+        if valid is not None and (nulls := shown & ~valid[inputs.rows]).any():
+            key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(nulls))]), self.key_spec)
+            raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
 
     def _stays(self, name: str) -> bool:
         return (

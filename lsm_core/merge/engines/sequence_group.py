@@ -19,6 +19,8 @@ from lsm_core.merge.functions.elements import dense
 from lsm_core.merge.keys import order_parts
 
 _LOWEST: Final = np.iinfo(np.int64).min
+_LOOKS_BACK: Final = 6
+"""Rows of a group that are looked at one by one before all of them are."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,24 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 
 def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
-    """The last place of each group for which ``wanted`` is true, -1 for none."""
-    if inputs.full:
-        return np.asarray(np.maximum.reduceat(np.where(wanted, inputs.places, -1), inputs.offsets[:-1]))
+    """The last place of each group for which ``wanted`` is true, -1 for none.
+
+    Most groups are answered by their last rows, so looking there costs less than a pass over all of them.
+    """
+    begin, last = inputs.offsets[:-1], inputs.offsets[1:] - 1
+    undecided = np.arange(len(last))
+    for _ in range(_LOOKS_BACK):
+        inside = last[undecided] >= begin[undecided]
+        last[undecided[~inside]] = -1
+        undecided = undecided[inside]
+        undecided = undecided[~wanted[last[undecided]]]
+        if not len(undecided):
+            return last
+        last[undecided] -= 1
     number = np.concatenate((np.full(1, -1), np.where(wanted, inputs.places, -1)))
-    latest = np.maximum.accumulate(number)[inputs.offsets[1:]]
-    return np.where(latest >= inputs.offsets[:-1], latest, -1)
+    latest = np.maximum.accumulate(number)[inputs.offsets[1:][undecided]]
+    last[undecided] = np.where(latest >= begin[undecided], latest, -1)
+    return last
 
 
 def removed(

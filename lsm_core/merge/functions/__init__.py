@@ -23,7 +23,7 @@ from lsm_core.merge.functions.base import (
     Folding,
     GroupError,
 )
-from lsm_core.merge.functions.boundary import KEEP, NULL, PickAggregate
+from lsm_core.merge.functions.boundary import KEEP, NULL, PickAggregate, takes_newest
 from lsm_core.types import DataType, parse
 
 ENTRY_POINTS: Final = "dredge.aggregate_functions"
@@ -82,4 +82,5 @@ __all__ = [
     "PickAggregate",
     "aggregate_function",
     "function_names",
+    "takes_newest",
 ]

@@ -7,10 +7,10 @@ A group holds the inputs of one key in arrival order. Each input has an operatio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -184,6 +184,13 @@ class AggregateFunction(ABC):
             advice = f"'{self.options.key('ignore-retract')}' = 'true' lets it ignore them"
             raise GroupError(RETRACT_REFUSED, group, f"{reason}; {advice}")
         return folding
+
+    def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
+        """Plain aggregation of numbers without nulls: ``layers[k]`` holds the rows of the k-th inputs, of the largest groups first.
+
+        One answer a group of ``layers[0]``; None where the function (or these values) need more care.
+        """
+        return None
 
     @abstractmethod
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:

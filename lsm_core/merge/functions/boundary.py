@@ -7,13 +7,15 @@ Java: `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `Fi
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, numbers, valid_mask
+from lsm_core.merge.comparable import Ints, Mask, float_order, numbers, valid_mask
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -151,6 +153,11 @@ class LastNonNullValue(PickAggregate):
         return np.where(takes, rows, np.where(valid & (ops == RETRACT), NULL, picks))
 
 
+def takes_newest(function: AggregateFunction, valid: Mask | None) -> bool:
+    """Whether plain aggregation always gives what the newest version holds; ``valid``: which rows have a value."""
+    return isinstance(function, LastValue) or (isinstance(function, LastNonNullValue) and valid is None)
+
+
 class FirstValue(PickAggregate):
     """The first input, null or not. Late input then replaces it, as in Java, which only remembers that it has begun."""
 
@@ -195,6 +202,17 @@ class _Extreme(PickAggregate):
         kind = self.arrow_type
         return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind))
 
+    def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
+        """As in the base class, for integers and doubles."""
+        if not self.computes:
+            return None
+        extreme, is_float = np.maximum if self.greatest else np.minimum, pa.types.is_floating(self.arrow_type)
+        best = float_order(values[layers[0]]) if is_float else values[layers[0]]
+        for rows in layers[1:]:
+            given = float_order(values[rows]) if is_float else values[rows]
+            extreme(best[: len(rows)], given, out=best[: len(rows)])
+        return _from_order(best) if is_float else best
+
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         if not self.computes:
             return super()._fold(folding, initial)
@@ -208,9 +226,7 @@ class _Extreme(PickAggregate):
             found = extreme.reduceat(numbers(given.values), given.offsets[:-1][some])
             best[some] = np.where(begun[some], extreme(best[some], found), found)
         if pa.types.is_floating(self.arrow_type):
-            # the way back from order to bits is the way there
-            bits = best ^ ((best >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
-            return Accumulators(pa.array(bits.view(np.float64), mask=~(begun | some)), seen)
+            return Accumulators(pa.array(_from_order(best), mask=~(begun | some)), seen)
         return Accumulators(pa.array(best, mask=~(begun | some)).cast(self.arrow_type), seen)
 
     def pick(
@@ -239,6 +255,11 @@ class _Extreme(PickAggregate):
             winners = _greatest([part if self.greatest else ~part for part in order_parts(values)], groups)
             picks[groups[winners]] = sources[winners]
         return picks, after
+
+
+def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
+    """The doubles of these orders: the way back is the way there."""
+    return (numbers ^ ((numbers >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 
 def _greatest(parts: list[Ints], groups: Ints) -> Ints:

@@ -7,6 +7,7 @@ precision becomes null, and the next input begins anew (Java `FieldSumAgg`, `Fie
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal, Inexact
 from typing import Any, ClassVar, Final
 
@@ -67,6 +68,15 @@ class _Numeric(AggregateFunction):
         return GroupError(OVERFLOW, group, f"{self.name} of column '{self.field}' leaves the range of {self.type}")
 
 
+def _accumulated(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
+    """Left folds of all groups, one input of each at a time."""
+    total = values[layers[0]]
+    with np.errstate(all="ignore"):
+        for rows in layers[1:]:
+            step(total[: len(rows)], values[rows], out=total[: len(rows)])
+    return total
+
+
 def _array(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
     return pa.array(values, mask=~valid).cast(kind)
 
@@ -88,6 +98,13 @@ class SumIntegers(_Numeric):
             total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
             return _array(total, filled, self.arrow_type), None
         return _array(self._checked(values, minus, start, given, bits), filled, self.arrow_type), None
+
+    def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
+        """As in the base class, unless a sum could leave its type."""
+        largest = max(-int(values.min()), int(values.max()))
+        if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
+            return None
+        return _accumulated(np.add, values, layers)
 
     @staticmethod
     def _is_safe(values: Ints, start: Ints, given: Folding, bits: int) -> bool:
@@ -172,6 +189,11 @@ class SumFloats(_Stepwise):
     """Sums of floats, each addition rounded as Java rounds it."""
 
     name: ClassVar[str] = "sum"
+    _adding: ClassVar[np.ufunc] = np.add
+
+    def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
+        """As in the base class."""
+        return _accumulated(self._adding, values, layers)
 
     def _dtype(self) -> type[Any]:
         return _FLOATS[self.type.root]
@@ -197,6 +219,7 @@ class ProductFloats(SumFloats):
     """Products of floats; a retract divides, and leaves null null."""
 
     name: ClassVar[str] = "product"
+    _adding: ClassVar[np.ufunc] = np.multiply
 
     def _one(self, values: npt.NDArray[Any]) -> Any:
         with np.errstate(all="ignore"):
