@@ -10,6 +10,7 @@ import pyarrow as pa
 from lsm_core.commit.history import snapshots_since
 from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import DredgeError
+from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO, FileStatus, OutputFile
@@ -112,6 +113,16 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     return paths
 
 
+def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[DataFileMeta]]]) -> str | None:
+    """The path of the first of a commit's ``files`` that is not there any more (an orphan cleaner took it); None: all are."""
+    for message, chosen in files:
+        for file in chosen:
+            path = store.data_path(message.partition, message.bucket, file)
+            if not store.file_io.exists(path):
+                return path
+    return None
+
+
 def _names_in_use(store: TableStore, messages: Sequence[CommitMessage]) -> set[str]:
     """Files that are live, or were added by a commit since our files were made (and perhaps compacted away again)."""
     latest = snapshots.latest(store)
@@ -135,4 +146,4 @@ def _paths(
     return [store.data_path(message.partition, message.bucket, one) for one in (name, *extra)]
 
 
-__all__ = ["RecordingFileIO", "abort", "remove"]
+__all__ = ["RecordingFileIO", "abort", "missing_file", "remove"]
