@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from checks.definition import declare, declined
+from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.model import PartitionState, TableCard
 from orchestration.partitions import look_at
@@ -24,8 +25,9 @@ def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinit
     def check(warehouse: WarehouseResource) -> dg.AssetCheckResult:
         if card.refusal is not None:
             return declined(card)
-        look = look_at(warehouse.store(card.name))
-        found = backlog_evaluation(layout, look.partitions(), load_policies().of(card.name))
+        store = warehouse.store(card.name)
+        states, policy = look_at(store).partitions(), load_policies().of(card.name)
+        found = backlog_evaluation(layout, states, policy, hidden=hides_level0(store.options))
         return dg.AssetCheckResult(
             passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
         )
@@ -33,10 +35,17 @@ def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinit
     return declare(card, layout, names.BACKLOG_CHECK, DESCRIPTION, check, whole_table=True)
 
 
+def hides_level0(options: TableOptions) -> bool:
+    """Whether readers of the table see nothing of level 0 before it is compacted."""
+    return options.merge_engine == "first-row" or options.deletion_vectors_enabled
+
+
 def backlog_evaluation(
-    layout: dg.AssetKey, states: Sequence[PartitionState], policy: Policy
+    layout: dg.AssetKey, states: Sequence[PartitionState], policy: Policy, *, hidden: bool = False
 ) -> dg.AssetCheckEvaluation:
     """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on.
+
+    ``hidden``: readers do not see level 0, so that a backlog is missing data and not only slow reads.
 
     One for the whole table: Dagster keeps a single evaluation without a run for a partition, and fails on the second.
     """
@@ -48,12 +57,13 @@ def backlog_evaluation(
     )
     sign = "<" if level is Backlog.OK else ">="
     paused = f"; maintenance is paused: {policy.paused}" if policy.paused else ""
+    unseen = "; invisible to readers" if hidden and files else ""
     return dg.AssetCheckEvaluation(
         asset_key=layout,
         check_name=names.BACKLOG_CHECK,
         passed=level is Backlog.OK,
         severity=dg.AssetCheckSeverity.ERROR if level is Backlog.CRITICAL else dg.AssetCheckSeverity.WARN,
-        description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}",
+        description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}{unseen}",
         metadata={
             "level-0 files (worst bucket)": dg.MetadataValue.int(files),
             "threshold": dg.MetadataValue.int(threshold),

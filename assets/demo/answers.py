@@ -12,6 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core import Table
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read import read_bucket_merged
+
 _REFERENCE: Final = Path(__file__).parent / "reference"
 
 
@@ -61,6 +67,24 @@ def checksum(table: pa.Table) -> str:
     lines = pc.binary_join_element_wise(*[_text(f, table[f.name]) for f in table.schema], "|").to_pylist()
     total = sum(int.from_bytes(hashlib.md5(line.encode(), usedforsecurity=False).digest()[:8], "big") for line in lines)
     return f"{total % 2**64:016x}"
+
+
+NOTHING: Final = Answer(0, "0" * 16)
+"""What a reader of a first-row table sees before anything was compacted."""
+
+
+def compacted_answer_of(table: Table) -> Answer:
+    """What a reader of a first-row table would see once all of it is compacted: until then level 0 is hidden."""
+    store = table.store
+    latest = snapshots.latest(store)
+    if latest is None:
+        return NOTHING
+    merged = [
+        batch
+        for partition, bucket, _, entries in bucket_groups(manifests.live_entries(store, latest))
+        for batch in read_bucket_merged(store, partition, bucket, [e.file for e in table_to_entries(entries)])
+    ]
+    return answer_of(pa.Table.from_batches(merged, schema=store.schema.arrow_schema))
 
 
 def answer_of(table: pa.Table) -> Answer:

@@ -13,7 +13,10 @@ from assets.demo.tables import TABLES, DemoTable
 _REFERENCE: Final = Path(__file__).parent / "reference" / "expected.json"
 _SENSORS: Final = frozenset({"sorted_run", "idle_partition"})
 _TRIGGER: Final = "num-sorted-run.compaction-trigger"
-_RUNS: Final = frozenset({"COMPACT_MINOR", "COMPACT_FULL"})
+_RUNS: Final = frozenset({"COMPACT_MINOR", "COMPACT_FULL", "COMPACT_FULL recovery"})
+_WARN, _CRITICAL = 10, 20
+"""Level-0 files at which the demo's policy for aircraft_first_seen warns, and ends its pause."""
+PAUSE: Final = "storage move, since 2013-09-30"
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,37 @@ def expected_decisions(tick: str) -> list[ExpectedDecision]:
         # The list counts from the last append; the sensor from the newest file (Paimon's rule), which may be a compaction's.
         idle = None if days is None else min(days, rested.get((name, partition), days))
         words = _words(ours[name], sensor, decision).format(
-            number=number, days=idle, s="" if number == 1 else "s", trigger=_trigger(ours[name])
+            number=number, days=idle, s="" if number == 1 else "s", trigger=_trigger(ours[name]), pause=PAUSE
         )
         found.append(ExpectedDecision(sensor, _subject(ours[name], partition), words, decision in _RUNS))
+    return found
+
+
+@dataclass(frozen=True)
+class ExpectedAlert:
+    """What the level-0 alert of a table must say at a tick, reported by the sensor without a run."""
+
+    table: str
+    level: str
+    files: int
+    text: str
+
+    @property
+    def severity(self) -> str | None:
+        """How bad Dagster must call it; None: it passes."""
+        return {"OK": None, "WARN": "WARN", "CRITICAL": "ERROR"}[self.level]
+
+
+def expected_alerts(tick: str) -> list[ExpectedAlert]:
+    """Return the scenario's level-0 alerts at ``T0`` .. ``T3``."""
+    found = []
+    for sensor, name, _, files, _, level in json.loads(_REFERENCE.read_text())["story"][tick]["decisions"]:
+        if sensor != "level0_alert":
+            continue
+        limit = _CRITICAL if level == "CRITICAL" else _WARN
+        sign = "<" if level == "OK" else ">="
+        text = f"{level}: {files} level-0 files {sign} {limit}; maintenance is paused: {PAUSE}; invisible to readers"
+        found.append(ExpectedAlert(name, level, files, text))
     return found
 
 
@@ -74,6 +105,8 @@ def _trigger(table: DemoTable) -> str:
 
 
 def _words(table: DemoTable, sensor: str, decision: str) -> str:
+    if decision.endswith("recovery"):
+        return f"run (recovery): {{number}} level-0 files >= {_CRITICAL}: critical; the pause ({{pause}}) is overridden"
     if decision in _RUNS:
         return _COMPACT[sensor, bool(table.primary_keys)]
     return _DECLINES[decision.removeprefix("DECLINE ")]
@@ -88,5 +121,6 @@ _DECLINES: Final = {
     "too few runs": "decline (too few runs): {number} sorted run{s} < {trigger}; ",
     "one run already": "decline (one run already): idle {days} d, one run per bucket: nothing to merge",
     "not idle": "decline (not idle): idle {days} d < 20 d",
+    "paused by policy": "decline (paused by policy): {number} sorted runs (trigger {trigger}); paused by policy: {pause}",
     "too few files": "decline (too few files): idle {days} d, {number} small file{s} < 5",
 }

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from assets.demo.streams import carrier_daily, flight_status, planes, weather
+from assets.demo.streams import aircraft_first_seen, carrier_daily, flight_status, planes, weather
 
 DATABASE: Final = "nyc"
 _COMMON: Final = {"write-only": "true", "snapshot.num-retained.min": "20", "snapshot.num-retained.max": "20"}
@@ -37,6 +37,11 @@ class DemoTable:
     def all_options(self) -> dict[str, str]:
         """The table's own options with those that every table of the demo has."""
         return {**_COMMON, **self.options}
+
+    @property
+    def hides_level0(self) -> bool:
+        """Whether readers see nothing before it is compacted."""
+        return self.options.get("merge-engine") == "first-row"
 
     @property
     def buckets(self) -> int:
@@ -69,6 +74,16 @@ CARRIER_DAILY: Final = DemoTable(
     carrier_daily.OPTIONS,
     carrier_daily.SENT_TWICE,
 )
+AIRCRAFT_FIRST_SEEN: Final = DemoTable(
+    "aircraft_first_seen",
+    aircraft_first_seen.SCHEMA,
+    aircraft_first_seen.events,
+    _one_writer,
+    "The first departure of each aircraft that was reported; the first row stays, and nothing shows before it is compacted.",
+    ("tailnum",),
+    (),
+    aircraft_first_seen.OPTIONS,
+)
 PLANES: Final = DemoTable(
     "planes",
     planes.SCHEMA,
@@ -94,4 +109,4 @@ WEATHER: Final = DemoTable(
         "partition.timestamp-formatter": "yyyy-MM-dd",
     },
 )
-TABLES: Final = (FLIGHT_STATUS, CARRIER_DAILY, PLANES, WEATHER)
+TABLES: Final = (FLIGHT_STATUS, CARRIER_DAILY, AIRCRAFT_FIRST_SEEN, PLANES, WEATHER)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options import duration
-from orchestration.policies.model import Policy, PolicyEntry
+from orchestration.policies.model import Pause, Policy, PolicyEntry
 
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 
@@ -52,6 +52,7 @@ class Policies:
         for name, entry in layers:
             for key, value in entry.model_dump(exclude_none=True).items():
                 key, value = ("idle_after_ms", duration(value)) if key == "idle_after" else (key, value)
+                value = entry.paused.text() if isinstance(entry.paused, Pause) and key == "paused" else value
                 values[key] = None if value is False else value
                 origins[key] = f"{self.source}, {name}"
         return Policy(**values, origins=MappingProxyType(origins))
@@ -77,6 +78,6 @@ def read_policies(path: Path) -> Policies:
     try:
         return Policies(PolicyFile.model_validate(raw or {}), path.name)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = max(error.errors(), key=lambda item: len(item["loc"]))  # of several forms, the one that nearly fits
         place = ".".join(str(step) for step in first["loc"])
         raise InvalidOption(f"{path.name}: {place}", first.get("input"), first["msg"]) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -12,6 +13,19 @@ from lsm_core.errors import DredgeError
 from lsm_core.options import duration
 
 BUILT_IN: Final = "built-in default"
+
+
+class Pause(BaseModel):
+    """Why maintenance rests, and since when."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: str = Field(min_length=1, description="why maintenance rests, in words")
+    since: datetime.date | None = Field(None, description="the day it was decided, like 2013-09-30")
+
+    def text(self) -> str:
+        """As ticks say it: ``storage move, since 2013-09-30``."""
+        return self.reason if self.since is None else f"{self.reason}, since {self.since}"
 
 
 class PolicyEntry(BaseModel):
@@ -32,7 +46,9 @@ class PolicyEntry(BaseModel):
     level0_critical: int | None = Field(
         None, ge=1, description="level-0 files in one bucket that make level0_backlog fail"
     )
-    paused: str | bool | None = Field(None, description="why maintenance rests; false ends a pause that was inherited")
+    paused: str | bool | Pause | None = Field(
+        None, description="why maintenance rests (a text, or reason and since); false ends a pause that was inherited"
+    )
 
     @field_validator("idle_after")
     @classmethod
@@ -46,7 +62,8 @@ class PolicyEntry(BaseModel):
 
     @model_validator(mode="after")
     def _in_order(self) -> PolicyEntry:
-        if self.paused is True or (isinstance(self.paused, str) and not self.paused.strip()):
+        said = self.paused.reason if isinstance(self.paused, Pause) else self.paused
+        if said is True or (isinstance(said, str) and not said.strip()):
             raise ValueError("paused needs a reason as text, like 'storage move, since 2013-09-30'")
         if (
             self.level0_warn is not None
@@ -59,7 +76,10 @@ class PolicyEntry(BaseModel):
 
 @dataclass(frozen=True)
 class Policy:
-    """What holds for one table. ``idle_after_ms`` in ms, the others counts; ``origins`` tells where each value comes from."""
+    """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
+
+    ``origins`` tells where each value comes from.
+    """
 
     idle_after_ms: int = 20 * 24 * 60 * 60 * 1000
     idle_min_runs: int = 2

@@ -8,7 +8,7 @@ from typing import Final
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from checks.backlog import backlog_evaluation
+from checks.backlog import backlog_evaluation, hides_level0
 from orchestration import names
 from orchestration.metadata import look_metadata
 from orchestration.model import PartitionState, TableCard
@@ -34,7 +34,7 @@ def sorted_run_sensor(
     def report(view: TableView) -> Iterator[AssetEvent]:
         return health_events(view, warehouse_path)
 
-    sweep = Sweep(cards, policies, settings, Rules(judge_runs, report))
+    sweep = Sweep(cards, policies, settings, Rules(judge_runs, report, alert_lines))
 
     @dg.sensor(
         name=names.SORTED_RUN_SENSOR,
@@ -91,4 +91,18 @@ def health_events(view: TableView, warehouse_path: str) -> Iterator[AssetEvent]:
         )  # its plots: the saw-tooth of sorted runs
         yield dg.AssetObservation(data, partition=partition, metadata=metadata, tags=tags)
     if view.refusal is None:
-        yield backlog_evaluation(layout, view.look.partitions(), view.policy)
+        yield _alert(view, layout)
+
+
+def alert_lines(view: TableView) -> list[str]:
+    """Say on every tick what the level-0 alert says, as long as it is not OK."""
+    if view.look is None or view.store is None or view.refusal is not None:
+        return []
+    found = _alert(view, dg.AssetKey(view.name))
+    return [] if found.passed else [f"{view.name}: {names.BACKLOG_CHECK}: {found.description}"]
+
+
+def _alert(view: TableView, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    states = view.look.partitions() if view.look is not None else []
+    hidden = view.store is not None and hides_level0(view.store.options)
+    return backlog_evaluation(layout, states, view.policy, hidden=hidden)

@@ -27,10 +27,11 @@ _SKIP_TEXT: Final = 12_000
 
 @dataclass(frozen=True)
 class Rules:
-    """What makes one sensor another: how it judges a table, and what it reports besides."""
+    """What makes one sensor another: how it judges a table, what it reports besides, and what it says besides."""
 
     judge: Callable[[TableView], list[Decision]]
     report: Callable[[TableView], Iterable[AssetEvent]] = lambda _: ()
+    say: Callable[[TableView], Iterable[str]] = lambda _: ()
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class Sweep:
         found.lines += tell(final)
         if view.look is None or view.reshaped:
             return
+        found.lines += self.rules.say(view)
         found.events += self.rules.report(view)
         if card.partitioned:
             name = names.partitions_name(card.name)

@@ -32,6 +32,12 @@ query Runs($limit: Int!, $filter: RunsFilter) {
     ... on Runs { results { runId jobName status startTime endTime creationTime tags { key value } } }
   }
 }"""
+_CHECKS: Final = """
+query Checks($asset: AssetKeyInput!, $check: String!, $limit: Int!) {
+  assetCheckExecutions(assetKey: $asset, checkName: $check, limit: $limit) {
+    runId timestamp evaluation { success severity description }
+  }
+}"""
 _LOCATIONS: Final = """
 query { workspaceOrError { __typename ... on Workspace { locationEntries {
   name loadStatus locationOrLoadError { __typename ... on PythonError { message } }
@@ -90,6 +96,17 @@ class Run:
 
 
 @dataclass(frozen=True)
+class CheckResult:
+    """One evaluation of an asset check. ``run_id`` is "" when a sensor reported it without a run; ``time`` in epoch seconds."""
+
+    passed: bool
+    severity: str
+    description: str
+    run_id: str
+    time: float
+
+
+@dataclass(frozen=True)
 class DagsterClient:
     """Speaks GraphQL with the web server at ``url`` (``http://127.0.0.1:3000``)."""
 
@@ -135,6 +152,21 @@ class DagsterClient:
         if found["__typename"] != "Runs":
             raise PlatformFailed("listing runs", str(found.get("message", found["__typename"])))
         return [_run(item) for item in found["results"]]
+
+    def check_results(self, asset: Sequence[str], check: str, limit: int = 20) -> list[CheckResult]:
+        """Return the newest evaluations of an asset check, newest first; planned ones that have no result yet are left out."""
+        found = self.query(_CHECKS, {"asset": {"path": list(asset)}, "check": check, "limit": limit})
+        return [
+            CheckResult(
+                passed=bool(item["evaluation"]["success"]),
+                severity=item["evaluation"]["severity"],
+                description=item["evaluation"]["description"] or "",
+                run_id=item["runId"] or "",
+                time=float(item["timestamp"]),
+            )
+            for item in found["assetCheckExecutions"]
+            if item["evaluation"]
+        ]
 
     def launch(
         self,

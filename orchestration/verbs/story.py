@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from assets.demo.answers import answer_of, expected
-from assets.demo.decisions import expected_decisions
+from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected
+from assets.demo.decisions import PAUSE, expected_alerts, expected_decisions
+from assets.demo.outcomes import changes, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
 from assets.demo.story import RETENTION_MS, TICKS, Tick
 from assets.demo.tables import TABLES
 from lsm_core.clock import FileClock
+from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.verbs.graphql import DagsterClient, PlatformFailed, Run
+from orchestration.verbs.graphql import CheckResult, DagsterClient, PlatformFailed, Run
 from orchestration.verbs.graphql import Tick as SensorTick
 
 SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
@@ -42,6 +44,8 @@ class Story:
     clock: FileClock
     say: Callable[[str], None]
     findings: list[Finding] = field(default_factory=list)
+    shown: set[str] = field(default_factory=set)
+    """Tables without level 0 for readers, once they were compacted."""
 
     @property
     def failed(self) -> list[Finding]:
@@ -62,9 +66,10 @@ class Story:
         self._retain()
 
     def _tick(self, tick: Tick, began: float) -> None:
-        due = self._due()
+        due, written = self._due(), self._newest()
         self._hold_answers(tick.name, "as written")
         first = {sensor: self._answer_after(sensor, began) for sensor in SENSORS}
+        self._hold_alerts(tick.name, began)
         runs = self._wait_for_runs(began)
         self.say(f"{tick.name}   {what_arrives(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
@@ -74,8 +79,11 @@ class Story:
             self.say(f"     {what}: {run.tags[names.TAG_REASON]}")
         self._hold_decisions(tick.name, first, due)
         if runs:
-            self._wait_for_quiet(max(run.ended or began for run in runs))
+            ended = max(run.ended or began for run in runs)
+            self._wait_for_quiet(ended)
+            self._hold_outcomes(tick.name, written)
             self._hold_answers(tick.name, "after maintenance")
+            self._hold_recovery(tick.name, ended)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -138,19 +146,77 @@ class Story:
 
     def _hold_answers(self, tick: str, when: str) -> None:
         for table in TABLES:
-            right, found = expected(table.name, tick), answer_of(self.warehouse.table(table.identifier).to_arrow())
+            right, opened = expected(table.name, tick), self.warehouse.table(table.identifier)
+            found = answer_of(opened.to_arrow())
+            if table.hides_level0 and table.name not in self.shown:
+                self._hold(f"{tick}: {table.name} {when} shows readers nothing yet", found == NOTHING, f"found {found}")
+                found = compacted_answer_of(opened)
             self._hold(
                 f"{tick}: {table.name} {when} says {right.rows:,} rows, {right.checksum}",
                 found == right,
                 f"found {found}",
             )
 
+    def _newest(self) -> dict[str, int]:
+        """The newest snapshot of each table."""
+        return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
+
+    def _hold_outcomes(self, tick: str, before: dict[str, int]) -> None:
+        """What lies otherwise than at the tick's begin, in the scenario's numbers; everything else lies as it did."""
+        newest = self._newest()
+        for table in TABLES:
+            store = self.warehouse.store(table.identifier)
+            found = changes(table.name, store, before[table.name], newest[table.name])
+            due = outcomes_due(tick)[table.name]
+            self.shown |= {table.name} if found else set()
+            told = {item.subject: item for item in found}
+            for item in due:
+                seen = told.pop(item.subject, None)
+                ok = seen is not None and item.agrees(seen)
+                self._hold(f"{tick}: {item.text()}", ok, f"found {seen.text() if seen else 'it unchanged'}")
+                if ok and seen is not None:
+                    self.say(f"     {seen.text()}")
+            extra = "; ".join(item.text() for item in told.values())
+            self._hold(f"{tick}: nothing else of {table.name} was touched", not told, extra)
+
+    def _hold_alerts(self, tick: str, since: float) -> None:
+        """The level-0 alert, told by the sensor without a run."""
+        for alert in expected_alerts(tick):
+            seen = [item for item in self._alerts(alert.table) if item.time >= int(since)]
+            first = seen[-1] if seen else None
+            severity = None if first is None or first.passed else first.severity
+            ok = first is not None and (first.description, severity) == (alert.text, alert.severity)
+            self._hold(f"{tick}: {alert.table}: {alert.text}", ok and not (first and first.run_id), f"it said {first}")
+
+    def _hold_recovery(self, tick: str, ended: float) -> None:
+        """A critical alert overrides the pause, and is over afterwards."""
+        for alert in expected_alerts(tick):
+            if alert.level != "CRITICAL":
+                continue
+            newest = next((item for item in self._alerts(alert.table) if item.time >= int(ended)), None)
+            green = newest is not None and newest.passed and not newest.run_id
+            self._hold(f"{tick}: {alert.table}: the alert is over after the recovery", green, f"it says {newest}")
+            shown = expected(alert.table, tick).rows
+            self.say(
+                f"     {alert.table}: {alert.text.partition(';')[0]}: pause ({PAUSE}) overridden; visible rows 0 -> {shown:,}"
+            )
+
+    def _alerts(self, table: str) -> list[CheckResult]:
+        identifier = next(item.identifier for item in TABLES if item.name == table)
+        layout = names.layout_key(self.warehouse.path, identifier)
+        return self.client.check_results(layout.path, names.BACKLOG_CHECK)
+
     def _due(self) -> set[tuple[str, str]]:
         """Tables and partitions that their own rules would compact now, from metadata, without the sensors."""
-        opened = [self.warehouse.table(table.identifier) for table in TABLES]
+        opened = [self.warehouse.table(table.identifier) for table in TABLES if table.name not in self._paused()]
         return {
             (table.name, bucket.partition_text) for table in opened for bucket in table.health() if bucket.cost_minor
         }
+
+    @staticmethod
+    def _paused() -> set[str]:
+        """Tables whose own rules do not count: a policy holds them back."""
+        return {alert.table for alert in expected_alerts(TICKS[0].name)}
 
     def _hold_decisions(self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]]) -> None:
         for item in expected_decisions(tick):
@@ -158,6 +224,7 @@ class Story:
             self._hold(f"{tick}: {item.subject}: {item.words}", said, "no such line on the tick")
         keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
         wanted = {f"{table}/{partition}" if partition else table for table, partition in due}
+        wanted |= {item.subject for item in expected_decisions(tick) if item.words.startswith("run (recovery)")}
         self._hold(
             f"{tick}: sorted_run starts {', '.join(sorted(wanted)) or 'nothing'}",
             keys == wanted,

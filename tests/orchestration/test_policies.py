@@ -52,6 +52,14 @@ def test_false_ends_an_inherited_pause(tmp_path: Path) -> None:
     assert policies.of("a.b").paused is None
 
 
+def test_a_pause_has_a_reason_and_a_date(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("tables:\n  a.b: {paused: {reason: storage move, since: 2013-09-30}}\n  a.c: {paused: {reason: x}}")
+    policies = read_policies(path)
+    assert policies.of("a.b").paused == "storage move, since 2013-09-30"
+    assert policies.of("a.c").paused == "x"
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -59,6 +67,9 @@ def test_false_ends_an_inherited_pause(tmp_path: Path) -> None:
         ("defaults: {idle_after: 20 moons}", "defaults.idle_after"),
         ("defaults: {level0_warn: 5, level0_critical: 4}", "above level0_critical"),
         ("defaults: {paused: true}", "needs a reason"),
+        ("defaults: {paused: {since: 2013-09-30}}", "reason"),
+        ("defaults: {paused: {reason: ' '}}", "needs a reason"),
+        ("defaults: {paused: {reason: move, since: soon}}", "since"),
         ("defaults: {idle_min_runs: 1}", "idle_min_runs"),
         ("defaults: [", "YAML"),
         ("just text", "p.yaml"),

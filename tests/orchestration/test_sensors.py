@@ -42,6 +42,8 @@ def test_every_table_has_its_decision_and_reason_on_a_tick(house: House) -> None
     )
     assert lines[1] == "shop.orders: decline (empty): no snapshot yet: nothing to maintain"
     assert lines[2].startswith("shop.plain: decline (too few runs): 3 sorted runs < 5; ")
+    newer, limit = "newer runs hold", "of the oldest run's bytes (limit 200 %); a full compaction would save one merge"
+    assert newer in lines[2] and limit in lines[2]
     assert json.loads(result.cursor or "") == {"tick": 1, "next": None}
 
 
@@ -179,7 +181,8 @@ def test_a_pause_holds_until_the_backlog_is_critical(tmp_path: Path) -> None:
     with open_house(root, DREDGE_POLICIES=str(policies)) as house:
         result = house.tick(RUNS)
         assert house.lines(result) == [
-            "shop.orders: decline (paused by policy): 6 sorted runs (trigger 5); paused by policy: storage move"
+            "shop.orders: decline (paused by policy): 6 sorted runs (trigger 5); paused by policy: storage move",
+            "shop.orders: level0_backlog: WARN: 6 level-0 files >= 5; maintenance is paused: storage move",
         ]
         alert = next(event for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation))
         assert (alert.check_name, alert.passed, alert.severity) == ("level0_backlog", False, dg.AssetCheckSeverity.WARN)
