@@ -13,7 +13,7 @@ column instead of 63: negative numbers, short texts and nulls keep their order h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -38,10 +38,45 @@ _WORD: Final = 8
 _BITS: Final = 64
 _SIGN: Final = np.uint64(1 << 63)
 _ONE: Final = np.uint64(1)
+_ALL: Final = np.uint64((1 << 64) - 1)
 _FALSE: Final = np.uint64(0x01 << 56)
 _TRUE: Final = np.uint64(0x81 << 56)
 _BLOCK_ROWS: Final = 16_384  # the words of a few columns stay in the processor's second cache
 _PAD: Final = 8
+_PLACE_BITS: Final = 16
+_LAST_PLACE: Final = (1 << _PLACE_BITS) - 1
+_SAMPLED: Final = 4096
+"""Sampled values that are kept of a column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """How the values of a column are spread, by a sample: so many ``nulls``, and ascending ``words`` of the others (4096 at most).
+
+    ``prefix``: how all sampled texts start; their words come after it.
+    """
+
+    nulls: int
+    words: Words
+    prefix: bytes = b""
+
+    @staticmethod
+    def of(column: pa.Array) -> Scale:
+        """The scale of sampled values. Raises UnsupportedFeature for a type without order."""
+        values = flat(column).drop_null()
+        prefix = _shared_start(values) if is_text(values.type) else b""
+        words = np.sort(_words_after(values, prefix))
+        kept = words[np.linspace(0, len(words) - 1, min(_SAMPLED, len(words))).astype(np.int64)]
+        nulls = (len(column) - len(words)) * len(kept) // max(1, len(words))
+        return Scale(nulls, kept, prefix)
+
+    def places(self, column: pa.Array) -> Words:
+        """The share of sampled values below each value, from 0 (null) to 65535."""
+        rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
+        valid = valid_mask(column)
+        if valid is not None:
+            rank = np.where(valid, rank, 0)
+        return (rank * _LAST_PLACE // (len(self.words) + self.nulls + 1)).astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -49,12 +84,19 @@ class Curve:
     """What rows are clustered by: ``columns`` in their order, ``strategy`` one of `STRATEGIES`, ``text_bytes`` of a text that count.
 
     Keys of different batches compare with each other: as bytes, nulls first. ``text_bytes`` matters to z-order alone:
-    order takes whole texts, Hilbert eight bytes.
+    order takes whole texts, Hilbert eight bytes. ``scales``: one for each column, or none.
     """
 
     columns: tuple[str, ...]
     strategy: str = ORDER
     text_bytes: int = _WORD
+    scales: tuple[Scale, ...] = ()
+
+    def scaled(self, sample: pa.RecordBatch | pa.Table) -> Curve:
+        """The same curve over places among the sampled rows; the plain order stays as it is."""
+        if self.strategy == ORDER:
+            return self
+        return replace(self, scales=tuple(Scale.of(flat(sample.column(name))) for name in self.columns))
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> ByteKeys:
         """One key a row. Raises UnsupportedFeature for a column whose type has no order."""
@@ -63,14 +105,25 @@ class Curve:
             return ByteKeys.of(*text_parts(key_bytes(columns)))
         text_bytes = self.text_bytes if self.strategy == ZORDER else _WORD
         widths = [text_bytes if is_text(column.type) else _WORD for column in columns]
-        rows, width = batch.num_rows, sum(widths)
+        rows, width = batch.num_rows, sum(widths) + len(self.scales) * _PLACE_BITS // 8
         data = np.zeros(rows * width + _PAD, np.uint8)
         matrix = data[: rows * width].reshape(rows, width)
         for start in range(0, rows, _BLOCK_ROWS):
-            block = [column.slice(start, _BLOCK_ROWS) for column in columns]
-            parts = [ordered_bytes(column, size) for column, size in zip(block, widths, strict=True)]
-            matrix[start : start + _BLOCK_ROWS] = interleaved(parts) if self.strategy == ZORDER else _hilbert(parts)
+            matrix[start : start + _BLOCK_ROWS] = self._block([c.slice(start, _BLOCK_ROWS) for c in columns], widths)
         return ByteKeys(data, np.arange(rows, dtype=np.int64) * width, np.full(rows, width, np.int64), width)
+
+    def _block(self, columns: Sequence[pa.Array], widths: Sequence[int]) -> Bytes:
+        parts = [ordered_bytes(column, size) for column, size in zip(columns, widths, strict=True)]
+        if not self.scales:
+            return (
+                interleaved(parts) if self.strategy == ZORDER else _hilbert([_as_words(part) for part in parts], _BITS)
+            )
+        places = [scale.places(column) for scale, column in zip(self.scales, columns, strict=True)]
+        if self.strategy == ZORDER:
+            head = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
+        else:
+            head = _hilbert(places, _PLACE_BITS)
+        return np.hstack([head, interleaved(parts)])
 
 
 def sortable(kind: pa.DataType) -> bool:
@@ -89,7 +142,7 @@ def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
     """
     if is_text(column.type):
         return _text_start(column, text_bytes)
-    return np.ascontiguousarray(_words(column)).astype(">u8").view(np.uint8).reshape(len(column), _WORD)
+    return _as_bytes(_words(column), _BITS)
 
 
 def interleaved(parts: Sequence[Bytes]) -> Bytes:
@@ -131,10 +184,17 @@ def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
     return [axis ^ parity for axis in found]
 
 
-def _hilbert(parts: Sequence[Bytes]) -> Bytes:
-    axes = [part.view(">u8").reshape(len(part)).astype(np.uint64) for part in parts]
-    moved = hilbert_transposed(axes)
-    return interleaved([axis.astype(">u8").view(np.uint8).reshape(len(axis), _WORD) for axis in moved])
+def _hilbert(axes: Sequence[Words], bits: int) -> Bytes:
+    return interleaved([_as_bytes(axis, bits) for axis in hilbert_transposed(axes, bits)])
+
+
+def _as_bytes(words: Words, bits: int) -> Bytes:
+    """The lower ``bits`` of each word, big-endian."""
+    return words.astype(">u8").view(np.uint8).reshape(len(words), _WORD)[:, _WORD - bits // 8 :]
+
+
+def _as_words(part: Bytes) -> Words:
+    return np.ascontiguousarray(part).view(">u8").reshape(len(part)).astype(np.uint64)
 
 
 def _words(column: pa.Array) -> Words:
@@ -172,6 +232,34 @@ def _text_start(column: pa.Array, width: int) -> Bytes:
     return result[:, :width]
 
 
+def _words_after(column: pa.Array, prefix: bytes) -> Words:
+    """Words in the order of the values: eight bytes of a text after ``prefix``; of a text that does not start so, an end of the range."""
+    if not is_text(column.type):
+        return _words(column)
+    keys = ByteKeys.of(*text_parts(column))
+    result = keys.words(len(prefix))
+    same = np.ones(len(column), np.bool_)
+    for position in range(0, len(prefix), _WORD):
+        part = prefix[position : position + _WORD]
+        kept = np.uint64(((1 << 8 * len(part)) - 1) << 8 * (_WORD - len(part)))
+        expected, found = np.uint64(int.from_bytes(part.ljust(_WORD, b"\0"), "big")), keys.words(position) & kept
+        result[same & (found < expected)] = 0
+        result[same & (found > expected)] = _ALL
+        same &= found == expected
+    return result
+
+
+def _shared_start(texts: pa.Array) -> bytes:
+    """What all of ``texts`` start with."""
+    keys = ByteKeys.of(*text_parts(texts))
+    if not len(keys):
+        return b""
+    order, _ = keys.order(sorted_runs=False)
+    low, high = keys.scalar(int(order[0])), keys.scalar(int(order[-1]))
+    differs = (i for i, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
+    return low[: next(differs, min(len(low), len(high)))]
+
+
 @lru_cache(maxsize=256)
 def _spread(count: int, place: int) -> Bytes:
     """For each byte the ``count`` bytes that hold its bits ``count`` apart, the first of them at bit ``place``."""
@@ -188,6 +276,7 @@ __all__ = [
     "STRATEGIES",
     "ZORDER",
     "Curve",
+    "Scale",
     "hilbert_transposed",
     "interleaved",
     "ordered_bytes",

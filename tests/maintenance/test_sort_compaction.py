@@ -103,7 +103,7 @@ def test_filters_skip_files_and_nothing_else_changes(tmp_path: Path, strategy: s
     if strategy == "order":
         assert hits[0] == 1 and hits[1] == files_of(table)
     else:
-        assert min(hits) < files_of(table)
+        assert max(hits) <= files_of(table) // 2 + 1
     assert not strays(table)
     assert_whole(table)
 

@@ -24,6 +24,7 @@ from lsm_core.merge.curves import (
     STRATEGIES,
     ZORDER,
     Curve,
+    Scale,
     hilbert_transposed,
     interleaved,
     ordered_bytes,
@@ -174,6 +175,50 @@ def test_curves_keep_rows_together_in_every_column_where_order_does_so_in_the_fi
     assert hits[ORDER][0] <= 3 and hits[ORDER][1] == 64
     for strategy in (ZORDER, HILBERT):
         assert max(hits[strategy]) <= 64 // 4
+
+
+@pytest.mark.parametrize("kind", sorted(COLUMNS))
+@given(data=st.data())
+@settings(max_examples=30)
+def test_places_ascend_with_the_values_also_of_those_that_no_sample_saw(kind: str, data: st.DataObject) -> None:
+    arrow, values = COLUMNS[kind]
+    start = data.draw(st.sampled_from(["", "a", "https://a.example/"]))
+    if kind in ("string", "bytes"):
+        values = values.map(lambda v: start + v if isinstance(v, str) else start.encode() + v) | values
+    sample, rows = (data.draw(st.lists(st.none() | values, max_size=20)) for _ in range(2))
+    places = Scale.of(pa.array(sample, arrow)).places(pa.array(rows, arrow))
+    assert (places <= 65535).all()
+    for a, b in itertools.combinations(range(len(rows)), 2):
+        judged = compare_with_nulls((rows[a],), (rows[b],))
+        assert judged * (int(places[a]) - int(places[b])) >= 0
+    assert all((rows[i] is None) == (places[i] == 0) for i in range(len(rows)))
+
+
+def test_places_are_the_share_of_rows_below_whatever_the_values_are() -> None:
+    random = np.random.default_rng(2)
+    skewed = pa.array(np.where(random.random(50_000) < 0.5, 7.0, np.exp(random.random(50_000) * 50)))
+    places = Scale.of(skewed.slice(0, 10_000)).places(skewed)
+    ranked = np.argsort(np.argsort(skewed.to_numpy(), kind="stable"), kind="stable") / 50_000
+    above = skewed.to_numpy() > 7.0
+    assert np.abs(places[above] / 65535 - ranked[above]).max() < 0.03
+
+
+@pytest.mark.parametrize("strategy", [ZORDER, HILBERT])
+def test_columns_of_any_range_and_type_count_alike_once_a_sample_is_known(strategy: str) -> None:
+    random = np.random.default_rng(5)
+    columns = [random.random(20_000) for _ in range(3)]
+    texts = np.char.add("https://www.example.com/", (columns[2] * 1e6).astype(int).astype("U9"))
+    columns[2] = np.argsort(np.argsort(texts)) / len(texts)
+    rows = pa.table({"n": (columns[0] * 900).astype(np.int32), "x": columns[1] * 1e9, "url": pa.array(texts.tolist())})
+    plain = Curve(("n", "x", "url"), strategy)
+    fitted = plain.scaled(rows.slice(0, 5_000))
+    hits = {}
+    for name, curve in (("plain", plain), ("fitted", fitted)):
+        keys = curve.keys(rows)
+        listed = [keys.scalar(row) for row in range(len(keys))]
+        hits[name] = [boxes_hit(listed, columns, 512, column, 0.01) for column in range(3)]
+    assert max(hits["plain"]) > 400
+    assert max(hits["fitted"]) < 512 // 4
 
 
 def test_types_without_order_are_told() -> None:

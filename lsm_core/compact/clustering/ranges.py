@@ -17,14 +17,15 @@ from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge.comparable import Ints
-from lsm_core.merge.curves import Curve
+from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.merge.keys import ByteKeys
 from lsm_core.metadata.store import TableStore
 
 _FEWEST_PROBES: Final = 16
 _MOST_PROBES: Final = 256
 """Row groups that are looked into; of more, evenly spaced ones are."""
-_MOST_SAMPLES: Final = 1 << 20
+_FEWEST_SAMPLES: Final = 8192
+_MOST_SAMPLES: Final = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -65,41 +66,65 @@ def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
     return max(1, -(-int(rows * row_bytes) // max(1, range_bytes)))
 
 
-def sample_cuts(store: TableStore, task: SortTask, files: Sequence[DataFileMeta], ranges: int) -> Cuts:
-    """Cut ``files`` into about ``ranges`` equal ranges by evenly spaced rows of evenly spaced row groups.
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a partition are laid out: the curve, fitted to a sample of them, and where it is cut into ranges."""
+
+    curve: Curve
+    cuts: Cuts = Cuts()
+
+
+def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta], ranges: int) -> Layout:
+    """Fit the task's curve to ``files`` and cut it into about ``ranges`` equal ranges, by evenly spaced rows of evenly spaced row groups.
 
     `sort-compaction.local-sample.magnification` rows are sampled for each range. `sort-compaction.range-strategy` says what is
     equal: rows (quantity), or bytes (size: each sampled row counts as much as the average row of its file takes on disk).
     Raises :class:`CorruptFile` naming a damaged file.
     """
-    if ranges < 2 or not any(file.row_count for file in files):
-        return Cuts()
+    curve = task.curve(store)
+    if not any(file.row_count for file in files) or (ranges < 2 and curve.strategy == ORDER):
+        return Layout(curve)
     by_size = str(store.options.get("sort-compaction.range-strategy")).lower() == "size"
-    wanted = min(_MOST_SAMPLES, ranges * int(store.options.get("sort-compaction.local-sample.magnification")))
-    found = list(_samples(store, task, files, min(_MOST_PROBES, max(_FEWEST_PROBES, 4 * ranges)), wanted))
-    keys = ByteKeys.concat([part for part, _, _ in found])
-    weight = np.concatenate([np.full(len(part), rows / len(part)) for part, rows, _ in found])
-    if by_size:
-        weight *= np.concatenate([np.full(len(part), size) for part, _, size in found])
-    return _quantiles(keys, weight, ranges)
+    wanted = max(_FEWEST_SAMPLES, ranges * int(store.options.get("sort-compaction.local-sample.magnification")))
+    probes = min(_MOST_PROBES, max(_FEWEST_PROBES, 4 * ranges))
+    found = list(_samples(store, task, files, probes, min(_MOST_SAMPLES, wanted)))
+    sample = pa.concat_tables([part.rows for part in found])
+    curve = curve.scaled(sample)
+    weight = np.concatenate([np.full(part.rows.num_rows, part.weight(by_size)) for part in found])
+    return Layout(curve, _quantiles(curve.keys(sample), weight, ranges))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Sampled rows (the columns of the order), how many rows they stand for, and the average bytes on disk of such a row."""
+
+    rows: pa.Table
+    count: float
+    row_bytes: float
+
+    def weight(self, by_size: bool) -> float:
+        rows = int(self.rows.num_rows)
+        return self.count / rows * (self.row_bytes if by_size else 1.0)
 
 
 def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> Cuts:
-    order, _ = keys.order(sorted_runs=False)
+    """Cuts at the quantiles. A key that holds several of them gets a range of its own."""
+    order, same = keys.order(sorted_runs=False)
     passed = np.cumsum(weight[order])
     at = np.searchsorted(passed, passed[-1] * np.arange(1, ranges) / ranges)
-    bounds = sorted({keys.scalar(int(order[i])) for i in at})
-    smallest = keys.scalar(int(order[0]))
-    return Cuts(tuple(bound for bound in bounds if bound > smallest))
+    starts = np.flatnonzero(np.concatenate([[True], ~same]))
+    groups, hits = np.unique(np.searchsorted(starts, at, side="right") - 1, return_counts=True)
+    heavy = groups[hits > 1] + 1
+    chosen = np.union1d(groups, heavy[heavy < len(starts)])
+    return Cuts(tuple(keys.scalar(int(order[starts[group]])) for group in chosen if group))
 
 
 def _samples(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], probes: int, wanted: int
-) -> Iterator[tuple[ByteKeys, float, float]]:
-    """Keys of sampled rows, how many rows they stand for, and the average bytes of such a row."""
+) -> Iterator[_Part]:
     total = sum(file.row_count for file in files)
     places = (np.arange(probes) + 0.5) * total / probes
-    curve, share, start = task.curve(store), -(-wanted // probes), 0
+    share, start = -(-wanted // probes), 0
     for file in files:
         inside = places[(places >= start) & (places < start + file.row_count)] - start
         start += file.row_count
@@ -109,18 +134,18 @@ def _samples(
             ends = np.cumsum(source.group_rows)
         groups, hits = np.unique(np.searchsorted(ends, inside, side="right"), return_counts=True)
         for group, count in zip(groups, hits, strict=True):
-            keys = _evenly(store, task, file, int(group), curve, share * int(count))
-            if len(keys):
-                yield keys, total / probes * int(count), file.file_size / file.row_count
+            rows = _evenly(store, task, file, int(group), share * int(count))
+            if rows.num_rows:
+                yield _Part(rows, total / probes * int(count), file.file_size / file.row_count)
 
 
-def _evenly(store: TableStore, task: SortTask, file: DataFileMeta, group: int, curve: Curve, wanted: int) -> ByteKeys:
-    """Keys of about ``wanted`` evenly spaced rows of one row group."""
+def _evenly(store: TableStore, task: SortTask, file: DataFileMeta, group: int, wanted: int) -> pa.Table:
+    """About ``wanted`` evenly spaced rows of one row group."""
     rows = open_append(store, task.partition, task.bucket, file, columns=task.order_by, row_groups=[group])
     with closing(rows):  # type: ignore[type-var]
         table = pa.Table.from_batches(list(rows))
     step = max(1, table.num_rows // max(1, wanted))
-    return curve.keys(table.take(pa.array(np.arange(step // 2, table.num_rows, step))))
+    return table.take(pa.array(np.arange(step // 2, table.num_rows, step)))
 
 
-__all__ = ["Cuts", "range_count", "sample_cuts"]
+__all__ = ["Cuts", "Layout", "plan_layout", "range_count"]

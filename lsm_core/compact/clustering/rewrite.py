@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lsm_core.compact.clustering.ranges import range_count, sample_cuts
+from lsm_core.compact.clustering.ranges import plan_layout, range_count
 from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.clustering.task import SortTask
@@ -25,19 +25,16 @@ PARTS: Final = 3
 """A range takes this share of the merge budget: it lies in memory twice while it is sorted, beside its keys."""
 
 
-def sort_files(
-    store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False, share: int = 1
-) -> Rewritten:
+def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
     """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
 
-    ``pipelined`` reads and sorts on another thread than it encodes. ``share``: so many tasks share one merge budget.
-    The content of the result is that of the rows read. Raises :class:`CorruptFile` naming an input that is missing or damaged,
+    ``pipelined`` reads and sorts on another thread than it encodes. The content of the result is that of the rows read. Raises :class:`CorruptFile` naming an input that is missing or damaged,
     :class:`StorageFull`.
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
     seen = _Seen()
-    source = _sorted(store, task, files, seen, store.options.merge_budget // share // PARTS)
+    source = _sorted(store, task, files, seen, store.options.merge_budget // PARTS)
     after = sorted_into(store, task, files, ahead(source) if pipelined else source)
     return Rewritten(files, after, seen.content, {})
 
@@ -71,15 +68,15 @@ def _sorted(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen, budget: int
 ) -> Generator[pa.RecordBatch, None, None]:
     """All rows of ``files`` in order; the first comes when the last was read."""
-    curve, schema = task.curve(store), append_arrow_schema(store.schema)
     row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
     # a range that turns out larger than the budget is sorted in runs and merged: estimates leave room
     ranges = range_count(sum(file.row_count for file in files), row_bytes, budget * 2 // 3)
-    cuts = sample_cuts(store, task, files, ranges)
-    with SpillSpace() as space:
+    layout, schema = plan_layout(store, task, files, ranges), append_arrow_schema(store.schema)
+    curve, cuts = layout.curve, layout.cuts
+    with SpillSpace.of(store.options) as space:
         spread = Spread(curve, cuts, schema, budget, space)
         for file in files:
-            rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes))
+            rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes, budget))
             with closing(rows):  # type: ignore[type-var]
                 for batch in rows:
                     seen.content = seen.content.plus(content_of(batch, store.schema))

@@ -17,9 +17,10 @@ _FEWEST_ROWS: Final = 16
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
-def batch_rows(row_bytes: float) -> int:
-    """Rows of a batch of about 8 MiB, 65,536 at most."""
-    return int(min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_BYTES / max(1.0, row_bytes))))
+def batch_rows(row_bytes: float, budget: int) -> int:
+    """Rows of a batch that takes an eighth of ``budget`` bytes and 8 MiB at most; no more than 65,536."""
+    size = min(_BATCH_BYTES, budget // 8)
+    return int(min(_MOST_ROWS, max(_FEWEST_ROWS, size / max(1.0, row_bytes))))
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Spread:
         """Move what a range holds in memory to the disk, as one batch: many short ones take longer."""
         table = pa.Table.from_batches(rows.kept, self._schema)
         rows.kept.clear()
-        most = max(1, int(_BATCH_BYTES * table.num_rows / max(1, rows.kept_bytes)))
+        most = max(1, int(min(_BATCH_BYTES, self._limit // 8) * table.num_rows / max(1, rows.kept_bytes)))
         rows.spilled.append(self._space.spill(table.combine_chunks().to_batches(max_chunksize=most), self._schema))
         self._held -= rows.kept_bytes
         rows.kept_bytes = 0
