@@ -1,13 +1,16 @@
-"""Compaction on Spark: one task per bucket, data read and written by the tasks, one commit on the driver."""
+"""Compaction on Spark: a task per bucket, or per piece of a big one; data is read and written by the tasks, one commit on the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lsm_core.commit import abort
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
+from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.actions.compact import Runner, plan_compaction
 from lsm_core.maintenance.apply import apply_plan
@@ -15,6 +18,7 @@ from lsm_core.maintenance.plan import MaintenancePlan
 from lsm_core.maintenance.reports import CompactionReport
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.jobs import run_tasks, store_of
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ def compact_table(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     buckets: Sequence[int] | None = None,
 ) -> CompactionReport:
-    """Plan from metadata, run every chosen bucket as one Spark task, verify (V0, V1, V2) and publish all as one commit.
+    """Plan from metadata, run every chosen bucket as one Spark task (a big one as several), verify (V0, V1, V2), publish one commit.
 
     Without ``full`` each bucket's strategy picks its unit, or says in ``declined`` why not. Raises VerificationFailed, CorruptFile,
     CommitConflict, UnsupportedFeature, SparkFailed; nothing is committed then, and outputs of finished tasks are deleted.
@@ -53,22 +57,65 @@ def spark_runner(spark: SparkSession) -> Runner:
     """Return what executes a plan's bucket tasks on Spark, for `lsm_core.maintenance.apply_plan`."""
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
-        work = partial(_compact_bucket, store.to_json())
-        outcomes = run_tasks(spark, f"compacting table {store.name}", [task.to_bytes() for task in tasks], work)
+        pieces = _cut(spark, store, tasks)
+        payloads = [piece.to_bytes() for parts in pieces for piece in parts]
+        outcomes = run_tasks(
+            spark, f"compacting table {store.name}", payloads, partial(_compact_bucket, store.to_json())
+        )
         results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
         failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
         if failed is not None:
             abort(store, [result.message for result in results])
             raise failed
-        yield from results
+        ends = list(accumulate(map(len, pieces), initial=0))
+        for number, (task, (start, end)) in enumerate(zip(tasks, pairwise(ends), strict=True)):
+            try:
+                joined = join(store, task, results[start:end])
+            except BaseException:  # what it could not join is deleted; those handed out are the caller's
+                abort(store, [result.message for result in results[ends[number + 1] :]])
+                raise
+            yield joined
 
     return run
 
 
+def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) -> list[list[BucketTask]]:
+    """The pieces of every task; keys of those that are cut are sampled by Spark tasks."""
+    sizes = [rewritten_bytes(store, task) for task in tasks]
+    counts = pieces_wanted(sizes, _slots(spark), store.options.piece_size)
+    chosen = [at for at, count in enumerate(counts) if count > 1]
+    payloads = [b"%d\n%b" % (counts[at], tasks[at].to_bytes()) for at in chosen]
+    outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, partial(_bounds, store.to_json()))
+    pieces = [[task] for task in tasks]
+    for at, outcome in zip(chosen, outcomes, strict=True):
+        if outcome.error is not None:
+            raise outcome.error
+        bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
+        if bounds:
+            ranges = map(KeyRange, [None, *bounds], [*bounds, None])
+            pieces[at] = [replace(tasks[at], piece=one) for one in ranges]
+    return pieces
+
+
+def _slots(spark: SparkSession) -> int:
+    """Tasks that run at once; a session of Spark Connect does not tell, its shuffles are made for about as many."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:  # as Connect's sessions raise it
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
+
+
+def _bounds(store_text: str, payload: bytes) -> bytes:
+    """One Spark task: the keys at which a big bucket is cut (hex, one a word), none where cutting gains nothing."""
+    count, _, task = payload.partition(b"\n")
+    pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count))
+    return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
+
+
 def _compact_bucket(store_text: str, payload: bytes) -> bytes:
-    """One Spark task: rewrite or upgrade one bucket's unit, judged by the scalar reference."""
-    store = TableStore.from_json(store_text)
-    return run_bucket_task(store, BucketTask.from_bytes(payload), ReferenceJudge()).to_bytes()
+    """One Spark task: rewrite or upgrade one bucket's unit, or rewrite a piece of it, judged by the scalar reference."""
+    store, task = TableStore.from_json(store_text), BucketTask.from_bytes(payload)
+    return run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None).to_bytes()
 
 
 __all__ = ["apply_compaction", "compact_table", "spark_runner"]

@@ -84,6 +84,18 @@ def test_a_task_per_bucket_and_no_table_data_on_the_driver(traced: TracedSession
     assert sent < 60_000 < stored
 
 
+def test_a_lone_big_bucket_is_compacted_by_a_task_per_piece(traced: TracedSession, tmp_path: Path) -> None:
+    table = make_table(tmp_path, options={"bucket": "1", "dredge.compaction.piece-size": "1 kb"})
+    for number in range(3):
+        table.write(rows(list(range(number * 20_000, number * 20_000 + 50_000)), f"c{number}"))
+    before, log = table.to_arrow(), EventLog(traced.events)
+    report = compact_table(traced.spark, table, full=True)
+    assert log.stages()[-1].tasks == report.files_out > 1
+    assert (report.files_in, report.rows_in, report.rows_out, report.runs_after) == (3, 150_000, 90_000, 1)
+    assert report.verification.level == "V2"
+    assert same(before, table.to_arrow())
+
+
 def test_a_damaged_input_is_named_and_nothing_is_left_behind(spark: Any, tmp_path: Path) -> None:
     table = piled_up(tmp_path)
     victim = live_paths(table)[0]
