@@ -25,7 +25,7 @@ from lsm_core.maintenance.reports import (
     Verification,
 )
 from lsm_core.maintenance.verify import ReferenceJudge
-from lsm_core.merge import order_free
+from lsm_core.merge import EXPIRED, order_free
 from lsm_core.metadata.store import TableStore
 
 _LOG = logging.getLogger(__name__)
@@ -103,8 +103,10 @@ def _compact(
     done = compact.execute(store, plan, runner or compact.local_runner(ReferenceJudge()))
     changed = _changed_keys(store, done)
     report = _compaction_report(plan, done, time.perf_counter() - started)
-    if changed.count:
-        report = replace(report, changed_keys=changed.count, warnings=(changed.warning(store),))
+    uncovered = _uncovered(store, done)
+    if changed.count or uncovered:
+        warnings = tuple(text for text in (changed.warning(store), uncovered) if text)
+        report = replace(report, changed_keys=changed.count, warnings=warnings)
     return report, [_bucket_line(item, asdict(result.report)) for item, result in done.results]
 
 
@@ -116,7 +118,18 @@ def _changed_keys(store: TableStore, done: Executed) -> ChangedKeys:
     retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
     if order_free(store.schema, store.options.raw, retracts, store.name).ok:
         return ChangedKeys()
-    return changed_keys(store, done.snapshot_id, messages)
+    clock = next((item.expire_at_ms for item, _ in done.results), None)
+    return changed_keys(store, done.snapshot_id, messages, clock)
+
+
+def _uncovered(store: TableStore, done: Executed) -> str:
+    """A warning where rows that are over were left out of a part of the runs as Paimon does it; else ""."""
+    parts = [r for item, r in done.results if not item.full and store.options.order_sensitive == "as-paimon"]
+    rows = sum(result.report.rows_dropped.get(EXPIRED, 0) for result in parts)
+    if not rows:
+        return ""
+    advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
+    return f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
 
 
 def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) -> CompactionReport:

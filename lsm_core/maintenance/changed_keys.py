@@ -6,7 +6,7 @@ Paimon's choice of units is at least told which keys that befell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,12 +16,13 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX
-from lsm_core.merge import KeySpec, RunInput, merge_streams, order_free
+from lsm_core.merge import KeySpec, Living, RunInput, merge_streams, order_free
 from lsm_core.merge.engines.differences import Differences
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import read_bucket_merged
+from lsm_core.read.prune import living_at
 
 _SHOWN: Final = 5
 
@@ -43,18 +44,22 @@ class ChangedKeys:
         return f"{self.count} keys of {store.name} have another answer now ({shown}); {reasons[0]}; {advice}"
 
 
-def changed_keys(store: TableStore, snapshot_id: int, messages: Iterable[CommitMessage]) -> ChangedKeys:
+def changed_keys(
+    store: TableStore, snapshot_id: int, messages: Iterable[CommitMessage], now_ms: int | None = None
+) -> ChangedKeys:
     """Compare the content of each compacted bucket with what it was, both merged in full; bounded memory.
 
-    ``messages``: of the compaction that snapshot ``snapshot_id`` published. Rows that others added meanwhile are on both sides.
+    ``messages``: of the compaction that snapshot ``snapshot_id`` published. Rows that others added meanwhile are on both sides,
+    and those whose record-level lifetime is over at epoch ms ``now_ms`` on neither.
     """
+    living = living_at(store, now_ms)
     count = 0
     examples: list[dict[str, Any]] = []
     for message in messages:
         after = _files(store, snapshot_id, message)
         made = {(file.file_name, file.level) for file in message.compact_after}
         before = [file for file in after if (file.file_name, file.level) not in made] + list(message.compact_before)
-        for keys in _differing(store, message, before, after):
+        for keys in _differing(store, message, (before, after), living):
             count += keys.num_rows
             examples += keys.slice(0, _SHOWN - len(examples)).to_pylist() if len(examples) < _SHOWN else []
     return ChangedKeys(count, tuple(examples))
@@ -67,12 +72,15 @@ def _files(store: TableStore, snapshot_id: int, message: CommitMessage) -> list[
 
 
 def _differing(
-    store: TableStore, message: CommitMessage, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]
+    store: TableStore,
+    message: CommitMessage,
+    both: tuple[list[DataFileMeta], list[DataFileMeta]],
+    living: Living | None,
 ) -> Iterator[pa.Table]:
     spec = KeySpec(store.schema.trimmed_primary_keys, table=store.name)
     sides = [
-        read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True)
-        for files in (before, after)
+        read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True, living=living)
+        for files in both
     ]
     inputs = [RunInput(_merged(side), 0, age) for age, side in enumerate(sides)]
     with closing(sides[0]), closing(sides[1]):

@@ -13,9 +13,10 @@ from typing import Final
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate
+from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.partial_update import PartialUpdate
-from lsm_core.merge.function import merge_function
+from lsm_core.merge.function import MergeFunction, merge_function
 from lsm_core.merge.functions import AggregateFunction
 from lsm_core.types import TypeRoot
 
@@ -39,6 +40,21 @@ _IN_ARRIVAL_ORDER: Final = frozenset(
 """Folding neighbours first gives the same, as long as inputs are folded in the order in which they arrive."""
 
 
+_CHOOSING: Final = frozenset(
+    {
+        "max",
+        "min",
+        "last_value",
+        "last_non_null_value",
+        "first_value",
+        "first_non_null_value",
+        "first_not_null_value",
+        "primary-key",
+    }
+)
+"""Their result is one of their inputs, or null: a row merged of rows that are not over is not over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """``ok``: merging is order-free; otherwise ``reasons`` say what makes it depend on the order."""
@@ -47,24 +63,47 @@ class Verdict:
     reasons: tuple[str, ...] = ()
 
 
-def order_free(schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "") -> Verdict:
-    """Judge a primary-key table by its merge engine, its functions, and whether its files hold retracts.
+def order_free(
+    schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "", has_expired: bool = True
+) -> Verdict:
+    """Judge a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
+
+    With record-level expiry a compaction leaves out rows that are over (``has_expired``: some may be), whatever they are:
+    dropped in a part of the runs alone, a newer version or a delete uncovers the older version that it had replaced, over or
+    not, and readers, who expire nothing, see that one until it is compacted too. In a closed unit all versions of a key expire
+    together, so that what is read is the answer of before or the one at the compaction's clock, never a third.
 
     An order-free verdict promises that merging neighbouring runs first never changes an answer, as long as numbers fit their
     types: sums and products of integers that do not raise wherever they are met, and sums of decimals that do not become
     null, from which they begin anew. Raises InvalidOption as `merge_function` does.
     """
     function = merge_function(schema, options, table)
-    if isinstance(function, (Deduplicate, FirstRow)):
-        # the greatest (smallest) row of one total order, whatever the order of merging
-        return Verdict(ok=True)
-    if isinstance(function, PartialUpdate):
-        reasons = tuple(_of_partial_update(function, has_retracts))
-    elif isinstance(function, Aggregation):
-        reasons = tuple(_of_aggregation(function, has_retracts))
-    else:
-        reasons = (f"merge engine {function.name} is not known to be order-free",)
+    reasons = (
+        *_of_engine(function, has_retracts),
+        *_of_expiry(function, RowExpiry.of(schema, options, table), has_expired),
+    )
     return Verdict(not reasons, reasons)
+
+
+def _of_engine(function: MergeFunction, has_retracts: bool) -> Iterator[str]:
+    if isinstance(function, PartialUpdate):
+        yield from _of_partial_update(function, has_retracts)
+    elif isinstance(function, Aggregation):
+        yield from _of_aggregation(function, has_retracts)
+    elif not isinstance(function, (Deduplicate, FirstRow)):
+        yield f"merge engine {function.name} is not known to be order-free"
+    # those two take the greatest (smallest) row of one total order, whatever the order of merging
+
+
+def _of_expiry(function: MergeFunction, expiry: RowExpiry | None, has_expired: bool) -> Iterator[str]:
+    if expiry is None:
+        return
+    if has_expired:
+        yield "record-level expiry: a row that is over, left out alone, uncovers the older version that it replaced"
+    if isinstance(function, (PartialUpdate, Aggregation)):
+        made = function.functions.get(expiry.field)
+        if made is not None and made.name not in _CHOOSING:
+            yield f"column '{expiry.field}': {made.name} makes times that no row had, and these may be over"
 
 
 def _of_partial_update(function: PartialUpdate, has_retracts: bool) -> Iterator[str]:

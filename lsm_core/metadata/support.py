@@ -48,7 +48,6 @@ _SET_READ = {
 }
 _SET_WRITE = {
     "data-file.external-paths": "external data paths",
-    "record-level.expire-time": "record-level expiry",
     "commit.callbacks": "commit callbacks",
 }
 

@@ -69,3 +69,20 @@ def test_order_sensitive_tables_say_why(options: dict[str, str], kind: str, retr
     verdict = order_free(table(kind), options, has_retracts=retracts)
     assert not verdict.ok
     assert any(reason in text for text in verdict.reasons), verdict.reasons
+
+
+EXPIRY = {"record-level.expire-time": "1 d", "record-level.time-field": "a"}
+
+
+@pytest.mark.parametrize("options", [{}, {"merge-engine": "partial-update"}, {**AGGREGATION, SUM: "max"}])
+def test_rows_that_expire_make_a_unit_order_sensitive_only_where_some_may_be_over(options: dict[str, str]) -> None:
+    given = {**EXPIRY, **options}
+    assert order_free(table(), given, has_retracts=False, has_expired=False).ok
+    for verdict in (order_free(table(), given, has_retracts=False), order_free(table(), given, False, "t", True)):
+        assert [text.partition(":")[0] for text in verdict.reasons] == ["record-level expiry"]
+
+
+def test_times_that_a_function_makes_up_may_be_over_though_none_was() -> None:
+    given = {**EXPIRY, **AGGREGATION, SUM: "sum"}
+    verdict = order_free(table(), given, has_retracts=False, has_expired=False)
+    assert verdict.reasons == ("column 'a': sum makes times that no row had, and these may be over",)

@@ -45,7 +45,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"changelog-producer": "lookup"}, "changelog producer 'lookup'", WRITE),
         ({"changelog-producer": "full-compaction"}, "changelog producer 'full-compaction'", WRITE),
         ({"bucket": "-1"}, "dynamic buckets", WRITE),
-        ({"record-level.expire-time": "1 d"}, "record-level expiry", WRITE),
         ({"file-index.bitmap.columns": "v"}, "file index 'bitmap'", WRITE),
         ({"file-index.range-bitmap.columns": "v"}, "file index 'range-bitmap'", WRITE),
         ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),

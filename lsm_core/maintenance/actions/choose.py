@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune import ExpiredFiles
 from lsm_core.tree import DataFile, Decision, Decline, Levels, Pick, close_unit, decide_bucket, post_filter
+
+NOTHING_EXPIRED: Final = ExpiredFiles()
 
 
 def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
@@ -14,25 +18,36 @@ def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
     return Levels(files, store.options.num_levels)
 
 
-def decide(store: TableStore, files: Sequence[DataFile], now_ms: int, full: bool = False) -> Decision:
+def decide(
+    store: TableStore,
+    files: Sequence[DataFile],
+    now_ms: int,
+    full: bool = False,
+    expired: ExpiredFiles = NOTHING_EXPIRED,
+) -> Decision:
     """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
 
-    Where merging a part of the runs could change an answer (order-sensitive tables) the unit is extended until no
-    older run overlaps it, unless `dredge.compaction.order-sensitive` is `as-paimon`.
+    ``expired``: those of them with rows whose record-level lifetime is over by then. Where merging a part of the runs could
+    change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
+    `dredge.compaction.order-sensitive` is `as-paimon`.
     """
     levels = levels_of(store, files)
-    decision = decide_bucket(levels, store.options, now_ms, full=full)
+    decision = decide_bucket(
+        levels, store.options, now_ms, full=full, must_rewrite=lambda file: file.name in expired.known
+    )
     if isinstance(decision, Decline):
         return decision
     # first-row answers without level 0 only if every key lies once above it: nobody looks keys up here, so units are closed
     looks_up = store.options.merge_engine == "first-row"
-    retracts = any(file.delete_row_count != 0 for file in decision.unit.files)
-    if not looks_up and order_free(store.schema, store.options.raw, retracts, store.name).ok:
+    unit = decision.unit
+    retracts = any(file.delete_row_count != 0 for file in unit.files)
+    over = any(file.name in expired.possible for file in unit.files)
+    if not looks_up and order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
         return decision
     if not looks_up and store.options.order_sensitive == "as-paimon":
         return decision
-    closed = close_unit(levels, decision.unit)
-    if closed == decision.unit:
+    closed = close_unit(levels, unit)
+    if closed == unit:
         return decision
     return post_filter(Pick(closed, decision.trigger, {**decision.facts, "closed_files": len(closed.files)}))
 

@@ -14,15 +14,15 @@ from lsm_core.errors import CommitConflict, CommitUnknown
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_bytes, partition_text
 from lsm_core.maintenance.actions.bins import choose_bins
-from lsm_core.maintenance.actions.choose import decide, keeps_tombstones, levels_of
-from lsm_core.maintenance.actions.explain import why_declined, why_not_packed, why_packed, why_picked
+from lsm_core.maintenance.actions.explain import why_not_packed, why_packed
 from lsm_core.maintenance.actions.sort import SortOrder, checked_order, sort_item, sort_task
+from lsm_core.maintenance.actions.trees import Place, as_planned, plan_tree, why_tree_is_stale
 from lsm_core.maintenance.plan import (
+    EXPIRED_AT,
     CompactItem,
     Declined,
     MaintenancePlan,
     PlanEstimate,
-    PlannedFile,
     bucket_name,
     facts_of,
 )
@@ -31,7 +31,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.options import whole_number
-from lsm_core.tree import CompactUnit, DataFile, Decline, DeclineReason, Trigger, plan_task
+from lsm_core.tree import DataFile, Decline, DeclineReason, Trigger
 
 ACTION: Final = "compact"
 Runner = Callable[[TableStore, Sequence[BucketTask]], Iterable[BucketResult]]
@@ -90,65 +90,17 @@ def _plan_bucket(
 ) -> CompactItem | Declined:
     partition, bucket, total_buckets, entries = group
     files = tree_files(store, entries)
-    place = _Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+    place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
     if order is not None:
         return sort_item(partition, place.text, bucket, total_buckets, files, order)
     return (
-        _plan_tree(store, place, files, full, now_ms)
+        plan_tree(store, place, entries, full, now_ms)
         if store.schema.primary_keys
         else _plan_bins(store, place, files, full)
     )
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Which bucket is being planned."""
-
-    partition: bytes
-    text: str
-    bucket: int
-    total_buckets: int
-
-    def declined(self, reason: str, text: str, facts: Mapping[str, object]) -> Declined:
-        return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
-
-
-def _plan_tree(
-    store: TableStore, place: _Place, files: Sequence[DataFile], full: bool, now_ms: int
-) -> CompactItem | Declined:
-    levels = levels_of(store, files)
-    decision = decide(store, files, now_ms, full)
-    if isinstance(decision, Decline):
-        facts = {**decision.facts, "sorted_runs": len(levels.runs()), "bytes": levels.total_size}
-        facts["rows"] = sum(file.row_count for file in files)
-        return place.declined(str(decision.reason), why_declined(decision, levels, store.options), facts)
-    unit = decision.unit
-    task = plan_task(levels, unit, _small_below(store), force_rewrite_all=store.options.force_rewrite_all)
-    drop = task.drop_delete and not keeps_tombstones(store, task.rewritten_files, now_ms)
-    dropped = _tombstones(task.rewritten_files) if drop else 0
-    inside = {file.name for file in unit.files}
-    runs_left = [run for run in levels.runs() if not all(file.name in inside for file in run.run.files)]
-    return CompactItem(
-        partition=place.partition,
-        partition_text=place.text,
-        bucket=place.bucket,
-        total_buckets=place.total_buckets,
-        inputs=tuple(_planned(file) for file in unit.files),
-        output_level=unit.output_level,
-        trigger=str(decision.trigger),
-        reason=why_picked(decision, levels, store.options, dropped),
-        facts=facts_of({**decision.facts, "bytes": unit.size, "rewritten_files": len(task.rewritten_files)}),
-        upgrades=tuple(file.name for file in task.upgrades),
-        drop_delete=drop,
-        full=unit.full,
-        by_file=unit.by_file,
-        tombstones_dropped=dropped,
-        runs_before=len(levels.runs()),
-        runs_after=len(runs_left) + 1,
-    )
-
-
-def _plan_bins(store: TableStore, place: _Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
+def _plan_bins(store: TableStore, place: Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
     bins = choose_bins(store, files, full)
     least = store.options.min_file_num
     if isinstance(bins, Decline):
@@ -160,7 +112,7 @@ def _plan_bins(store: TableStore, place: _Place, files: Sequence[DataFile], full
         partition_text=place.text,
         bucket=place.bucket,
         total_buckets=place.total_buckets,
-        inputs=tuple(_planned(file) for file in taken),
+        inputs=tuple(as_planned(file) for file in taken),
         output_level=0,
         trigger=str(Trigger.SMALL_FILES),
         reason=why_packed(len(taken), len(bins), least, full),
@@ -168,19 +120,6 @@ def _plan_bins(store: TableStore, place: _Place, files: Sequence[DataFile], full
         bins=tuple(tuple(file.name for file in chosen) for chosen in bins),
         full=full,
     )
-
-
-def _planned(file: DataFile) -> PlannedFile:
-    return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
-
-
-def _tombstones(files: Sequence[DataFile]) -> int | None:
-    counts = [file.delete_row_count for file in files]
-    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
-
-
-def _small_below(store: TableStore) -> int:
-    return store.options.compaction_file_size(bool(store.schema.primary_keys))
 
 
 def _estimate(items: Sequence[CompactItem]) -> PlanEstimate:
@@ -238,7 +177,7 @@ def _commit(
     remaining = [result for result in done if not result.message.is_empty]
     while remaining:
         try:
-            committed = Committer(store).commit([r.message for r in remaining], properties={"dredge.plan": plan.hash})
+            committed = Committer(store).commit([r.message for r in remaining], properties=_properties(plan))
             return remaining, conflicts, committed.snapshot_ids[-1] if committed.snapshot_ids else None
         except CommitConflict as error:
             touched = [r for r in remaining if _names(r) & set(error.files)]
@@ -254,6 +193,11 @@ def _commit(
             abort(store, [r.message for r in remaining])
             raise
     return [], conflicts, None
+
+
+def _properties(plan: MaintenancePlan) -> dict[str, str]:
+    clocks = [item.expire_at_ms for item in plan.compactions if item.expire_at_ms is not None]
+    return {"dredge.plan": plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
 
 
 def _names(result: BucketResult) -> set[str]:
@@ -296,14 +240,7 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> 
             return f"input {planned.name} moved from level {planned.level} to {found.level}"
     if item.bins:
         return ""
-    levels = levels_of(store, files)
-    unit = CompactUnit(item.output_level, tuple(now[p.name] for p in item.inputs), item.full, item.by_file)
-    again = plan_task(levels, unit, _small_below(store), force_rewrite_all=store.options.force_rewrite_all)
-    if item.drop_delete and not again.drop_delete:
-        return f"older files lie below level {item.output_level} now, so deletes may not be dropped"
-    if {file.name for file in again.upgrades} != set(item.upgrades):
-        return "what would be upgraded changed"
-    return ""
+    return why_tree_is_stale(store, item, now, table)
 
 
 def _task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
@@ -320,6 +257,7 @@ def _task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...]
         base_snapshot=snapshot_id,
         bins=item.bins,
         by_file=item.by_file,
+        now_ms=item.expire_at_ms,
     )
 
 
