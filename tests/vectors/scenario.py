@@ -38,7 +38,6 @@ _DETAILS: Final = frozenset(
 _LATER: Final = {
     "add_column": "schema change add_column",
     "tag": "creating tags",
-    "truncate": "truncate",
 }
 # Options of Flink's connector, which are not the table's.
 _CONNECTOR: Final = frozenset({"scan.partitions"})
@@ -67,6 +66,7 @@ class Scenario:
             "overwrite": self.overwrite,
             "delete_where": self.delete_where,
             "update_where": self.update_where,
+            "truncate": self.truncate,
             "compact": self.compact,
             "set": self.set_options,
             "expire": self.expire,
@@ -132,20 +132,15 @@ class Scenario:
         self.table.copy(step.get("options") or {}).write(self.rows(rows), self.row_kinds(rows), overwrite=True)
 
     def delete_where(self, step: Case) -> None:
-        """By the vectors' own definition: a -D row per matching row, whole as read."""
-        self.rewrite(self.table.to_arrow(filter=self.filter(step["delete_where"])), "-D")
+        self.table.delete(self.filter(step["delete_where"]))
 
     def update_where(self, step: Case) -> None:
-        found = self.table.to_arrow(filter=self.filter(step["update_where"]))
-        for name, raw in step["set_columns"].items():
-            position = found.schema.get_field_index(name)
-            found = found.set_column(position, name, column([raw] * found.num_rows, self.kinds[name]))
-        self.rewrite(found, "+U")
+        values = {name: column([raw], self.kinds[name])[0] for name, raw in step["set_columns"].items()}
+        self.table.update(self.filter(step["update_where"]), values)
 
-    def rewrite(self, rows: pa.Table, kind: str) -> None:
-        if not self.table.primary_keys:
-            not_yet("DELETE and UPDATE on append tables")
-        self.table.write(rows, row_kinds=pa.array([kind] * rows.num_rows, pa.string()))
+    def truncate(self, step: Case) -> None:
+        del step
+        self.table.truncate()
 
     def set_options(self, step: Case) -> None:
         self.catalog.alter_table(NAME, [SchemaChange.set_option(key, text) for key, text in step["set"].items()])

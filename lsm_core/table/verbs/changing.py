@@ -28,6 +28,28 @@ class Changing(OnTable):
         """
         return write_once(self.store, data, row_kinds, overwrite)
 
+    def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
+        """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
+
+        Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
+        InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
+        """
+        return row_changes.delete_rows(self.store, filter)
+
+    def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
+        """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true, in one commit.
+
+        Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
+        """
+        return row_changes.update_rows(self.store, filter, values)
+
+    def upsert(self, data: Rows) -> int | None:
+        """Insert rows, each in place of the one with its primary key; returns the snapshot id, None without rows.
+
+        Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
+        """
+        return row_changes.upsert_rows(self.store, data)
+
     def truncate(self) -> int | None:
         """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
         return row_changes.truncate(self.store)

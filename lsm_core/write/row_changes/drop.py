@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lsm_core.commit import Committer
@@ -44,7 +45,7 @@ def matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes] 
     found = partitions_of(manifests.live_entries(store, snapshot, columns=["partition"]))
     values = decode_rows(pa.array(found, pa.binary()), list(store.schema.partition_types))
     batch = pa.RecordBatch.from_arrays([*values, pa.array(range(len(found)))], names=[*keys, _PLACE])
-    return [found[place] for place in predicate.apply(batch).column(_PLACE).to_pylist()]
+    return [found[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
 
 
 __all__ = ["drop_partitions", "matching_partitions", "truncate"]

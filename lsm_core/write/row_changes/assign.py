@@ -1,0 +1,110 @@
+"""New values of columns: literals, or Arrow expressions over the row as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import acero
+
+from lsm_core.errors import ColumnNotFound, InvalidData
+from lsm_core.metadata.store import TableStore
+from lsm_core.write.rows import conform
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.ChunkedArray]:
+    """Values of ``expressions`` for every row of ``batch``, in row order."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    names = [str(place) for place in range(len(expressions))]
+    project = acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names))
+    return list(acero.Declaration.from_sequence([source, project]).to_table(use_threads=False).columns)
+
+
+def matches(batch: pa.RecordBatch, expression: pc.Expression) -> Mask:
+    """Per row, whether ``expression`` is true; null is not."""
+    (found,) = evaluate(batch, [expression])
+    return np.asarray(pc.fill_null(found, fill_value=False).combine_chunks())
+
+
+class Assignments:
+    """What UPDATE sets: ``{column: literal or expression}``; all expressions see the old row.
+
+    Raises InvalidData for a literal that Arrow does not understand, or an expression that does not fit the table.
+    """
+
+    def __init__(self, store: TableStore, values: Mapping[str, Any]) -> None:
+        self._store = store
+        self._literals: dict[str, pa.Scalar] = {}
+        self._expressions: dict[str, pc.Expression] = {}
+        for name, value in values.items():
+            if isinstance(value, pc.Expression):
+                self._expressions[name] = value
+            else:
+                self._literals[name] = self._literal(name, value)
+        self._try_out()
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """``batch`` (all columns of the table) with the new values, in the columns' types.
+
+        Raises InvalidData naming the column and the value that does not fit it.
+        """
+        found = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
+        found |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}
+        data = pa.table({name: found.get(name, batch.column(name)) for name in self._store.schema.field_names})
+        fitted = conform(data, self._store.schema, self._store.name)
+        columns = [
+            fitted.column(name).combine_chunks() if name in found else batch.column(name)
+            for name in fitted.column_names
+        ]
+        columns = [pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+        return pa.RecordBatch.from_arrays(columns, schema=fitted.schema)
+
+    def apply_where(self, batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+        """All rows of ``batch``, those that ``mask`` marks with the new values."""
+        changed = self.apply(batch.filter(pa.array(mask)))
+        place = np.arange(batch.num_rows)
+        place[mask] = batch.num_rows + np.arange(changed.num_rows)
+        index = pa.array(place)
+        columns = []
+        for name in changed.schema.names:
+            old = batch.column(name)
+            if name in self._literals or name in self._expressions:
+                old = pa.concat_arrays([old, changed.column(name)]).take(index)
+            columns.append(old)
+        return pa.RecordBatch.from_arrays(columns, schema=changed.schema)
+
+    def _literal(self, name: str, value: object) -> pa.Scalar:
+        if isinstance(value, pa.Scalar):
+            return value
+        try:
+            return pa.scalar(value, self._store.schema.arrow_schema.field(name).type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass  # not a value of the type as it stands, but perhaps one that casts to it, as in writes
+        try:
+            return pa.scalar(value)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidData(self._store.name, name, f"{value!r} is no value of this column: {error}") from error
+
+    def _try_out(self) -> None:
+        """Find out before anything is written whether the expressions fit the table's columns."""
+        schema = self._store.schema
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.array([], f.type) for f in schema.arrow_schema], schema.arrow_schema.names
+        )
+        for name, expression in self._expressions.items():
+            try:
+                evaluate(nothing, [expression])
+            except (pa.ArrowException, KeyError, TypeError) as error:
+                first = str(error).splitlines()[0]
+                missing = first.partition("FieldRef.Name(")[2].partition(")")[0]
+                if missing and not schema.has_field(missing):
+                    raise ColumnNotFound(self._store.name, missing, schema.field_names) from error
+                raise InvalidData(self._store.name, name, f"its new value cannot be computed: {first}") from error
+
+
+__all__ = ["Assignments", "Mask", "evaluate", "matches"]

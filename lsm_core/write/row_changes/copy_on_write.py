@@ -1,0 +1,97 @@
+"""DELETE and UPDATE of an append table: files that hold matching rows are written again without them, or with new values.
+
+Source: Paimon's Spark commands on tables without deletion vectors. What is promised: the commit fails with CommitConflict
+unless every file that it replaces is still there, so no other commit is undone; rows that came meanwhile stay as they are.
+A rewritten file keeps its place in the order of its bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage, Committer, abort
+from lsm_core.errors import CommitUnknown
+from lsm_core.files import AppendFileWriter, open_append
+from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.metadata import manifests, schemas
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read import Scan
+from lsm_core.read.predicate import Predicate
+from lsm_core.write.row_changes.assign import Assignments, Mask, matches
+from lsm_core.write.row_changes.rules import scan_of_newest
+
+Place = tuple[bytes, int]
+Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
+
+
+def delete(store: TableStore, predicate: Predicate) -> int | None:
+    """Leave the matching rows out; a file that holds no other goes. None: no row matched."""
+    return _change(store, predicate, lambda batch, mask: batch.filter(pa.array(~mask)))
+
+
+def update(store: TableStore, predicate: Predicate, assignments: Assignments) -> int | None:
+    """Give the matching rows new values. None: no row matched. Raises InvalidData for values that do not fit."""
+    return _change(store, predicate, assignments.apply_where)
+
+
+def _change(store: TableStore, predicate: Predicate, rewrite: Rewrite) -> int | None:
+    scan = scan_of_newest(store, predicate)
+    if scan.snapshot is None:
+        return None
+    totals = _totals(store, scan)
+    messages: list[CommitMessage] = []
+    try:
+        for place, file in _touched(store, scan, predicate):
+            new = _write_again(store, place, totals[place], file, predicate, rewrite)
+            messages.append(CommitMessage(*place, totals[place], new_files=tuple(new), deleted_files=(file,)))
+        return Committer(store).commit(messages).snapshot_id
+    except CommitUnknown:
+        raise  # it may be in the table: its files stay
+    except BaseException:
+        abort(store, messages)
+        raise
+
+
+def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
+    """The recorded number of buckets per bucket, which entries that delete files must repeat."""
+    assert scan.snapshot is not None
+    partitions = sorted({split.partition for split in scan.splits})
+    if not partitions:
+        return {}
+    columns = ["partition", "bucket", "total_buckets", "schema_id"]
+    entries = manifests.live_entries(store, scan.snapshot, partitions=partitions, columns=columns)
+    schemas.require_current(store, entries, "changing its rows")
+    return {(partition, bucket): total for partition, bucket, total, _ in bucket_groups(entries)}
+
+
+def _touched(store: TableStore, scan: Scan, predicate: Predicate) -> Iterator[tuple[Place, DataFileMeta]]:
+    """The files that hold a matching row; only the columns of the filter are read, up to the first such row."""
+    names = list(store.schema.field_names if predicate.by_position else predicate.columns)
+    for split in scan.splits:
+        for file in split.files:
+            rows = open_append(store, split.partition, split.bucket, file, columns=names)
+            with closing(rows) as batches:  # type: ignore[type-var]
+                if any(matches(batch, predicate.expression).any() for batch in batches):
+                    yield (split.partition, split.bucket), file
+
+
+def _write_again(
+    store: TableStore, place: Place, total: int, file: DataFileMeta, predicate: Predicate, rewrite: Rewrite
+) -> Sequence[DataFileMeta]:
+    writer = AppendFileWriter(store, *place, total, file_source=SOURCE_APPEND, first_sequence=file.min_sequence_number)
+    try:
+        with closing(open_append(store, *place, file)) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                mask = matches(batch, predicate.expression)
+                writer.write(rewrite(batch, mask) if mask.any() else batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+__all__ = ["delete", "update"]

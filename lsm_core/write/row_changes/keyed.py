@@ -1,0 +1,128 @@
+"""DELETE and UPDATE of a primary-key table: the merged rows that match are written again as -D or +U rows, in one commit.
+
+What is promised: the statement sees one snapshot, and its rows are newer than all that this snapshot holds. Another commit
+that touched one of the same buckets meanwhile (compactions aside) makes it fail with CommitConflict, so a later write is
+never undone; Java commits regardless. Rows that others add to other buckets are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.commit import Committer, abort
+from lsm_core.errors import CommitUnknown, InvalidData
+from lsm_core.format.kv_layout import VALUE_KIND, kv_arrow_schema
+from lsm_core.merge import KeySpec, digest, merge_function, merge_unsorted
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import to_batches
+from lsm_core.read.predicate import Predicate
+from lsm_core.types import RowKind, is_retract
+from lsm_core.write.row_changes.assign import Assignments
+from lsm_core.write.row_changes.rules import scan_of_newest
+from lsm_core.write.table_write import TableWrite
+
+Change = Callable[[pa.RecordBatch], pa.RecordBatch]
+_DELETED = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
+
+
+def delete(store: TableStore, predicate: Predicate) -> int | None:
+    """Write a -D row for every merged row that matches; memory is that of a read and a write buffer. None: no row did."""
+    return _rewrite(store, predicate, RowKind.DELETE, lambda batch: batch)
+
+
+def update(store: TableStore, predicate: Predicate, assignments: Assignments) -> int | None:
+    """Write every merged row that matches again, with new values, as +U. None: no row did.
+
+    Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
+    """
+    return _rewrite(store, predicate, RowKind.UPDATE_AFTER, assignments.apply)
+
+
+def _rewrite(store: TableStore, predicate: Predicate, kind: RowKind, change: Change) -> int | None:
+    scan = scan_of_newest(store, predicate)
+    if scan.snapshot is None:
+        return None
+    effect = _Effect(store, kind)
+    with TableWrite(store) as writer:
+        with closing(to_batches(store, scan)) as batches:
+            for batch in batches:
+                changed = change(batch)
+                effect.require(batch, changed)
+                writer.write(*_with_kind(store, changed, kind))
+        messages = writer.prepare_commit()
+    try:
+        return Committer(store).commit(messages, made_from=scan.snapshot.id).snapshot_id
+    except CommitUnknown:
+        raise  # it may be in the table: its files stay
+    except BaseException:
+        abort(store, messages)
+        raise
+
+
+def _with_kind(store: TableStore, batch: pa.RecordBatch, kind: RowKind) -> tuple[pa.RecordBatch, pa.Array | None]:
+    """Rows and their kinds as writers take them; where a column holds the kind, a delete says so there."""
+    column = store.options.rowkind_field
+    if not column:
+        return batch, pa.repeat(pa.scalar(int(kind), pa.int8()), batch.num_rows)
+    place = batch.schema.get_field_index(column)
+    return batch.set_column(place, batch.schema.field(place), pa.repeat(_DELETED[kind], batch.num_rows)), None
+
+
+class _Effect:
+    """Whether the merge engine makes of the old rows and the change what the statement says; found out by merging both."""
+
+    def __init__(self, store: TableStore, kind: RowKind) -> None:
+        self._store, self._kind = store, kind
+        options = store.options
+        self._certain = options.merge_engine == "deduplicate" and not options.sequence_field
+        self._function = merge_function(store.schema, options.raw, store.name)
+        self._keys = KeySpec.of(store.schema, options.sequence_field, options.sequence_descending)
+        self._layout = kv_arrow_schema(store.schema)
+
+    def require(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        """Raise InvalidData when a changed row would not be read back as it is meant (or, deleted, still be there)."""
+        if self._certain or not before.num_rows:
+            return
+        merged = merge_unsorted(self._versions(before, after), self._function, self._keys)
+        living = merged.filter(pa.array(~is_retract(merged.column(VALUE_KIND))))
+        if self._kind is RowKind.DELETE:
+            if living.num_rows:
+                self._fail(f"{living.num_rows} rows would still be there after their -D rows")
+            return
+        columns = [(field.id, field.name) for field in self._store.schema.fields]
+        found = living.select(self._store.schema.field_names).combine_chunks()
+        wanted = pa.Table.from_batches([after]).select(self._store.schema.field_names)
+        if digest(_batch(found), columns) != digest(_batch(wanted), columns):
+            self._fail(
+                "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
+            )
+
+    def _versions(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Table:
+        schema, rows = self._store.schema, before.num_rows
+        numbers = np.arange(2 * rows, dtype=np.int64)
+        kinds = np.repeat(np.array([RowKind.INSERT, self._kind], np.int8), rows)
+        both = pa.concat_tables(
+            [pa.Table.from_batches([batch]).select(schema.field_names) for batch in (before, after)]
+        )
+        keys = [both.column(name) for name in schema.trimmed_primary_keys]
+        return pa.table([*keys, pa.array(numbers), pa.array(kinds), *both.columns], schema=self._layout)
+
+    def _fail(self, reason: str) -> None:
+        options = self._store.options
+        where = ", ".join(options.sequence_field) or "merge-engine"
+        raise InvalidData(self._store.name, where, f"merge engine {options.merge_engine}: {reason}")
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    arrays = [
+        c.chunk(0) if c.num_chunks == 1 else pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type)
+        for c in table.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+__all__ = ["delete", "update"]
