@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from lsm_core.write.background import Compactor
 from lsm_core.write.bucket import route
 from lsm_core.write.rows import Rows
+from lsm_core.write.stream_write import StreamTableWrite
 from lsm_core.write.table_write import TableWrite
 
-__all__ = ["Rows", "TableWrite", "route"]
+__all__ = ["Compactor", "Rows", "StreamTableWrite", "TableWrite", "route"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
@@ -64,11 +65,14 @@ class AppendBucket:
             self.files += self._writer.close()
             self._writer = None
 
-    def finish(self) -> list[DataFileMeta]:
-        """Close, and give the files written since the last call."""
+    def settle(self, wait: bool) -> None:
+        """Flush and close the open file; :meth:`drain` cannot fail then."""
         self.release()
-        files, self.files = self.files, []
-        return files
+
+    def drain(self) -> CommitMessage:
+        """The files written since the last call."""
+        files, self.files = tuple(self.files), []
+        return CommitMessage(self.partition, self.bucket, self.total_buckets, new_files=files)
 
     def abort(self) -> None:
         """Forget the buffer and the open file; files closed earlier stay in :attr:`files` for the caller to delete."""

@@ -8,11 +8,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.commit import CommitMessage
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.merge import merge_function
 from lsm_core.metadata.store import TableStore
+from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
 
 _MOST_BUFFERED: Final = 1 << 30
@@ -23,7 +25,8 @@ class KeyValueBucket:
     """Buffer of one (partition, bucket) (Java `MergeTreeWriter`).
 
     Every incoming row takes the next sequence number, from ``first_sequence`` on; :meth:`flush` sorts and merges the
-    buffer into rolling files of level 0, so that each key is in one of them once.
+    buffer into rolling files of level 0, so that each key is in one of them once. With a ``compaction`` every flush also
+    takes the outcome of one that has ended and asks for the next.
     """
 
     def __init__(
@@ -34,8 +37,10 @@ class KeyValueBucket:
         bucket: int,
         total_buckets: int,
         first_sequence: int,
+        compaction: BucketCompaction | None = None,
     ) -> None:
         self._store = store
+        self.compaction = compaction
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
@@ -69,13 +74,43 @@ class KeyValueBucket:
         """Rows to come get numbers from ``first_sequence`` on, unless they are beyond it already."""
         self._next = max(self._next, first_sequence)
 
-    def flush(self) -> list[DataFileMeta]:
-        """Merge the buffer by key and write it to level 0; returns the new files.
+    def flush(self, wait: bool = False) -> None:
+        """Merge the buffer by key and write it to level 0; ``wait`` for the compaction that is running.
 
-        On failure nothing of that flush is left, and its rows are lost to this writer: it refuses to go on.
+        On failure nothing of that flush is left, and its rows are lost to this writer: it refuses to go on. Raises what a
+        compaction failed with.
         """
-        if not len(self._buffer):
-            return []
+        compaction = self.compaction
+        if len(self._buffer):
+            wait = wait or (compaction is not None and compaction.waits_at_flush)
+            files = self._write_level0()
+            self.files += files
+            if compaction is not None:
+                compaction.add(files)
+        if compaction is not None:
+            compaction.sync(wait)
+            compaction.trigger()
+
+    def settle(self, wait: bool) -> None:
+        """Flush, and wait for compactions where asked to or where there are too many sorted runs; :meth:`drain` cannot fail then."""
+        self.flush(wait)
+        if self.compaction is not None:
+            self.compaction.sync(wait or self.compaction.waits_at_commit)
+
+    def drain(self) -> CommitMessage:
+        """What was written and compacted since the last call; the bucket can be written on."""
+        files, self.files = tuple(self.files), []
+        before, after = ((), ()) if self.compaction is None else self.compaction.drain()
+        return CommitMessage(
+            self.partition, self.bucket, self.total_buckets, new_files=files, compact_before=before, compact_after=after
+        )
+
+    def discard_compaction(self) -> None:
+        """Give up what compactions did and was not handed out yet."""
+        if self.compaction is not None:
+            self.compaction.discard()
+
+    def _write_level0(self) -> list[DataFileMeta]:
         writer = KeyValueFileWriter(
             self._store, self.partition, self.bucket, self.total_buckets, level=0, file_source=SOURCE_APPEND
         )
@@ -83,20 +118,13 @@ class KeyValueBucket:
             with closing(self._buffer.drain()) as merged:
                 for batch in merged:
                     writer.write(batch)
-            files = writer.close()
+            return writer.close()
         except BaseException:
             self._buffer.spoil()
             writer.abort()
             raise
-        self.files += files
-        return files
-
-    def finish(self) -> list[DataFileMeta]:
-        """Flush and give the files written since the last call; the bucket can be written on."""
-        self.flush()
-        files, self.files = self.files, []
-        return files
 
     def abort(self) -> None:
-        """Forget the buffer; files of earlier flushes stay in :attr:`files` for the caller to delete."""
+        """Forget the buffer and what compactions made; files of earlier flushes stay in :attr:`files` for the caller to delete."""
         self._buffer.clear()
+        self.discard_compaction()

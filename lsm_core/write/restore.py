@@ -9,38 +9,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import WriterStale
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
 
 _COLUMNS = ("partition", "bucket", "total_buckets", "max_sequence_number")
 
 
 @dataclass
 class BucketHistory:
-    """Sequence numbers of the table's buckets as of the writer's opening; partitions are looked up when first written.
+    """Sequence numbers of the table's buckets; partitions are looked up when first written.
 
-    ``ignore``: an overwrite starts afresh, whatever lies there.
+    ``ignore``: an overwrite starts afresh, whatever lies there. ``follow``: a long-lived writer looks at the newest snapshot
+    each time it meets a bucket, a batch writer at the one that was the newest when it began.
     """
 
     store: TableStore
     ignore: bool = False
+    follow: bool = False
     _snapshot: Snapshot | None = None
     _opened: bool = False
     _known: dict[bytes, dict[int, int]] = field(default_factory=dict)
+    _seen: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that was looked at last."""
+        return self._snapshot
 
     def look_up(self, partitions: Iterable[bytes]) -> None:
         """Learn about ``partitions`` in one go: asking for each by itself would read the manifests as often.
 
         Raises :class:`WriterStale` when one of them was written with another number of buckets.
         """
-        if not self._opened:
+        if self.ignore:
+            return
+        if self.follow or not self._opened:
             self._snapshot, self._opened = snapshots.latest(self.store), True
-        new = [partition for partition in set(partitions) if partition not in self._known]
-        if self.ignore or self._snapshot is None or not new:
+        if self._snapshot is None:
+            return
+        wanted = self._snapshot.id if self.follow else None
+        new = [p for p in set(partitions) if p not in self._known or (self.follow and self._seen.get(p) != wanted)]
+        if not new:
             return
         self._known.update({partition: {} for partition in new})
+        self._seen.update(dict.fromkeys(new, self._snapshot.id))
         entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
         self._check_total(entries)
         newest = entries.group_by(["partition", "bucket"]).aggregate([("max_sequence_number", "max")])
@@ -52,6 +68,11 @@ class BucketHistory:
         self.look_up([partition])
         return self._known.get(partition, {}).get(bucket, -1) + 1
 
+    def forget(self, partition: bytes) -> None:
+        """A bucket of ``partition`` was released: who opens it again looks anew."""
+        self._known.pop(partition, None)
+        self._seen.pop(partition, None)
+
     def _check_total(self, entries: pa.Table) -> None:
         configured = self.store.options.bucket
         others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
@@ -61,3 +82,19 @@ class BucketHistory:
                 f"table {self.store.name}: this partition was written with {recorded} buckets, the table now has "
                 f"{configured}; overwrite the partition to change its buckets"
             )
+
+
+def live_files(
+    store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
+) -> dict[tuple[bytes, int], list[DataFileMeta]]:
+    """Live files of the given (partition, bucket)s at ``snapshot`` (None: nothing was committed), read in one go."""
+    found: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
+    if snapshot is None or not found:
+        return found
+    entries = live_entries(
+        store, snapshot, partitions=sorted({p for p, _ in found}), buckets=sorted({b for _, b in found})
+    )
+    for partition, bucket, _, group in bucket_groups(entries):
+        if (partition, bucket) in found:
+            found[partition, bucket] = [entry.file for entry in table_to_entries(group)]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
 
@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import DredgeError, InvalidData, ValueTooLarge
+from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
+from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_writable
+from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
 from lsm_core.write.append import AppendBucket
+from lsm_core.write.background import Bucket, BucketCompaction, Compactor
 from lsm_core.write.bucket import fixed, unaware
 from lsm_core.write.buffer import BufferPool
 from lsm_core.write.key_value import KeyValueBucket
-from lsm_core.write.restore import BucketHistory
+from lsm_core.write.restore import BucketHistory, live_files
 from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, counted, counted_columns, kinds_of_column, pieces
 
 _LARGEST_VALUE: Final = 64 << 20
@@ -35,12 +37,19 @@ class TableWrite:
     """
 
     def __init__(
-        self, store: TableStore, commit_user: str | None = None, overwrite: bool = False, *, sequence_offset: int = 0
+        self,
+        store: TableStore,
+        commit_user: str | None = None,
+        overwrite: bool = False,
+        *,
+        sequence_offset: int = 0,
+        compactor: Compactor | None = None,
     ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
 
         ``sequence_offset`` is added to every bucket's first sequence number: tasks of one job that write the same bucket
-        need ranges of their own, or the order of their rows would be left to chance.
+        need ranges of their own, or the order of their rows would be left to chance. ``compactor``: who compacts the buckets
+        of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
@@ -50,6 +59,9 @@ class TableWrite:
         self._history = BucketHistory(store, ignore=overwrite)
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._pool = BufferPool(store.options)
+        self._compactor = compactor if store.has_primary_key and not overwrite else None
+        self._force = bool(store.options.get("commit.force-compact"))
+        self._live: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._offset = sequence_offset
         self._rows_seen = 0
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
@@ -96,18 +108,48 @@ class TableWrite:
             self._add(partition, bucket, table, part)
             start += piece.num_rows
 
-    def prepare_commit(self) -> list[CommitMessage]:
-        """Flush everything; one message per touched bucket. The writer can be used on, for the next commit."""
-        messages = []
-        for (partition, bucket), writer in sorted(self._buckets.items()):
-            files = tuple(writer.finish())
-            if files:
-                messages.append(CommitMessage(partition, bucket, writer.total_buckets, new_files=files))
+    def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
+        """Flush a bucket and compact it in the background: what the table's options pick, or everything (``full``).
+
+        The outcome is handed out by the next :meth:`prepare_commit` that waits or finds it done. Raises
+        :class:`InvalidOption` for a full compaction under `write-only` (otherwise that does nothing, as in Java),
+        :class:`UnsupportedFeature` for append tables and whatever else is not compacted here.
+        """
+        if self.store.options.write_only:
+            if full:
+                raise InvalidOption("write-only", "true", "false for a writer that is to compact", self.store.name)
+            return
+        if self._compactor is None:
+            what = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
+            raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
+        require_compactable(self.store)
+        self._meet([(partition, bucket)])
+        writer = self._bucket(partition, bucket)
+        assert isinstance(writer, KeyValueBucket)
+        writer.flush(wait=True)
+        compaction = writer.compaction or self._compaction_of(partition, bucket)
+        writer.compaction = compaction
+        compaction.sync(wait=True)
+        compaction.trigger(full, asked=True)
+
+    def prepare_commit(self, wait_compaction: bool = False) -> list[CommitMessage]:
+        """Flush everything; one message per touched bucket. The writer can be used on, for the next commit.
+
+        ``wait_compaction`` (always with `commit.force-compact`): wait for the compactions that are under way. When this
+        raises nothing was handed out: abort the writer.
+        """
+        return [message for message in self._prepared(wait_compaction) if not message.is_empty]
+
+    def _prepared(self, wait: bool) -> list[CommitMessage]:
+        """One message a bucket, empty ones too. All buckets are settled before the first one lets go of its files."""
+        writers = [writer for _, writer in sorted(self._buckets.items())]
+        for writer in writers:
+            writer.settle(wait or self._force)
         self._pool.close()
-        return messages
+        return [writer.drain() for writer in writers]
 
     def abort(self) -> None:
-        """Delete every file that was written and not yet handed out by :meth:`prepare_commit`."""
+        """Delete every file that was written and not yet handed out by :meth:`prepare_commit`, and end the compactions."""
         for (partition, bucket), writer in self._buckets.items():
             writer.abort()
             for path in [path for file in writer.files for path in self.store.data_paths(partition, bucket, file)]:
@@ -115,6 +157,8 @@ class TableWrite:
                     self.store.file_io.delete(path)
         self._buckets.clear()
         self._pool.close()
+        if self._compactor is not None:
+            self._compactor.close()
 
     @property
     def buffered_bytes(self) -> int:
@@ -124,8 +168,7 @@ class TableWrite:
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
         table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
         groups = list(self._groups(table))
-        if self.store.options.bucket > 0:
-            self._history.look_up(partition for partition, _, _ in groups)
+        self._meet([(partition, bucket) for partition, bucket, _ in groups])
         for partition, bucket, positions in groups:
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
@@ -178,14 +221,27 @@ class TableWrite:
     def _add(self, partition: bytes, bucket: int, rows: pa.Table, kinds: pa.Array | None) -> None:
         if not rows.num_rows:
             return
-        writer = self._buckets.get((partition, bucket))
-        if writer is None:
-            writer = self._buckets[partition, bucket] = self._open(partition, bucket)
+        writer = self._bucket(partition, bucket)
         if isinstance(writer, KeyValueBucket):
             writer.add(rows, kinds)
         else:
             writer.add(rows)
         self._make_room()
+
+    def _meet(self, places: Sequence[tuple[bytes, int]]) -> None:
+        """Learn about the buckets that are not open yet, all in one go."""
+        new = [place for place in places if place not in self._buckets]
+        if self.store.options.bucket < 1 or not new:
+            return
+        self._history.look_up(partition for partition, _ in new)
+        if self._compactor is not None and self._compactor.automatic:
+            self._live = live_files(self.store, self._history.snapshot, new)
+
+    def _bucket(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
+        writer = self._buckets.get((partition, bucket))
+        if writer is None:
+            writer = self._buckets[partition, bucket] = self._open(partition, bucket)
+        return writer
 
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         total = self.store.options.bucket
@@ -194,7 +250,22 @@ class TableWrite:
         first = self._history.next_sequence(partition, bucket) + self._offset
         if not self.store.schema.primary_keys:
             return AppendBucket(self.store, partition, bucket, total, first)
-        return KeyValueBucket(self.store, self._pool, partition, bucket, self.store.options.bucket, first)
+        compaction = None
+        if self._compactor is not None and self._compactor.automatic:
+            compaction = self._compaction_of(partition, bucket)
+        return KeyValueBucket(self.store, self._pool, partition, bucket, total, first, compaction)
+
+    def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
+        """The tree of a bucket at the snapshot that the history saw, and what was flushed to it since."""
+        assert self._compactor is not None
+        place, snapshot = (partition, bucket), self._history.snapshot
+        files = self._live.pop(place, None)
+        if files is None:
+            files = live_files(self.store, snapshot, [place])[place]
+        own = self._buckets[place].files if place in self._buckets else []
+        base = 0 if snapshot is None else snapshot.id
+        where = Bucket(partition, bucket, self.store.options.bucket)
+        return BucketCompaction(self._compactor, where, [*files, *own], base)
 
     def _make_room(self) -> None:
         while self.buffered_bytes > self._pool.memory:

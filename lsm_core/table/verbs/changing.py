@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lsm_core.table.verbs.on_table import OnTable
-from lsm_core.table.writing import BatchCommit, BatchWrite, write_once
+from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite, write_once
 from lsm_core.write import Rows, row_changes
 
 
@@ -68,3 +68,11 @@ class Changing(OnTable):
     def new_commit(self, commit_user: str | None = None) -> BatchCommit:
         """Publishes the messages of :meth:`new_write`."""
         return BatchCommit(self.store, commit_user)
+
+    def new_stream_write(self, commit_user: str) -> StreamWrite:
+        """A writer for many commits that compacts in the background unless the table is `write-only`; use it in a ``with``."""
+        return StreamWrite(self.store, commit_user)
+
+    def new_stream_commit(self, commit_user: str) -> StreamCommit:
+        """Publishes the numbered commits of ``commit_user``, each once, however often it is asked for."""
+        return StreamCommit(self.store, commit_user)

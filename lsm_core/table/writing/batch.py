@@ -11,23 +11,37 @@ import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort
 from lsm_core.errors import CommitUnknown, InvalidOption
+from lsm_core.format.partition_path import partition_bytes
 from lsm_core.metadata.store import TableStore
+from lsm_core.table.writing.streaming import compactor
 from lsm_core.write import Rows, TableWrite
 
 
 class BatchWrite:
-    """Collects rows for one commit. Leaving its ``with`` block by an error deletes what was written."""
+    """Collects rows for one commit. Leaving its ``with`` block by an error deletes what was written.
+
+    It compacts only what :meth:`compact` asks for, or everything that it writes to with `commit.force-compact`.
+    """
 
     def __init__(self, store: TableStore, overwrite: bool = False) -> None:
-        self._write = TableWrite(store, overwrite=overwrite)
+        self._store = store
+        force = bool(store.options.get("commit.force-compact"))
+        self._write = TableWrite(store, overwrite=overwrite, compactor=compactor(store, automatic=force))
 
     def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
         """Add rows. Raises InvalidData naming the column of a null key, UnsupportedFeature."""
         self._write.write(data, row_kinds)
 
+    def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
+        """Flush a bucket and compact it (``full``: all of it). ``partition``: typed values, ``{}`` without partitions.
+
+        Raises InvalidOption for a full compaction under `write-only`, UnsupportedFeature for append tables.
+        """
+        self._write.compact(partition_bytes(self._store.schema, partition), bucket, full)
+
     def prepare_commit(self) -> list[CommitMessage]:
-        """Finish the files and describe them."""
-        return self._write.prepare_commit()
+        """Finish the files and compactions and describe them."""
+        return self._write.prepare_commit(wait_compaction=True)
 
     def abort(self) -> None:
         """Delete everything written so far."""

@@ -1,0 +1,179 @@
+"""Compaction inside a writer: one bucket's tree as the writer knows it, and the one compaction that may run on it.
+
+The writer's thread picks units and takes results; another thread does the work. Nothing is published here: what a
+compaction replaced and what it made are handed out with the next commit message (Java `MergeTreeWriter`,
+`MergeTreeCompactManager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.commit import CommitMessage
+from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
+from lsm_core.errors import DredgeError
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata.store import TableStore
+from lsm_core.write.back_pressure import sorted_runs, waits_at_commit, waits_at_flush
+
+Chooser = Callable[[TableStore, bytes, int, int, Sequence[DataFileMeta], bool], BucketTask | None]
+"""(store, partition, bucket, total buckets, all files of the bucket, full) -> the unit to compact, None if there is none."""
+
+
+class Compactor:
+    """What the buckets of a writer share: how units are chosen and judged, and the thread that compacts.
+
+    ``automatic``: every flush asks for a compaction; otherwise only who calls :meth:`BucketCompaction.trigger` by name.
+    """
+
+    def __init__(self, store: TableStore, choose: Chooser, judge: Judge | None, *, automatic: bool) -> None:
+        self.store, self.choose, self.judge, self.automatic = store, choose, judge, automatic
+        self._pool: ThreadPoolExecutor | None = None
+
+    def submit(self, task: BucketTask) -> Future[BucketResult]:
+        """Compact in the background; tasks of all buckets go one after another."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="dredge-writer-compact")
+        return self._pool.submit(run_bucket_task, self.store, task, self.judge, pipelined=False)
+
+    def close(self) -> None:
+        """End the thread, after the task that it is at."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+
+_NONE: Final = -1
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Which bucket."""
+
+    partition: bytes
+    number: int
+    total: int
+
+
+class BucketCompaction:
+    """The tree of one bucket and its compaction.
+
+    ``files``: live files of the bucket at snapshot ``base``, then also this writer's, committed or not. ``blocked``: a
+    commit identifier whose outcome must be known before the tree can be trusted again.
+    """
+
+    def __init__(self, compactor: Compactor, place: Bucket, files: Iterable[DataFileMeta], base: int) -> None:
+        self._shared, self._place = compactor, place
+        self._running: Future[BucketResult] | None = None
+        self._before: dict[str, DataFileMeta] = {}
+        self._after: dict[str, DataFileMeta] = {}
+        self._stop = compactor.store.options.stop_trigger
+        self._hidden = _NONE
+        self.reset(files, base)
+
+    def reset(self, files: Iterable[DataFileMeta], base: int, blocked: int | None = None) -> None:
+        """Take ``files`` for the tree, as of snapshot ``base``."""
+        self._tree = {file.file_name: file for file in files}
+        self.base, self.blocked = base, blocked
+
+    @property
+    def files(self) -> list[DataFileMeta]:
+        """The tree as this writer knows it."""
+        return list(self._tree.values())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a compaction is under way or its result was not taken yet."""
+        return self._running is not None
+
+    @property
+    def waits_at_flush(self) -> bool:
+        """Whether a flush must wait for the running compaction."""
+        return waits_at_flush(sorted_runs(self._tree.values()), self._stop)
+
+    @property
+    def waits_at_commit(self) -> bool:
+        """Whether preparing a commit must."""
+        return waits_at_commit(sorted_runs(self._tree.values()), self._stop)
+
+    def add(self, files: Iterable[DataFileMeta]) -> None:
+        """New files of level 0."""
+        self._tree.update((file.file_name, file) for file in files)
+
+    def trigger(self, full: bool = False, *, asked: bool = False) -> None:
+        """Start the compaction that the table's options pick (``full``: of everything), unless one is running.
+
+        Raises what choosing raises: :class:`WriterStale` when the table's schema changed.
+        """
+        if self._running is not None or self.blocked is not None or not (asked or self._shared.automatic):
+            return
+        place = self._place
+        task = self._shared.choose(self._shared.store, place.partition, place.number, place.total, self.files, full)
+        if task is None:
+            return
+        if task.drop_delete:
+            unit = set(task.unit_names)
+            deletes = [f.max_sequence_number for f in task.files if f.file_name in unit and f.delete_row_count != 0]
+            self._hidden = max([self._hidden, *deletes])
+        self._running = self._shared.submit(task)
+
+    def sync(self, wait: bool) -> None:
+        """Take the result of a compaction that has ended; ``wait`` for one that has not. Raises what it failed with."""
+        running = self._running
+        if running is None or not (wait or running.done()):
+            return
+        self._running = None
+        self._take(running.result().message)
+
+    def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
+        """Files that compactions replaced and files that they made since the last call, intermediate ones left out."""
+        drained = tuple(self._before.values()), tuple(self._after.values())
+        self._before, self._after = {}, {}
+        if self._running is None:
+            self._hidden = _NONE
+        return drained
+
+    def discard(self) -> None:
+        """Give up whatever was not handed out: the running compaction's result, and results taken; their files are deleted."""
+        running, self._running = self._running, None
+        if running is not None and not running.cancel() and running.exception() is None:
+            self._delete(running.result().message.own_files())
+        self._delete(file for file in self._after.values() if file.file_name not in self._before)
+        self._before, self._after = {}, {}
+        self._hidden = _NONE
+
+    def would_bring_back(self, file: DataFileMeta) -> bool:
+        """Whether a file of another writer may hold rows older than deletes that a compaction, not handed out yet, dropped."""
+        return file.min_sequence_number <= self._hidden
+
+    def is_blocked_by(self, identifier: int) -> bool:
+        """Whether the tree waits for the outcome of this commit or an earlier one."""
+        return self.blocked is not None and self.blocked <= identifier
+
+    def _take(self, message: CommitMessage) -> None:
+        """What was made and replaced again before a commit is nobody's; an upgraded file keeps its place in the table."""
+        made = {file.file_name for file in message.compact_after}
+        for file in message.compact_before:
+            name = file.file_name
+            self._tree.pop(name, None)
+            if self._after.get(name) != file:
+                self._before[name] = file
+                continue
+            del self._after[name]
+            if name not in self._before and name not in made:
+                self._delete([file])
+        self._after.update((file.file_name, file) for file in message.compact_after)
+        self.add(message.compact_after)
+
+    def _delete(self, files: Iterable[DataFileMeta]) -> None:
+        store, place = self._shared.store, self._place
+        for path in [p for file in files for p in store.data_paths(place.partition, place.number, file)]:
+            with suppress(OSError, DredgeError):
+                store.file_io.delete(path)
+
+
+__all__ = ["Bucket", "BucketCompaction", "Chooser", "Compactor"]
