@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
 from lsm_core.format.partition_path import partition_dir
+from lsm_core.maintenance.plan import expiry_clock
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -58,7 +59,8 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
 
     Meant for a compaction (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged rows, their
     digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. Only counts and examples reach the driver.
-    Of a first-row table level 0 counts, which its readers only see after compaction. Raises SnapshotNotFound, UnsupportedFeature
+    Of a first-row table level 0 counts, which its readers only see after compaction; rows whose record-level lifetime was over at the
+    compaction's clock count on neither side. Raises SnapshotNotFound, UnsupportedFeature
     (Spark SQL cannot say what a column or its function becomes), CorruptFile (a file is missing), SparkFailed (one cannot be read).
     """
     began = time.monotonic()
@@ -78,7 +80,8 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     rows = [0, 0]
     if changed:
         with translated(f"verifying table {store.name}"):
-            frames = [_view(spark, store, side, changed) for side in sides]
+            clock = expiry_clock(found[1])
+            frames = [_view(spark, store, side, changed, clock) for side in sides]
             facts = _facts(frames, values)
             rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
             wrong = [i for i, place in enumerate(changed) if not _same(place, i, sides, facts)]
@@ -126,10 +129,12 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
     return found
 
 
-def _view(spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place]) -> DataFrame | None:
+def _view(
+    spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place], now_ms: int
+) -> DataFrame | None:
     """What a side says; None where it has no file."""
     listed = [(number, entry) for number, place in enumerate(places) for entry in _by_age(side.files.get(place, []))]
-    return merged_view(spark, store, listed) if listed else None
+    return merged_view(spark, store, listed, now_ms) if listed else None
 
 
 def _value_parts(store: TableStore) -> list[str]:

@@ -69,6 +69,33 @@ def test_a_changed_answer_is_told_by_bucket_with_examples(spark: Any, tmp_path: 
     assert report.examples[0].startswith("only in snapshot 6: Row(k=1000, s='new-1000'")
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
+@pytest.mark.parametrize("column", ["ts", "n"])
+def test_rows_that_were_over_at_the_compactions_clock_are_on_neither_side(
+    spark: Any, tmp_path: Path, engine: str, column: str
+) -> None:
+    expiry = {"record-level.expire-time": "1 h", "record-level.time-field": column, "merge-engine": engine}
+    table = make_table(tmp_path, options=expiry)
+    for number in range(3):
+        table.write(timed(rows(list(range(number * 20, number * 20 + 60)), f"c{number}"), number))
+    report = table.compact(full=True)
+    assert report.rows_dropped["expired"] > 20
+    found = verify_table(spark, table, 3, 4)
+    assert found.ok, found
+    assert found.rows_a == found.rows_b == table.to_arrow().num_rows < 100
+    rewrite(live_paths(table)[0], drop)
+    assert not verify_table(spark, table, 3, 4).ok
+
+
+def timed(data: pa.Table, number: int) -> pa.Table:
+    """Times far in the past or the future, by key and commit; some are null."""
+    far = [(int(key) * 7 + number * 3) % 5 for key in data.column("k").to_pylist()]
+    seconds = [None if one == 4 else 2_000_000_000 if one % 2 else 1_000_000_000 for one in far]
+    stamps = pa.array([None if s is None else s * 1000 for s in seconds], pa.int64()).cast(pa.timestamp("ms"))
+    whole = data.set_column(data.schema.get_field_index("n"), data.schema.field("n"), pa.array(seconds, pa.int32()))
+    return whole.set_column(whole.schema.get_field_index("ts"), whole.schema.field("ts"), stamps)
+
+
 def drop(data: pa.Table) -> pa.Table:
     return data.slice(1)
 

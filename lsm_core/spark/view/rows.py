@@ -15,6 +15,7 @@ from lsm_core.spark.jobs import spark_ddl
 from lsm_core.spark.jobs.columns import quoted
 from lsm_core.spark.read import parquet
 from lsm_core.spark.view.engines import Fold, fold_of
+from lsm_core.spark.view.expiry import over_at
 from lsm_core.spark.view.values import exact, ordered
 
 if TYPE_CHECKING:
@@ -32,28 +33,30 @@ _FILES: Final = pa.schema(
 _ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
 
 
-def merged_view(spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]]) -> DataFrame:
+def merged_view(
+    spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], now_ms: int | None = None
+) -> DataFrame:
     """What ``files`` say, each given with the number of its bucket, oldest first within a bucket.
 
     Columns: those of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the answer) and
     `__dredge_versions` (how many stored rows stand behind it). Of a first-row table level 0 counts too: the view is what
-    readers see once it is compacted. Raises UnsupportedFeature for what Spark SQL cannot say.
+    readers see once it is compacted. ``now_ms``: rows whose record-level lifetime is over then stand behind no answer (None:
+    none is over, as for readers). Raises UnsupportedFeature for what Spark SQL cannot say.
     """
     raw = _raw_rows(spark, store, files)
     if not store.schema.primary_keys:
         return raw.selectExpr("*", "true AS __dredge_row", f"1 AS {VERSIONS}")
-    if "record-level.expire-time" in store.options.raw:
-        raise UnsupportedFeature("comparing tables whose rows expire on Spark", store.name)
+    over = over_at(store, now_ms)
     engine = store.options.merge_engine
     if engine in {"partial-update", "aggregation"}:
-        return _folded(raw, store, fold_of(store))
+        return _folded(raw, store, fold_of(store), over)
     if engine not in {"deduplicate", "first-row"}:
         raise UnsupportedFeature(f"comparing tables of merge engine '{engine}' on Spark", store.name)
     if store.options.ignore_delete:
         raw = raw.where(_ADDS)
     order = _order(store, newest_first=engine == "deduplicate")
-    first = f"row_number() OVER (PARTITION BY {_key(store)} ORDER BY {order})"
-    return raw.selectExpr("*", f"({first} = 1 AND {_ADDS}) AS __dredge_row", f"1 AS {VERSIONS}")
+    first = f"row_number() OVER (PARTITION BY {_key(store)}, {over} ORDER BY {order})"
+    return raw.selectExpr("*", f"({first} = 1 AND {_ADDS} AND NOT {over}) AS __dredge_row", f"1 AS {VERSIONS}")
 
 
 def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]]) -> DataFrame:
@@ -71,22 +74,25 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
     return stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
 
 
-def _folded(raw: DataFrame, store: TableStore, fold: Fold) -> DataFrame:
-    """One row a key: its versions in merge order, folded; a lone version is the row itself, a delete too."""
+def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str) -> DataFrame:
+    """One row a key: its versions in merge order, folded; a lone version is the row itself, a delete too.
+
+    Versions that are ``over`` stand together in a row that is no part of the answer.
+    """
     key, order = _key(store), _order(store, newest_first=False)
-    nth = f"row_number() OVER (PARTITION BY {key} ORDER BY {order}) AS n"
+    nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"
     columns = [f"{quoted(field.name)} AS {fold.columns[field.name]}" for field in store.schema.fields]
-    numbered = raw.selectExpr("__dredge_bucket AS b", f"{quoted(VALUE_KIND)} AS k", nth, *columns)
+    numbered = raw.selectExpr("__dredge_bucket AS b", f"{over} AS x", f"{quoted(VALUE_KIND)} AS k", nth, *columns)
     own = ", ".join(["n", "k", *fold.columns.values()])
     exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
-    gathered = numbered.groupBy(*_exprs(["b", *exact_key])).agg(
+    gathered = numbered.groupBy(*_exprs(["b", "x", *exact_key])).agg(
         *_exprs([f"sort_array(collect_list(struct({own}))) AS v"])
     )
     # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
-    many = f"inline(array(IF(size(v) > 1, {fold.expression('v')}, NULL)))"
-    merged = gathered.selectExpr("b", "size(v) AS s", "v[0] AS f", many)
+    many = f"inline(array(IF(size(v) > 1 AND NOT x, {fold.expression('v')}, NULL)))"
+    merged = gathered.selectExpr("b", "x", "size(v) AS s", "v[0] AS f", many)
     values = [f"IF(s = 1, f.{short}, {short}) AS {quoted(name)}" for name, short in fold.columns.items()]
-    kept = "IF(s = 1, f.k IN (0, 2), NOT gone) AS __dredge_row"
+    kept = "NOT x AND IF(s = 1, f.k IN (0, 2), NOT gone) AS __dredge_row"
     return merged.selectExpr("b AS __dredge_bucket", f"s AS {VERSIONS}", kept, *values)
 
 
