@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsm_core.commit import abort
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
+from lsm_core.compact.clustering import SortTask, task_from_bytes
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.actions.compact import Runner, plan_compaction
@@ -20,6 +21,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.jobs import run_tasks, store_of
+from lsm_core.spark.sort import shares_of, sort_on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,14 +34,17 @@ def compact_table(
     *,
     partitions: Sequence[Mapping[str, Any]] | None = None,
     buckets: Sequence[int] | None = None,
+    order_by: Sequence[str] | None = None,
+    strategy: str = "order",
 ) -> CompactionReport:
     """Plan from metadata, run every chosen bucket as one Spark task (a big one as several), verify (V0, V1, V2), publish one commit.
 
-    Without ``full`` each bucket's strategy picks its unit, or says in ``declined`` why not. Raises VerificationFailed, CorruptFile,
+    Without ``full`` each bucket's strategy picks its unit, or says in ``declined`` why not. ``order_by`` sorts an append table without
+    buckets along ``strategy`` ("order", "zorder", "hilbert"), large partitions with a task per range. Raises VerificationFailed, CorruptFile,
     CommitConflict, UnsupportedFeature, SparkFailed; nothing is committed then, and outputs of finished tasks are deleted.
     """
     store = store_of(table)
-    plan = plan_compaction(store, full=full, partitions=partitions, buckets=buckets)
+    plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy)
     return apply_compaction(spark, store, plan)
 
 
@@ -57,6 +62,13 @@ def spark_runner(spark: SparkSession) -> Runner:
     """Return what executes a plan's bucket tasks on Spark, for `lsm_core.maintenance.apply_plan`."""
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+        shares = [shares_of(store, task) if isinstance(task, SortTask) else 1 for task in tasks]
+        yield from in_tasks(store, [task for task, count in zip(tasks, shares, strict=True) if count == 1])
+        for task in tasks:
+            if isinstance(task, SortTask) and shares_of(store, task) > 1:
+                yield sort_on_spark(spark, store, task)
+
+    def in_tasks(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
         pieces = _cut(spark, store, tasks)
         payloads = [piece.to_bytes() for parts in pieces for piece in parts]
         outcomes = run_tasks(
@@ -114,7 +126,7 @@ def _bounds(store_text: str, payload: bytes) -> bytes:
 
 def _compact_bucket(store_text: str, payload: bytes) -> bytes:
     """One Spark task: rewrite or upgrade one bucket's unit, or rewrite a piece of it, judged by the scalar reference."""
-    store, task = TableStore.from_json(store_text), BucketTask.from_bytes(payload)
+    store, task = TableStore.from_json(store_text), task_from_bytes(payload)
     return run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None).to_bytes()
 
 

@@ -29,6 +29,8 @@ ALLOWED: dict[str, str] = {
     "read/scan.py: _exact_partitions": "partitions named by the user's filter",
     "spark/jobs/tasks.py: run": "one item per task",
     "spark/read.py: run": "one item per split",
+    "spark/sort.py: run": "one item per task",
+    "spark/sort.py: _received": "one item per message of some megabytes",
     "spark/write.py: _slot": "one item per distinct partition of a batch",
     "spark/write.py: _groups": "one item per group of rows of one bucket",
     "write/follow.py: _touches": "one answer per bucket that a snapshot touched",

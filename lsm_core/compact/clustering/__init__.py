@@ -7,6 +7,6 @@ range is sorted (`sorting`) and written to rolling files (`rewrite`).
 from __future__ import annotations
 
 from lsm_core.compact.clustering.rewrite import sort_files
-from lsm_core.compact.clustering.task import SortTask
+from lsm_core.compact.clustering.task import SortTask, task_from_bytes
 
-__all__ = ["SortTask", "sort_files"]
+__all__ = ["SortTask", "sort_files", "task_from_bytes"]

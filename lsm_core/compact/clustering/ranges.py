@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.compact.clustering.task import SortTask
+from lsm_core.errors import CorruptFile
 from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge.comparable import Ints
-from lsm_core.merge.curves import ORDER, Curve
+from lsm_core.merge.curves import ORDER, Curve, Scale
 from lsm_core.merge.keys import ByteKeys
 from lsm_core.metadata.store import TableStore
 
@@ -72,6 +75,35 @@ class Layout:
 
     curve: Curve
     cuts: Cuts = Cuts()
+
+    def shares(self, count: int) -> tuple[Cuts, list[Cuts]]:
+        """Where ``count`` workers' shares of the ranges meet, and the cuts inside of each share."""
+        ends = [worker * self.cuts.ranges // count for worker in range(count + 1)]
+        outer = Cuts(tuple(self.cuts.bounds[end - 1] for end in ends[1:-1]))
+        return outer, [Cuts(self.cuts.bounds[start : end - 1]) for start, end in pairwise(ends)]
+
+    def to_json(self) -> str:
+        """As text for workers."""
+        scales = [[s.nulls, s.prefix.hex(), base64.b64encode(s.words.tobytes()).decode()] for s in self.curve.scales]
+        curve = [self.curve.columns, self.curve.strategy, self.curve.text_bytes, scales]
+        return json.dumps({"curve": curve, "bounds": [bound.hex() for bound in self.cuts.bounds]})
+
+    @staticmethod
+    def from_json(text: str) -> Layout:
+        """Inverse of :meth:`to_json`; raises :class:`CorruptFile` on anything else."""
+        try:
+            value = json.loads(text)
+            columns, strategy, text_bytes, scales = value["curve"]
+            known = tuple(
+                Scale(
+                    int(nulls), np.frombuffer(base64.b64decode(words, validate=True), np.uint64), bytes.fromhex(prefix)
+                )
+                for nulls, prefix, words in scales
+            )
+            curve = Curve(tuple(columns), str(strategy), int(text_bytes), known)
+            return Layout(curve, Cuts(tuple(bytes.fromhex(bound) for bound in value["bounds"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFile("<layout in transit>", f"unreadable: {error!r}") from error
 
 
 def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta], ranges: int) -> Layout:

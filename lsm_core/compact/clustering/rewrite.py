@@ -28,24 +28,28 @@ PARTS: Final = 3
 def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
     """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
 
-    ``pipelined`` reads and sorts on another thread than it encodes. The content of the result is that of the rows read. Raises :class:`CorruptFile` naming an input that is missing or damaged,
-    :class:`StorageFull`.
+    ``pipelined`` reads and sorts on another thread than it encodes. The content of the result is that of the rows read.
+    Raises :class:`CorruptFile` naming an input that is missing or damaged, :class:`StorageFull`.
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
     seen = _Seen()
-    source = _sorted(store, task, files, seen, store.options.merge_budget // PARTS)
-    after = sorted_into(store, task, files, ahead(source) if pipelined else source)
+    source = _sorted(store, task, files, seen)
+    after = write_sorted(store, task, first_sequence(files), ahead(source) if pipelined else source)
     return Rewritten(files, after, seen.content, {})
 
 
-def sorted_into(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], batches: Iterable[pa.RecordBatch]
+def first_sequence(files: Sequence[DataFileMeta]) -> int:
+    """Where the sequence numbers of what replaces ``files`` begin."""
+    return min((file.min_sequence_number for file in files), default=0)
+
+
+def write_sorted(
+    store: TableStore, task: SortTask, sequence: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[DataFileMeta, ...]:
-    """Write sorted ``batches``, which take the place of ``files``, to rolling files; on failure none of them is left."""
-    first = min((file.min_sequence_number for file in files), default=0)
+    """Write sorted ``batches`` to rolling files with sequence numbers from ``sequence`` on; on failure none of them is left."""
     writer = AppendFileWriter(
-        store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
+        store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=sequence
     )
     try:
         with closing(batches):  # type: ignore[type-var]
@@ -58,6 +62,20 @@ def sorted_into(
         raise
 
 
+def range_bytes(store: TableStore) -> int:
+    """Decoded bytes of a range that is sorted in memory."""
+    return store.options.merge_budget // PARTS
+
+
+def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
+    """In how many ranges ``files`` are sorted, and the estimated bytes of a decoded row.
+
+    A range that turns out larger than the budget is sorted in runs and merged: the estimate leaves room.
+    """
+    row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
+    return range_count(sum(file.row_count for file in files), row_bytes, range_bytes(store) * 2 // 3), row_bytes
+
+
 class _Seen:
     """What was read."""
 
@@ -65,24 +83,22 @@ class _Seen:
 
 
 def _sorted(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen, budget: int
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen
 ) -> Generator[pa.RecordBatch, None, None]:
     """All rows of ``files`` in order; the first comes when the last was read."""
-    row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
-    # a range that turns out larger than the budget is sorted in runs and merged: estimates leave room
-    ranges = range_count(sum(file.row_count for file in files), row_bytes, budget * 2 // 3)
-    layout, schema = plan_layout(store, task, files, ranges), append_arrow_schema(store.schema)
-    curve, cuts = layout.curve, layout.cuts
+    budget, schema = range_bytes(store), append_arrow_schema(store.schema)
+    ranges, row_bytes = ranges_wanted(store, task, files)
+    layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
-        spread = Spread(curve, cuts, schema, budget, space)
+        spread = Spread(layout.curve, layout.cuts, schema, budget, space)
         for file in files:
             rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes, budget))
             with closing(rows):  # type: ignore[type-var]
                 for batch in rows:
                     seen.content = seen.content.plus(content_of(batch, store.schema))
                     spread.add(batch)
-        for place in range(cuts.ranges):
-            yield from sorted_batches(spread.take(place), curve, schema, budget, space)
+        for place in range(layout.cuts.ranges):
+            yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
-__all__ = ["PARTS", "sort_files", "sorted_into"]
+__all__ = ["first_sequence", "range_bytes", "ranges_wanted", "sort_files", "write_sorted"]

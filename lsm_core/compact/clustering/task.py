@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lsm_core.compact.task import BucketTask
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.metadata.store import TableStore
 
@@ -21,10 +23,34 @@ class SortTask(BucketTask):
         """The order of the rows, with the table's `zorder.var-length-contribution` (bytes of a text)."""
         return Curve(self.order_by, self.strategy, int(store.options.get("zorder.var-length-contribution")))
 
+    @property
+    def files_to_sort(self) -> tuple[DataFileMeta, ...]:
+        """The files of its bin, in the bin's order."""
+        by_name = {file.file_name: file for file in self.files}
+        return tuple(by_name[name] for names in self.bins for name in names)
+
     def to_bytes(self) -> bytes:
         """Bytes for a worker: one line of JSON about the order, then the bytes of the plain task."""
         line = json.dumps({"order_by": self.order_by, "strategy": self.strategy}).encode()
         return line + b"\n" + super().to_bytes()
 
+    @staticmethod
+    def from_bytes(data: bytes) -> SortTask:
+        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
+        line, _, rest = data.partition(b"\n")
+        plain = BucketTask.from_bytes(rest)
+        try:
+            order = json.loads(line)
+            columns, strategy = tuple(map(str, order["order_by"])), str(order["strategy"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
+        same = {field.name: getattr(plain, field.name) for field in fields(BucketTask)}
+        return SortTask(**same, order_by=columns, strategy=strategy)
 
-__all__ = ["SortTask"]
+
+def task_from_bytes(data: bytes) -> BucketTask:
+    """A task of either kind; raises :class:`CorruptFile` on anything else."""
+    return SortTask.from_bytes(data) if data.startswith(b"{") else BucketTask.from_bytes(data)
+
+
+__all__ = ["SortTask", "task_from_bytes"]

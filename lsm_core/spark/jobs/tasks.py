@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ANSWER_DDL: Final = "task INT, answer BINARY, failure BINARY"
 ANSWER_SCHEMA: Final = pa.schema([("task", pa.int32()), ("answer", pa.binary()), ("failure", pa.binary())])
-_PAYLOADS: Final = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
+PAYLOADS: Final = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def run_tasks(
     """
     if not payloads:
         return []
-    rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=_PAYLOADS)
+    rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     with translated(what):
         spread = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
         return collect(spread.mapInArrow(_task_function(work), ANSWER_DDL), what)

@@ -1,0 +1,297 @@
+"""Sort compaction on Spark: tasks read files and send rows to the ranges they belong to, a task per range sorts and writes them.
+
+A small partition is one task without a shuffle (`compact`). Of a large one a first task samples the keys that cut it; rows cross the
+shuffle as Arrow streams, so that every type arrives as it left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage, abort
+from lsm_core.compact import BucketReport, BucketResult
+from lsm_core.compact.allocator import keep_small_arrays
+from lsm_core.compact.clustering import SortTask
+from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout
+from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ranges_wanted, write_sorted
+from lsm_core.compact.clustering.sorting import sorted_batches
+from lsm_core.compact.clustering.spread import Spread, batch_rows
+from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.unit import discard
+from lsm_core.compact.verify import check_content, check_counters
+from lsm_core.errors import VerificationFailed
+from lsm_core.files import SpillSpace, open_append
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.merge import Digest
+from lsm_core.metadata.store import TableStore
+from lsm_core.spark.jobs import Outcome, run_tasks, shipped, translated
+from lsm_core.spark.jobs.failures import BatchFunction
+from lsm_core.spark.jobs.tasks import ANSWER_DDL, PAYLOADS, answer, collect, failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MESSAGES: Final = pa.schema([("share", pa.int32()), ("rows", pa.binary()), ("digest", pa.string())])
+_MESSAGES_DDL: Final = "share INT, rows BINARY, digest STRING"
+_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+_BATCH_BYTES: Final = 32 * 1024 * 1024
+_BATCH_CONF: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+def shares_of(store: TableStore, task: SortTask) -> int:
+    """How many Spark tasks write the sorted rows: one for each file of the target size."""
+    target = store.options.target_file_size(has_primary_key=False)
+    return max(1, -(-sum(file.file_size for file in task.files_to_sort) // max(1, target)))
+
+
+def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> BucketResult:
+    """Sort one large partition and return its commit message and numbers; nothing is published.
+
+    V0 and V1 hold from the rows as they were read to the rows as they are read back. Raises what `run_bucket_task` raises, and
+    SparkFailed; outputs of finished tasks are deleted then (a killed worker leaves files that no snapshot names).
+    """
+    started = time.perf_counter()
+    what = f"sorting table {store.name}"
+    layout = _planned(spark, what, store, task, shares_of(store, task))
+    shares = min(shares_of(store, task), layout.cuts.ranges)
+    readers = _groups(task.files_to_sort, 2 * shares)
+    payloads = [replace(task, files=tuple(files), bins=()).to_bytes() for files in readers]
+    rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
+    text, light = layout.to_json(), replace(task, files=(), bins=()).to_bytes()
+    first = first_sequence(task.files_to_sort)
+    with translated(what), _batches_of(spark, _BATCH_BYTES):
+        files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
+        sent = files.mapInArrow(shipped(_reader(store.to_json(), text, shares)), _MESSAGES_DDL)
+        ranges = sent.repartitionById(shares, "share")
+        outcomes = collect(ranges.mapInArrow(_sorter(store.to_json(), light, text, shares, first), ANSWER_DDL), what)
+    return _joined(store, task, outcomes, started)
+
+
+def _planned(spark: SparkSession, what: str, store: TableStore, task: SortTask, shares: int) -> Layout:
+    payload = b"%d\n%b" % (shares, task.to_bytes())
+    (outcome,) = run_tasks(spark, what, [payload], partial(_layout, store.to_json()))
+    if outcome.error is not None:
+        raise outcome.error
+    return Layout.from_json(outcome.answer.decode())
+
+
+def _layout(store_text: str, payload: bytes) -> bytes:
+    """One Spark task: sample the partition and cut it, finer than into shares where a share would not fit into memory."""
+    store, (count, _, rest) = TableStore.from_json(store_text), payload.partition(b"\n")
+    task, shares = SortTask.from_bytes(rest), int(count)
+    ranges, _ = ranges_wanted(store, task, task.files_to_sort)
+    whole = -(-max(ranges, shares) // shares) * shares
+    return plan_layout(store, task, task.files_to_sort, whole).to_json().encode()
+
+
+def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]]:
+    """Files in at most ``most`` groups of about as many bytes."""
+    groups: list[list[DataFileMeta]] = [[] for _ in range(min(most, len(files)))]
+    sizes = [0] * len(groups)
+    for file in sorted(files, key=lambda f: -f.file_size):
+        smallest = sizes.index(min(sizes))
+        groups[smallest].append(file)
+        sizes[smallest] += file.file_size
+    return groups
+
+
+@contextmanager
+def _batches_of(spark: SparkSession, size: int) -> Iterator[None]:
+    """Arrow batches between Spark and Python of ``size`` bytes at most; the session's own setting comes back."""
+    before = spark.conf.get(_BATCH_CONF, None)
+    spark.conf.set(_BATCH_CONF, str(size))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_BATCH_CONF)
+        else:
+            spark.conf.set(_BATCH_CONF, before)
+
+
+# -- the reading tasks ---------------------------------------------------------------------------------------------------
+
+
+def _reader(store_text: str, layout_text: str, shares: int) -> BatchFunction:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store, layout = TableStore.from_json(store_text), Layout.from_json(layout_text)
+        keep_small_arrays()
+        outer, _ = layout.shares(shares)
+        for batch in batches:
+            for place in range(batch.num_rows):  # one per task
+                task = SortTask.from_bytes(batch.column("payload")[place].as_py())
+                yield from _routed(store, task, layout, outer)
+
+    return run
+
+
+def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
+    """Messages with all rows of the task's files, and the proof that they hold what was read."""
+    budget, schema = range_bytes(store), append_arrow_schema(store.schema)
+    _, row_bytes = ranges_wanted(store, task, task.files)
+    seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
+    for file in task.files:
+        rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes, budget))
+        with closing(rows):  # type: ignore[type-var]
+            for batch in rows:
+                seen = seen.plus(content_of(batch, store.schema))
+                order, stretches = outer.split(layout.curve.keys(batch))
+                for share, start, end in stretches:
+                    held.add(share, batch.take(pa.array(order[start:end])))
+                if held.size > budget:
+                    for share, part in held.emptied():
+                        content = content_of(part, store.schema)
+                        sent = sent.plus(content)
+                        yield _message(share, part, content)
+    for share, part in held.emptied():
+        content = content_of(part, store.schema)
+        sent = sent.plus(content)
+        yield _message(share, part, content)
+    if sent != seen:
+        raise VerificationFailed("V1", [f"{seen.rows} rows read, {sent.rows} sent to their ranges, digests differ"])
+
+
+class _Held:
+    """Rows of every share on their way to a message; ``size`` in decoded bytes."""
+
+    def __init__(self, shares: int, schema: pa.Schema) -> None:
+        self._parts: list[list[pa.RecordBatch]] = [[] for _ in range(shares)]
+        self._schema = schema
+        self.size = 0
+
+    def add(self, share: int, batch: pa.RecordBatch) -> None:
+        """Keep a batch."""
+        self._parts[share].append(batch)
+        self.size += batch.nbytes
+
+    def emptied(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """All rows, in batches of about 4 MiB of one share each."""
+        for share, parts in enumerate(self._parts):
+            table = pa.Table.from_batches(parts, self._schema).combine_chunks()
+            parts.clear()
+            most = max(1, int(_MESSAGE_BYTES * table.num_rows / max(1, table.nbytes)))
+            for batch in table.to_batches(max_chunksize=most):
+                yield share, batch
+        self.size = 0
+
+
+def _message(share: int, batch: pa.RecordBatch, content: Content) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(batch)
+    columns = [pa.array([share], pa.int32()), pa.array([sink.getvalue().to_pybytes()]), pa.array([content.live.text()])]
+    return pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+
+
+# -- the sorting tasks ---------------------------------------------------------------------------------------------------
+
+
+def _sorter(store_text: str, task_bytes: bytes, layout_text: str, shares: int, sequence: int) -> BatchFunction:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        share = first.column("share")[0].as_py()
+        keep_small_arrays()
+        try:
+            store, layout = TableStore.from_json(store_text), Layout.from_json(layout_text)
+            own = Layout(layout.curve, layout.shares(shares)[1][share])
+            done = _sort_share(store, SortTask.from_bytes(task_bytes), own, sequence, _received(first, batches))
+        except Exception as error:  # noqa: BLE001  (an outcome: the driver then cleans up after all tasks)
+            yield failure(share, error)
+        else:
+            yield answer(share, done.to_bytes())
+
+    return run
+
+
+def _received(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Content]]:
+    batch: pa.RecordBatch | None = first
+    while batch is not None:
+        for place in range(batch.num_rows):  # one per message
+            live = Digest.from_text(batch.column("digest")[place].as_py())
+            with pa.ipc.open_stream(batch.column("rows")[place].as_buffer()) as stream:
+                yield stream.read_next_batch(), Content(live=live)
+        batch = next(rest, None)
+
+
+def _sort_share(
+    store: TableStore,
+    task: SortTask,
+    layout: Layout,
+    sequence: int,
+    messages: Iterator[tuple[pa.RecordBatch, Content]],
+) -> BucketResult:
+    """Sort and write one share; its files hold what the messages say, read back."""
+    received = _Received()
+    after = write_sorted(store, task, sequence, _sorted(store, layout, messages, received))
+    try:
+        content = received.content
+        check_counters(content.rows, content.rows, {}, after)
+        check_content(store, task, Rewritten((), after, content, {}))
+    except BaseException:
+        discard(store, task, after)
+        raise
+    message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_after=after)
+    sizes = sum(file.file_size for file in after)
+    return BucketResult(message, BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text()))
+
+
+class _Received:
+    """What came through the shuffle."""
+
+    content = Content()
+
+
+def _sorted(
+    store: TableStore, layout: Layout, messages: Iterator[tuple[pa.RecordBatch, Content]], received: _Received
+) -> Generator[pa.RecordBatch, None, None]:
+    budget, schema = range_bytes(store), append_arrow_schema(store.schema)
+    with SpillSpace.of(store.options) as space:
+        spread = Spread(layout.curve, layout.cuts, schema, budget, space)
+        for batch, content in messages:
+            received.content = received.content.plus(content)
+            spread.add(batch)
+        for place in range(layout.cuts.ranges):
+            yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
+
+
+def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], started: float) -> BucketResult:
+    """One message of all shares, if none failed and none lost a row."""
+    results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
+    failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+    before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
+    rows_in = sum(file.row_count for file in before)
+    if failed is None and rows_in != rows_out:
+        failed = VerificationFailed("V0", [f"{rows_in} rows in, {rows_out} out"])
+    if failed is not None:
+        abort(store, [result.message for result in results])
+        raise failed
+    after = tuple(file for result in results for file in result.message.compact_after)
+    content = Digest()
+    for result in results:
+        content = content.add(Digest.from_text(result.report.digest))
+    report = BucketReport(
+        rows_in=rows_in,
+        rows_out=rows_out,
+        bytes_in=sum(file.file_size for file in before),
+        bytes_out=sum(file.file_size for file in after),
+        files_in=len(before),
+        files_out=len(after),
+        seconds=time.perf_counter() - started,
+        digest=Content(live=content).text(),
+    )
+    message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_before=before, compact_after=after)
+    return BucketResult(message, report)
+
+
+__all__ = ["shares_of", "sort_on_spark"]
