@@ -18,7 +18,6 @@ from assets.demo.story import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_co
 from assets.demo.tables import DATABASE, TABLES, DemoTable
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
-from lsm_core.commit import Committer
 from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.quirks import early_features, typed
@@ -176,7 +175,7 @@ def write_here(target: Table, parts: list[pa.Table], number: int, *, twice: bool
         target.new_commit().commit(messages)
         return
     for _ in range(2):  # the second time the commit is recognised by its user and identifier, and nothing is added
-        Committer(target.store, _RESTLESS).filter_and_commit({number: messages})
+        target.new_stream_commit(_RESTLESS).filter_and_commit({number: messages})
 
 
 def _write_on_spark(session: Any, target: Table, parts: list[pa.Table]) -> None:
