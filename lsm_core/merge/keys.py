@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_core.merge.comparable import (
     Bytes,
@@ -26,7 +25,7 @@ from lsm_core.merge.comparable import (
 
 Words = npt.NDArray[np.uint64]
 _WordsOf = Callable[[int, Ints], Words]
-_PAD = 8
+_PAD = 64
 _SIGNED_BITS = 63
 # keeps the first 0..8 bytes of a big-endian word
 _KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9))], dtype=np.uint64)
@@ -114,7 +113,7 @@ class Lead:
 
 @dataclass(frozen=True, eq=False)
 class ByteKeys:
-    """Keys as byte strings: ``data`` (with 8 spare bytes at its end), and where each key starts and how long it is.
+    """Keys as byte strings: ``data`` (with 64 spare bytes at its end), and where each key starts and how long it is.
 
     ``width`` > 0: all keys have this length and lie side by side, which makes reading them several times faster.
     ``contiguous``: each key starts where the one before it ends. ``known``: a lead found before; reading one costs more than sorting by it, so it goes with the keys.
@@ -146,6 +145,13 @@ class ByteKeys:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The part of ``data`` that the keys (at least one) lie in."""
+        if self.contiguous:
+            return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
+        return int(self.starts.min()), int((self.starts + self.lengths).max())
+
     def slice(self, start: int, stop: int) -> ByteKeys:
         """Rows ``start`` to before ``stop``, without copying."""
         lead = self._lead_so_far
@@ -160,29 +166,30 @@ class ByteKeys:
     def lead(self) -> Lead:
         """The first words that differ somewhere."""
         longest = int(self.lengths.max(initial=0))
-        if self.known is None:
-            position = self._shared() if len(self) else 0
-            words = self.words(position)
-        else:
-            position, words = self.known.position, self.known.words
+        if self.known is None and 0 < longest <= _PAD and not self.width:
+            return self._lead_of_short(longest)
+        position, words = (0, self.words(0)) if self.known is None else (self.known.position, self.known.words)
         while position + 8 < longest and words[0] == words[-1] and (words == words[0]).all():
             position += 8
             words = self.words(position)
         return Lead(position, words)
 
-    def _shared(self) -> int:
-        """Bytes that all keys begin with, in whole words; found without reading the words where keys lie side by side."""
-        first, last = self.scalar(0), self.scalar(len(self) - 1)
-        same = [one == other for one, other in zip(first, last, strict=False)]
-        shared = ([*same, False]).index(False) // 8 * 8
-        end = int(self.starts[-1] + self.lengths[-1])
-        if not shared or not self.contiguous or end > np.iinfo(np.int32).max:
-            return 0
-        offsets = np.empty(len(self) + 1, np.int32)
-        offsets[:-1], offsets[-1] = self.starts, end
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        keys = pa.Array.from_buffers(pa.binary(), len(self), buffers)
-        return shared if pc.all(pc.starts_with(keys, first[:shared])).as_py() else 0
+    def _lead_of_short(self, longest: int) -> Lead:
+        """As :attr:`lead`: fetching a whole key costs no more than fetching eight bytes of it."""
+        width, shortest = -(-longest // 8) * 8, int(self.lengths.min())
+        view = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
+        matrix = view[self.starts].view(np.dtype(">u8")).reshape(len(self), width // 8)
+        for position in range(0, width, 8):
+            column, last = matrix[:, position // 8], position + 8 >= longest
+            whole = position + 8 <= shortest
+            if not last and whole and column[0] == column[-1] and (column == column[0]).all():
+                continue
+            words = column.astype(np.uint64)
+            if not whole:
+                words &= _KEEP[np.clip(self.lengths - position, 0, 8)]
+            if last or words[0] != words[-1] or (words != words[0]).any():
+                break
+        return Lead(position, words)
 
     def scalar(self, row: int) -> bytes:
         """The key of one row as a value that Python compares."""
@@ -191,7 +198,17 @@ class ByteKeys:
 
     def bisect(self, key: int | bytes, right: bool) -> int:
         """Number of rows of these ascending keys below ``key`` (or not above it)."""
-        return (bisect_right if right else bisect_left)(range(len(self)), key, key=self.scalar)
+        low, high = self._where_lead(key) if isinstance(key, bytes) and len(self) else (0, len(self))
+        return (bisect_right if right else bisect_left)(range(len(self)), key, low, high, key=self.scalar)
+
+    def _where_lead(self, key: bytes) -> tuple[int, int]:
+        """The rows of these ascending keys whose lead is that of ``key``: all before are smaller, all behind larger."""
+        position, words = self.lead.position, self.lead.words
+        begins, first = key[:position].ljust(position, b"\0"), self.scalar(0)[:position].ljust(position, b"\0")
+        if begins != first:
+            return (0, 0) if begins < first else (len(self), len(self))
+        word = np.uint64(int.from_bytes(key[position : position + 8].ljust(8, b"\0"), "big"))
+        return int(np.searchsorted(words, word, "left")), int(np.searchsorted(words, word, "right"))
 
     def words(self, position: int, rows: Ints | None = None) -> Words:
         """Bytes ``position`` to ``position + 8`` of each key as big-endian numbers, zeros beyond its end."""
@@ -271,7 +288,7 @@ class ByteKeys:
         for part in parts:
             if len(part) == 0:
                 continue
-            low, high = int(part.starts.min()), int((part.starts + part.lengths).max())
+            low, high = part.bounds
             blocks.append(part.data[low:high])
             starts.append(part.starts + (base - low))
             base += high - low
