@@ -74,6 +74,7 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "compaction.offpeak.start.hour": (-1, 23),
     "compaction.size-ratio": (0, _INT_MAX),
     "compaction.small-file-ratio": (0, 1),
+    "dredge.read.threads": (1, 1024),
     "dynamic-bucket.target-row-num": (1, 2**63 - 1),
     "file.compression.zstd-level": (-7, 22),
     "full-compaction.delta-commits": (1, _INT_MAX),

@@ -118,6 +118,11 @@ class TreeOptions(ABC):
         return int(self.get("dredge.compaction.piece-size"))
 
     @property
+    def read_threads(self) -> int | None:
+        """``dredge.read.threads``: splits that one read works on at once; None = as many as there are processors."""
+        return self._number("dredge.read.threads")
+
+    @property
     def merge_budget(self) -> int:
         """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
         return int(self.get("dredge.merge-budget"))

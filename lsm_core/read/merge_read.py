@@ -325,6 +325,7 @@ def read_bucket_merged(
     keep_system: bool = False,
     sections: Sequence[Section] | None = None,
     deletions: Mapping[str, DeletionFile] | None = None,
+    budget: int | None = None,
     living: Living | None = None,
 ) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
@@ -332,7 +333,7 @@ def read_bucket_merged(
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
     `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
     ``deletions``: by file name, the vectors of rows that are gone whatever the merge says. ``living``: rows that it leaves
-    out are not there at all, as a compaction at its clock would see it (never set by reads).
+    out are not there at all, as a compaction at its clock would see it (never set by reads). ``budget``: see :class:`Merging`.
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
@@ -345,6 +346,7 @@ def read_bucket_merged(
         exact=keep_system,
         deletions=deletions or {},
         living=living,
+        budget=budget,
     )
     for section in sections_of(store, files) if sections is None else sections:
         with closing(merging.section(section)) as merged:

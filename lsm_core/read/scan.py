@@ -22,6 +22,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
 from lsm_core.read.cut import cut
 from lsm_core.read.merge_read import read_bucket_merged
+from lsm_core.read.parallel import cores, in_order
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
@@ -171,34 +172,53 @@ def to_batches(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows.
 
-    Raises InvalidOption at once for a ``limit`` that is no count.
+    Splits are read on `dredge.read.threads` threads (with a limit: on the caller's), and come in their order. Raises
+    InvalidOption at once for a ``limit`` that is no count.
     """
     left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
-    return _limited(scan, scan.splits if splits is None else splits, left)
+    chosen = scan.splits if splits is None else splits
+    return _running(scan, chosen, scan.store.options.merge_budget) if left is None else _limited(scan, chosen, left)
 
 
-def _limited(scan: Scan, splits: Sequence[Split], left: int | None) -> Generator[pa.RecordBatch, None, None]:
+def _running(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
+    workers = min(scan.store.options.read_threads or cores(), max(1, len(splits)))
+    budget = scan.store.options.merge_budget // workers
+    jobs = [partial(read_split, scan.store, split, scan.columns, scan.filter, budget=budget) for split in splits]
+    return in_order(jobs, workers, most_bytes)
+
+
+def _limited(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.RecordBatch, None, None]:
     for split in splits:
-        if left is not None and left <= 0:
+        if left <= 0:
             return
         with closing(read_split(scan.store, split, scan.columns, scan.filter)) as batches:
             for batch in batches:
-                if left is not None and batch.num_rows >= left:
+                if batch.num_rows >= left:
                     yield batch.slice(0, left)
                     return
-                left = None if left is None else left - batch.num_rows
+                left -= batch.num_rows
                 yield batch
 
 
 def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.Table:
     """The whole answer as one table of `scan.arrow_schema`."""
-    return pa.Table.from_batches(list(to_batches(store, scan, limit=limit)), scan.arrow_schema)
+    # All of it is held in the end, so nothing waits for its turn.
+    batches = _running(scan, scan.splits, None) if limit is None else to_batches(store, scan, limit=limit)
+    return pa.Table.from_batches(list(batches), scan.arrow_schema)
 
 
 def read_split(
-    store: TableStore, split: Split, columns: Sequence[str], predicate: Predicate | None = None
+    store: TableStore,
+    split: Split,
+    columns: Sequence[str],
+    predicate: Predicate | None = None,
+    *,
+    budget: int | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true; ``store`` is the scan's."""
+    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true; ``store`` is the scan's.
+
+    ``budget``: decoded bytes of the merge's windows (None: what option `dredge.merge-budget` says).
+    """
     needed = list(columns)
     if predicate is not None:
         needed += [name for name in predicate.columns if name not in needed]
@@ -218,6 +238,7 @@ def read_split(
             columns=needed,
             sections=split.sections,
             deletions=deletions,
+            budget=budget,
         )
     target = pa.schema([store.schema.arrow_schema.field(name) for name in columns])
     with closing(source) as batches:

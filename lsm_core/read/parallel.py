@@ -1,0 +1,153 @@
+"""Several splits read at once on threads, their rows handed out in the splits' order, with a bound on what waits.
+
+Decoding and merging leave Python's lock to each other, so threads scale; processes would have to copy every batch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+Batches = Generator[pa.RecordBatch, None, None]
+Job = Callable[[], Batches]
+_AHEAD: Final = 4
+"""Jobs per worker that may be begun before the first of them is handed out."""
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batches:
+    """The batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
+
+    At most about ``most_bytes`` (None: no bound) of batches wait to be handed out, and one batch a worker more. What a job raises
+    is raised at its place. Closing the generator stops all workers; none outlives it.
+    """
+    if workers < 2 or len(jobs) < 2:
+        for job in jobs:
+            with closing(job()) as batches:
+                yield from batches
+        return
+    reading = _Reading(jobs, min(workers, len(jobs)), most_bytes)
+    try:
+        for number in range(len(jobs)):
+            yield from reading.of(number)
+    finally:
+        reading.stop()
+
+
+@dataclass(eq=False)
+class _Lane:
+    """What one job gave and was not handed out yet."""
+
+    batches: deque[pa.RecordBatch] = field(default_factory=deque)
+    done: bool = False
+    error: BaseException | None = None
+
+
+class _Reading:
+    """The workers, the lanes of the jobs begun, and whose turn it is. Everything shared is touched under ``_changed``."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, most_bytes: int | None) -> None:
+        self._jobs, self._most, self._ahead = jobs, most_bytes, _AHEAD * workers
+        self._changed = threading.Condition()
+        self._lanes: dict[int, _Lane] = {}
+        self._head = self._next = self._held = 0
+        self._stopped = False
+        names = [f"dredge-read-{number}" for number in range(workers)]
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
+
+    def of(self, number: int) -> Batches:
+        """The batches of one job; jobs are asked for in order."""
+        with self._changed:
+            self._head = number
+            self._changed.notify_all()
+        while (batch := self._take(number)) is not None:
+            yield batch
+        lane = self._lanes.pop(number)
+        if lane.error is not None:
+            raise lane.error
+
+    def stop(self) -> None:
+        """End all workers and wait for them."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._lanes.clear()
+
+    def _take(self, number: int) -> pa.RecordBatch | None:
+        """The job's next batch, None at its end."""
+        with self._changed:
+            while True:
+                lane = self._lanes.get(number)
+                if lane is not None and lane.batches:
+                    batch = lane.batches.popleft()
+                    self._held -= batch.nbytes
+                    self._changed.notify_all()
+                    return batch
+                if lane is not None and lane.done:
+                    return None
+                self._changed.wait()
+
+    def _work(self) -> None:
+        while (number := self._begin()) is not None:
+            lane = self._lanes[number]
+            try:
+                with closing(self._jobs[number]()) as batches:
+                    for batch in batches:
+                        if not self._put(number, lane, batch):
+                            return
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the reader gets it
+                lane.error = error
+            finally:
+                with self._changed:
+                    lane.done = True
+                    self._changed.notify_all()
+
+    def _begin(self) -> int | None:
+        """The next job's number, None when there is none left."""
+        with self._changed:
+            while not self._stopped and self._head + self._ahead <= self._next < len(self._jobs):
+                self._changed.wait()
+            if self._stopped or self._next >= len(self._jobs):
+                return None
+            number, self._next = self._next, self._next + 1
+            self._lanes[number] = _Lane()
+            return number
+
+    def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
+        """Let a batch wait for its turn; False when nobody wants it any more."""
+        with self._changed:
+            while not self._stopped and self._is_full(number, lane):
+                self._changed.wait()
+            if self._stopped:
+                return False
+            lane.batches.append(batch)
+            self._held += batch.nbytes
+            self._changed.notify_all()
+            return True
+
+    def _is_full(self, number: int, lane: _Lane) -> bool:
+        """Whether too much waits already. The job whose turn it is goes on as long as none of its own does."""
+        if self._most is None or self._held < self._most:
+            return False
+        return number != self._head or bool(lane.batches)
+
+
+__all__ = ["cores", "in_order"]
