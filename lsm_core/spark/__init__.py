@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.compact import compact_table as compact_table
     from lsm_core.spark.compact import spark_runner as spark_runner
     from lsm_core.spark.connect import ConnectServer as ConnectServer
+    from lsm_core.spark.connect import await_server as await_server
     from lsm_core.spark.connect import running_server as running_server
     from lsm_core.spark.connect import start_server as start_server
     from lsm_core.spark.connect import stop_server as stop_server
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "ConnectServer": "connect",
+    "await_server": "connect",
     "compact_table": "compact",
     "expire_snapshots": "maintain",
     "find_java": "java",
@@ -44,6 +46,7 @@ _WHERE = {
 
 __all__ = [
     "ConnectServer",
+    "await_server",
     "compact_table",
     "expire_snapshots",
     "find_java",

@@ -63,10 +63,12 @@ def start_server(
     master: str = SERVER_MASTER,
     conf: Mapping[str, str] | None = None,
     timeout_s: float = 120,
+    wait: bool = True,
 ) -> ConnectServer:
     """Start the server whose state and log lie in ``folder``, or return the one already running from there.
 
     ``port``: a declared port; without one a free port is chosen. The server listens on loopback only and outlives this process.
+    ``wait`` False: come back while it is still starting; :func:`await_server` waits, and says what went wrong.
     Raises PortInUse, JavaNotFound, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
     """
     running = running_server(folder)
@@ -78,11 +80,26 @@ def start_server(
     for attempt in range(1, tries + 1):
         chosen = _free_port() if port is None else _check_free(port)
         try:
-            return _start(Path(folder), chosen, master, conf or {}, timeout_s)
+            server = _launch(Path(folder), chosen, master, conf or {})
+            return await_server(server, timeout_s) if wait else server
         except PortInUse:
             if attempt == tries:
                 raise
     raise SparkFailed(_WHAT, "no free port was found")
+
+
+def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer:
+    """Wait until a server started by this process answers; one that does not is stopped.
+
+    Raises PortInUse, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
+    """
+    try:
+        _wait_ready(_CHILDREN[server.pid], server.port, Path(server.log_path), timeout_s)
+    except BaseException:
+        _end(server.pid, server.started, 5)
+        (Path(server.folder) / _STATE).unlink(missing_ok=True)
+        raise
+    return server
 
 
 def running_server(folder: str | Path) -> ConnectServer | None:
@@ -111,7 +128,7 @@ def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
     return alive
 
 
-def _start(folder: Path, port: int, master: str, conf: Mapping[str, str], timeout_s: float) -> ConnectServer:
+def _launch(folder: Path, port: int, master: str, conf: Mapping[str, str]) -> ConnectServer:
     folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
     environment = {**os.environ, **launch_variables(), TOKEN_VARIABLE: token}
@@ -129,7 +146,6 @@ def _start(folder: Path, port: int, master: str, conf: Mapping[str, str], timeou
         )
     _CHILDREN[process.pid] = process
     try:
-        _wait_ready(process, port, log, timeout_s)
         server = ConnectServer(process.pid, _start_tick(process.pid) or 0, port, token, str(folder))
         _write_state(folder / _STATE, server)
     except BaseException:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import PortInUse, SparkFailed
-from lsm_core.spark import ConnectServer, running_server, start_server, stop_server
+from lsm_core.spark import ConnectServer, await_server, running_server, start_server, stop_server
 from lsm_core.spark.session import _require_listener
 from tests.support.spark import run_script
 
@@ -132,6 +132,15 @@ def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> N
         with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}: the port is in use"):
             start_server(tmp_path / "taken", port=port)
     assert not (tmp_path / "taken").exists()
+
+
+def test_a_server_that_dies_while_it_is_awaited_is_said_with_its_reason(tmp_path: Path) -> None:
+    begun = start_server(tmp_path / "s", conf={"spark.no such": "x y"}, master="no-master[1]", wait=False)
+    assert begun.port > 0 and begun.token
+    with pytest.raises(SparkFailed, match="it ended with code"):
+        await_server(begun)
+    assert running_server(tmp_path / "s") is None
+    assert not (tmp_path / "s" / "spark-connect.json").exists()
 
 
 def test_nothing_runs_where_nothing_was_started(tmp_path: Path) -> None:
