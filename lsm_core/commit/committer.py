@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.commit.attempt import CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
@@ -19,6 +20,7 @@ from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
 from lsm_core.commit.phases import CommitHooks
 from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile
+from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -144,11 +146,13 @@ class Committer:
 
         Raises :class:`CommitConflict` when a partition got or lost a file since, so that no concurrent commit is lost.
         """
-        parts = self._parts(messages)
-        if not parts.append.num_rows:
+        entries = self._parts(messages).append
+        if not entries.num_rows:
             return CommitResult([])
-        request = self._request(CommitKind.OVERWRITE, parts.append, commit_identifier, None, properties)
-        rescan = replacing_all_of(self._store, parts.append, partitions_of(parts.append))
+        new = pc.equal(entries.column("kind"), ADD)
+        entries = pa.concat_tables([entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new))])
+        request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
+        rescan = replacing_all_of(self._store, entries, partitions_of(entries))
         return CommitResult([self._one(replace(request, rescan=rescan))])
 
     def filter_and_commit(

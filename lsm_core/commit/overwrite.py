@@ -61,10 +61,19 @@ def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:
 
     Raises :class:`InvalidOption` without specs or with an empty one, which would be the whole table, and as :func:`scope_of`.
     """
+    return Scope(None, _typed_specs(store, specs))
+
+
+def partition_matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
+    """Whether one of ``specs`` matches a serialised partition. Raises as :func:`scope_of_drop`."""
+    return _matcher(store, _typed_specs(store, specs))
+
+
+def _typed_specs(store: TableStore, specs: Sequence[Values]) -> tuple[Values, ...]:
     if isinstance(specs, Mapping) or not specs or not all(specs):
         accepted = "a list of mappings with at least one partition column each (truncate() empties a table)"
         raise InvalidOption("partitions", str(specs), accepted, store.name)
-    return Scope(None, tuple(_typed_spec(store, spec) for spec in specs))
+    return tuple(_typed_spec(store, spec) for spec in specs)
 
 
 def _typed_spec(store: TableStore, spec: Values) -> Values:
@@ -151,4 +160,12 @@ def entries_source(
     return source
 
 
-__all__: Sequence[str] = ["Scope", "entries_source", "overwrite_entries", "scope_of", "scope_of_drop", "upgraded"]
+__all__: Sequence[str] = [
+    "Scope",
+    "entries_source",
+    "overwrite_entries",
+    "partition_matcher",
+    "scope_of",
+    "scope_of_drop",
+    "upgraded",
+]

@@ -8,6 +8,7 @@ from typing import Any
 
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.actions.compact import Runner, plan_compaction
+from lsm_core.maintenance.actions.rescale import plan_rescale
 from lsm_core.maintenance.actions.snapshots import plan_expiry
 from lsm_core.maintenance.actions.sweep import plan_sweep
 from lsm_core.maintenance.apply import apply_plan, dry_run, restore
@@ -21,6 +22,7 @@ from lsm_core.maintenance.plan import (
     MaintenancePlan,
     PlanEstimate,
     PlannedFile,
+    RescaleItem,
     load_plan,
     save_plan,
 )
@@ -29,6 +31,7 @@ from lsm_core.maintenance.reports import (
     BucketDifference,
     CompactionReport,
     ExpiryReport,
+    RescaleReport,
     RestoreReport,
     SweepReport,
     Verification,
@@ -42,11 +45,12 @@ _PLANNERS: dict[str, Callable[..., MaintenancePlan]] = {
     "compact": plan_compaction,
     "expire_snapshots": plan_expiry,
     "trash": plan_sweep,
+    "rescale": plan_rescale,
 }
 
 
 def plan_maintenance(store: TableStore, action: str, **args: Any) -> MaintenancePlan:
-    """Plan "compact", "expire_snapshots" or "trash"; ``args`` as the planners take them.
+    """Plan "compact", "expire_snapshots", "rescale" or "trash"; ``args`` as the planners take them.
 
     Raises InvalidOption naming an action or an argument that does not exist, and what the planner raises.
     """
@@ -75,6 +79,8 @@ __all__ = [
     "PlanEstimate",
     "PlannedFile",
     "ReferenceJudge",
+    "RescaleItem",
+    "RescaleReport",
     "RestoreReport",
     "RowStory",
     "RowVersion",
@@ -92,6 +98,7 @@ __all__ = [
     "plan_compaction",
     "plan_expiry",
     "plan_maintenance",
+    "plan_rescale",
     "plan_sweep",
     "read_ledger",
     "restore",

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from lsm_core.errors import DredgeError, PlanStale
-from lsm_core.maintenance.actions import compact, snapshots, sweep
+from lsm_core.maintenance.actions import compact, rescale, snapshots, sweep
 from lsm_core.maintenance.actions.compact import Executed, Runner
 from lsm_core.maintenance.changed_keys import ChangedKeys, changed_keys
 from lsm_core.maintenance.plan import CODE_VERSION, CompactItem, Declined, MaintenancePlan, bucket_name
@@ -20,6 +20,7 @@ from lsm_core.maintenance.reports import (
     CompactionReport,
     ExpiryReport,
     Report,
+    RescaleReport,
     RestoreReport,
     SweepReport,
     Verification,
@@ -219,6 +220,18 @@ def _sweep(
     return replace(report, seconds=round(time.perf_counter() - started, 3)), lines
 
 
+def _rescale(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None, started: float
+) -> tuple[RescaleReport, list[dict[str, Any]]]:
+    del runner
+    report = rescale.apply_rescale(store, plan)
+    lines = [
+        {"event": "rescaled", "partition": item.partition_text, "from": item.buckets_before, "to": item.buckets_after}
+        for item in plan.rescales
+    ]
+    return replace(report, seconds=round(time.perf_counter() - started, 3)), lines
+
+
 def _held_line(item: Declined) -> dict[str, Any]:
     return {"event": "kept", "file": item.subject, "reason": item.text}
 
@@ -227,6 +240,7 @@ _APPLY: Final[dict[str, Callable[..., tuple[Report, list[dict[str, Any]]]]]] = {
     compact.ACTION: _compact,
     snapshots.ACTION: _expire,
     sweep.ACTION: _sweep,
+    rescale.ACTION: _rescale,
 }
 
 
@@ -251,7 +265,7 @@ def _record(
         outcome=outcome,
         plan_hash=plan.hash,
         base_snapshot=plan.base_snapshot,
-        snapshot_id=report.snapshot_id if isinstance(report, CompactionReport) else None,
+        snapshot_id=report.snapshot_id if isinstance(report, CompactionReport | RescaleReport) else None,
         approved_by=approved_by,
         error=None if error is None else f"{type(error).__name__}: {error}",
         report={} if report is None else _numbers(report),
@@ -270,6 +284,8 @@ def _write(store: TableStore, entry: LedgerEntry) -> None:
 def _changed(report: Report | None) -> bool:
     if isinstance(report, CompactionReport):
         return report.snapshot_id is not None or bool(report.stale)
+    if isinstance(report, RescaleReport):
+        return report.snapshot_id is not None
     return isinstance(report, SweepReport) or (report is not None and bool(report.expired))
 
 

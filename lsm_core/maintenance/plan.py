@@ -127,12 +127,33 @@ class DeleteItem:
         return {"path": self.path, "trash": self.trash_id}
 
 
-PlanItem: TypeAlias = CompactItem | ExpireItem | DeleteItem
+@dataclass(frozen=True)
+class RescaleItem:
+    """One partition that is rewritten with ``buckets_after`` buckets; ``inputs`` are all its files, which apply requires.
 
-_KINDS: Final[dict[str, type[CompactItem | ExpireItem | DeleteItem]]] = {
+    ``partition`` is the serialised BinaryRow, ``partition_text`` Paimon's path of it ("" when unpartitioned).
+    """
+
+    partition: bytes
+    partition_text: str
+    buckets_before: int
+    buckets_after: int
+    inputs: tuple[PlannedFile, ...]
+    reason: str
+
+    def essence(self) -> dict[str, Any]:
+        """What the hash covers."""
+        inputs = sorted([file.name, file.level] for file in self.inputs)
+        return {"partition": self.partition.hex(), "buckets": self.buckets_after, "inputs": inputs}
+
+
+PlanItem: TypeAlias = CompactItem | ExpireItem | DeleteItem | RescaleItem
+
+_KINDS: Final[dict[str, type[CompactItem | ExpireItem | DeleteItem | RescaleItem]]] = {
     "compact": CompactItem,
     "expire": ExpireItem,
     "delete": DeleteItem,
+    "rescale": RescaleItem,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -214,6 +235,11 @@ class MaintenancePlan:
     def deletions(self) -> tuple[DeleteItem, ...]:
         """The items that free files."""
         return tuple(item for item in self.items if isinstance(item, DeleteItem))
+
+    @property
+    def rescales(self) -> tuple[RescaleItem, ...]:
+        """The items that change a partition's number of buckets."""
+        return tuple(item for item in self.items if isinstance(item, RescaleItem))
 
     def to_json(self) -> str:
         """The whole plan, with its hash, as indented JSON."""
@@ -308,7 +334,7 @@ def facts_of(values: Mapping[str, object]) -> dict[str, Fact]:
 
 def _item_object(item: PlanItem) -> dict[str, Any]:
     value = asdict(item)
-    if isinstance(item, CompactItem):
+    if isinstance(item, CompactItem | RescaleItem):
         value["partition"] = item.partition.hex()
     return {"item": _NAMES[type(item)], **value}
 
@@ -316,9 +342,10 @@ def _item_object(item: PlanItem) -> dict[str, Any]:
 def _item(value: Mapping[str, Any]) -> PlanItem:
     fields = dict(value)
     kind = _KINDS[fields.pop("item")]
-    if kind is CompactItem:
+    if kind in (CompactItem, RescaleItem):
         fields["partition"] = bytes.fromhex(fields["partition"])
         fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
+    if kind is CompactItem:
         fields["bins"] = _names(fields["bins"])
         fields["upgrades"] = tuple(fields["upgrades"])
         fields["order_by"] = tuple(fields["order_by"])

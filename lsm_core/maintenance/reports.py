@@ -159,4 +159,27 @@ class VerifyReport(_Plain):
     seconds: float = 0.0
 
 
-Report: TypeAlias = CompactionReport | ExpiryReport | SweepReport
+@dataclass(frozen=True)
+class RescaleReport(_Plain):
+    """What a rescale did: partitions rewritten, stored rows in and merged rows out, bytes of files; ``snapshot_id`` None = nothing.
+
+    ``digest``: of the merged rows, which the new files were re-read to have as well (``verification`` V1).
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    partitions: tuple[str, ...] = ()
+    files_in: int = 0
+    files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    digest: str = ""
+    verification: str = "V1"
+    declined: tuple[Declined, ...] = ()
+    seconds: float = 0.0
+
+
+Report: TypeAlias = CompactionReport | ExpiryReport | SweepReport | RescaleReport

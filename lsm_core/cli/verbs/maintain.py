@@ -23,7 +23,15 @@ from lsm_core.cli.verbs.common import (
     when,
 )
 from lsm_core.errors import InvalidOption
-from lsm_core.maintenance import CompactionReport, ExpiryReport, MaintenancePlan, SweepReport, load_plan, save_plan
+from lsm_core.maintenance import (
+    CompactionReport,
+    ExpiryReport,
+    MaintenancePlan,
+    RescaleReport,
+    SweepReport,
+    load_plan,
+    save_plan,
+)
 from lsm_core.maintenance.reports import Report
 from lsm_core.options import duration
 from lsm_core.table import Table
@@ -203,6 +211,8 @@ def show_report(report: Report, as_json: bool) -> None:
         _show_compaction(report)
     elif isinstance(report, ExpiryReport):
         _show_expiry(report)
+    elif isinstance(report, RescaleReport):
+        _show_rescale(report)
     else:
         show_sweep(report)
 
@@ -244,6 +254,17 @@ def _show_expiry(report: ExpiryReport) -> None:
                 f"{report.files_deleted} files ({report.bytes_freed:,} bytes) deleted at once (dredge.delete-mode=direct)"
             )
     _declined("held", report.held)
+    _declined("left alone", report.declined)
+
+
+def _show_rescale(report: RescaleReport) -> None:
+    if report.snapshot_id is None:
+        say("nothing was rescaled")
+    else:
+        say(
+            f"snapshot {report.snapshot_id}: {len(report.partitions)} partitions, {report.files_in} files in, {report.files_out} out"
+        )
+        say(f"{report.rows_in:,} rows in, {report.rows_out:,} merged rows out; verified: {report.verification}")
     _declined("left alone", report.declined)
 
 

@@ -1,0 +1,224 @@
+"""Other numbers of buckets: the merged rows of whole partitions, routed anew, in place of the files they came from.
+
+Semantics of Paimon's `rescale` procedure: the table's option `bucket` stays as it is (alter it before; writers refuse a
+partition with another number), deletes that nothing needs any more go, and a partition that anybody committed to meanwhile
+makes the whole commit fail, so that no row is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit import CommitMessage, Committer, abort
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.compact.content import Content, content_of
+from lsm_core.errors import CommitUnknown, PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance.plan import Declined, MaintenancePlan, PlanEstimate, PlannedFile, RescaleItem
+from lsm_core.maintenance.reports import RescaleReport
+from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.options import whole_number
+from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.raw_read import read_raw
+from lsm_core.write.bucket import fixed
+from lsm_core.write.stored_rows import StoredRows
+
+ACTION: Final = "rescale"
+_BYTES_PER_SECOND: Final = 12_000_000
+"""File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
+Bucket = tuple[bytes, int, tuple[DataFileMeta, ...]]
+
+
+def plan_rescale(
+    store: TableStore,
+    bucket_num: int | None = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """Plan ``bucket_num`` buckets (None: the table's option `bucket`) for every chosen partition that has another number.
+
+    ``partitions``: typed values, columns may be left out; None = all. ``now_ms`` epoch ms. Reads metadata only. Raises
+    UnsupportedFeature (no fixed number of buckets), InvalidOption, ColumnNotFound, InvalidData, CorruptFile.
+    """
+    require_compactable(store)
+    if store.options.bucket < 1:
+        raise UnsupportedFeature("rescale of a table without a fixed number of buckets", store.name)
+    target = store.options.bucket if bucket_num is None else whole_number(bucket_num, "bucket_num", store.name, least=1)
+    matches = None if partitions is None else partition_matcher(store, partitions)
+    snapshot = snapshots.latest(store)
+    plan = MaintenancePlan(
+        ACTION,
+        store.name,
+        None if snapshot is None else snapshot.id,
+        options=dict(store.options.raw),
+        arguments={"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))},
+        created_ms=store.clock.now_ms() if now_ms is None else now_ms,
+    )
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    items, declined = [], []
+    for partition, entries in _by_partition(manifests.live_entries(store, snapshot)):
+        if matches is not None and not matches(partition):
+            continue
+        item = _item(store, partition, entries, target)
+        if item.buckets_before == target:
+            text = f"it has {target} buckets already"
+            declined.append(
+                Declined(item.partition_text or "table", "same-buckets", text, {"buckets": target}, item.partition_text)
+            )
+        else:
+            items.append(item)
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=_estimate(items))
+
+
+def _by_partition(entries: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
+    """Live entries of real buckets, one partition at a time."""
+    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+    groups = bucket_groups(entries)
+    start = 0
+    while start < len(groups):
+        end = start
+        while end < len(groups) and groups[end][0] == groups[start][0]:
+            end += 1
+        yield groups[start][0], pa.concat_tables([group for _, _, _, group in groups[start:end]])
+        start = end
+
+
+def _item(store: TableStore, partition: bytes, entries: pa.Table, target: int) -> RescaleItem:
+    before = int(pc.max(entries.column("total_buckets")).as_py())
+    files = [entry.file for entry in table_to_entries(entries)]
+    reason = f"{before} -> {target} buckets"
+    if target != store.options.bucket:
+        reason += f"; writers refuse this partition as long as the table's option 'bucket' is {store.options.bucket}"
+    inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
+    return RescaleItem(
+        partition, partition_text(store.schema, partition, store.options), before, target, inputs, reason
+    )
+
+
+def _estimate(items: Sequence[RescaleItem]) -> PlanEstimate:
+    size = sum(file.size for item in items for file in item.inputs)
+    return PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(file.rows for item in items for file in item.inputs),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=round(size / _BYTES_PER_SECOND, 2),
+    )
+
+
+def apply_rescale(store: TableStore, plan: MaintenancePlan) -> RescaleReport:
+    """Rewrite the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
+
+    Memory is that of a read and a write buffer. Raises PlanStale when a partition changed since the plan, CommitConflict when
+    it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no file of it is left.
+    """
+    require_compactable(store)
+    done: list[CommitMessage] = []
+    content = Content()
+    try:
+        for item in plan.rescales:
+            old = _live(store, item)
+            messages, said = _rewrite(store, item, old)
+            done += messages
+            _check(store, item, messages, said)
+            content = content.plus(said)
+            done += [CommitMessage(p, b, item.buckets_before, deleted_files=files) for p, b, files in old]
+        result = Committer(store).replace_partitions(done, properties={"dredge.plan": plan.hash})
+    except CommitUnknown:
+        raise  # it may be in the table: its files stay
+    except BaseException:
+        abort(store, done)
+        raise
+    new = [file for message in done for file in message.new_files]
+    return RescaleReport(
+        snapshot_id=result.snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        partitions=tuple(item.partition_text for item in plan.rescales),
+        files_in=plan.estimate.files_in,
+        files_out=len(new),
+        rows_in=plan.estimate.rows_in,
+        rows_out=content.rows,
+        bytes_in=plan.estimate.bytes_in,
+        bytes_out=sum(file.file_size for file in new),
+        digest=content.text(),
+        declined=plan.declined,
+    )
+
+
+def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
+    """The partition's files as they are now. Raises PlanStale unless they are the planned ones."""
+    snapshot = snapshots.latest(store)
+    where = item.partition_text or f"table {store.name}"
+    if snapshot is None:
+        raise PlanStale(f"{where} is empty now")
+    entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
+    schemas.require_current(store, entries, "rescaling it")
+    found = [(p, b, tuple(e.file for e in table_to_entries(group))) for p, b, _, group in bucket_groups(entries)]
+    now = {(file.file_name, file.level) for _, _, files in found for file in files}
+    if now != {(file.name, file.level) for file in item.inputs}:
+        raise PlanStale(f"{where} got or lost files since it was planned")
+    return found
+
+
+def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tuple[list[CommitMessage], Content]:
+    """Every merged row of the partition in its new bucket, and what they say together."""
+    content = Content()
+    with StoredRows(_with_buckets(store, item.buckets_after)) as writer:
+        for partition, bucket, files in old:
+            with closing(_merged(store, partition, bucket, files)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    content = content.plus(content_of(batch, store.schema))
+                    writer.write(batch)
+        return writer.prepare_commit(), content
+
+
+def _with_buckets(store: TableStore, count: int) -> TableStore:
+    """The same table as writers of ``count`` buckets see it."""
+    schema = replace(store.schema, options={**store.schema.options, "bucket": str(count)})
+    return TableStore(
+        store.file_io, store.root, store.name, schema, None, store.clock, store.branch, store.dynamic_options
+    )
+
+
+def _merged(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one bucket: all of them, also those on level 0 that batch reads of first-row tables leave out."""
+    if store.schema.primary_keys:
+        return read_bucket_merged(store, partition, bucket, list(files))
+    ordered = sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
+    return read_raw(store, Split(partition, bucket, ordered, raw=True), columns=store.schema.field_names)
+
+
+def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessage], said: Content) -> None:
+    """V1: the new files say together what was read, every row in its bucket. Raises VerificationFailed."""
+    target = _with_buckets(store, item.buckets_after)
+    found = Content()
+    for message in messages:
+        with closing(_merged(target, message.partition, message.bucket, message.new_files)) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                found = found.plus(content_of(batch, store.schema))
+                if np.any(fixed.buckets(target, batch) != message.bucket):
+                    raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
+    if found != said:
+        where = item.partition_text or f"table {store.name}"
+        raise VerificationFailed(
+            "V1", [f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"]
+        )
+
+
+__all__ = ["ACTION", "apply_rescale", "plan_rescale"]
