@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hashing, java_read, memory, merge, planning, table_life
+from bench import hashing, java_read, lookup, memory, merge, planning, table_life
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact": (table_life.compact, "full compaction on two cores against the copy limit"),
     "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
+    "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (table_life.write, "ten commits against a plain encode of the same rows"),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
