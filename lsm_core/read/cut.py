@@ -27,7 +27,8 @@ Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
 def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
     """Splits of live files (`ENTRY_SCHEMA`), by partition bytes, bucket and key (append tables: age).
 
-    Neighbours go together up to `source.split.target-size`, each counting at least `source.split.open-file-cost`.
+    Neighbours go together up to `source.split.target-size`, each counting at least `source.split.open-file-cost`: the same
+    groups that Java makes. Where a bucket needs no merging, files keep the order of ``entries``.
     ``disjoint``: no two files hold visible rows of one key (deletion vectors without level 0).
     """
     if not entries.num_rows:
@@ -42,11 +43,15 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
 
 @dataclass(frozen=True)
 class _Arranged:
-    """``order`` of the entries; ``starts``: where the items that must stay together begin in it; ``raw`` per item."""
+    """``order`` of the entries; ``starts``: where the items that must stay together begin in it.
+
+    Per item: ``raw``, it is one plain file; ``free``, its whole bucket needs no merging.
+    """
 
     order: Ints
     starts: Ints
     raw: Bools
+    free: Bools
 
 
 def _groups(entries: pa.Table) -> Ints:
@@ -60,11 +65,10 @@ def _groups(entries: pa.Table) -> Ints:
 
 def _by_age(entries: pa.Table, groups: Ints) -> _Arranged:
     """Files of append tables in the order in which they were written, each on its own."""
-    names = pc.rank(entries.column("file_name"), tiebreaker="dense").to_numpy()
     created = pc.fill_null(entries.column("creation_time_ms"), 0).to_numpy()
-    order = np.lexsort((names, created, entries.column("min_sequence_number").to_numpy(), groups))
-    count = len(order)
-    return _Arranged(order, np.arange(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
+    order = np.lexsort((created, entries.column("min_sequence_number").to_numpy(), groups))
+    every = np.ones(len(order), dtype=np.bool_)
+    return _Arranged(order, np.arange(len(order), dtype=np.int64), every, every)
 
 
 def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Arranged:
@@ -77,17 +81,18 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
     ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
     ranks = pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense").to_numpy().astype(np.int64)
     low, high = ranks[:count], ranks[count:]
-    order = np.lexsort((high, low, groups))
+    plain = pc.fill_null(pc.equal(entries.column("delete_row_count"), 0), fill_value=False).to_numpy()
+    free = _free(entries.column("level").to_numpy(), groups, plain, disjoint)
+    order = np.lexsort((np.where(free, 0, high), np.where(free, 0, low), groups))
     low, high, groups = low[order], high[order], groups[order]
-    plain = pc.fill_null(pc.equal(entries.column("delete_row_count"), 0), fill_value=False).to_numpy()[order]
+    plain, free = plain[order], free[order]
     step = int(ranks.max()) + 1
     base = np.cumsum(_changes(groups)) * step
     reach = np.maximum.accumulate(base + high)
-    alone = _alone(entries.column("level").to_numpy()[order], groups, plain, disjoint)
-    begins = alone | np.r_[True, (base + low)[1:] > reach[:-1]]
+    begins = free | np.r_[True, (base + low)[1:] > reach[:-1]]
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
-    return _Arranged(order, starts, single & plain[starts])
+    return _Arranged(order, starts, single & plain[starts], free[starts])
 
 
 def _changes(groups: Ints) -> Bools:
@@ -95,13 +100,15 @@ def _changes(groups: Ints) -> Bools:
     return changed
 
 
-def _alone(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
-    """Per file, whether its bucket needs no merging at all."""
-    starts = np.flatnonzero(_changes(groups))
-    sizes = np.diff(np.r_[starts, len(groups)])
-    low, high = np.minimum.reduceat(levels, starts), np.maximum.reduceat(levels, starts)
-    fits = (low > 0) & ((low == high) | disjoint) & np.logical_and.reduceat(plain, starts)
-    spread: Bools = np.repeat(fits, sizes)
+def _free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
+    """Per file, in any order, whether its bucket needs no merging at all."""
+    _, bucket = np.unique(groups, return_inverse=True)
+    count = int(bucket.max()) + 1
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(low, bucket, levels)
+    np.maximum.at(high, bucket, levels)
+    fits = (low > 0) & ((low == high) | disjoint) & (np.bincount(bucket, weights=~plain, minlength=count) == 0)
+    spread: Bools = fits[bucket]
     return spread
 
 
@@ -118,7 +125,7 @@ class _Plan:
         sizes, rows = (ordered.column(name).to_numpy() for name in ("file_size", "row_count"))
         total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
         weights = np.maximum(np.add.reduceat(sizes, arranged.starts), cost).tolist()
-        starts, raw = arranged.starts.tolist(), arranged.raw.tolist()
+        starts, raw, free = arranged.starts.tolist(), arranged.raw.tolist(), arranged.free.tolist()
         of_item = groups[arranged.starts].tolist()
         partitions, buckets = ordered.column("partition"), ordered.column("bucket")
         place, at = (b"", 0), None
@@ -128,7 +135,8 @@ class _Plan:
             totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
             if of_item[first] != at:  # looked up once a bucket: there may be many more splits
                 place, at = (partitions[begin].as_py(), buckets[begin].as_py()), of_item[first]
-            yield Split.planned(place, plain, totals, partial(self.load, begin, end, place, plain))
+            kinds = (plain, free[first] or (plain and end - begin == 1))
+            yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
 
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
         """The objects of files ``begin`` to ``end``."""

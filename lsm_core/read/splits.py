@@ -15,7 +15,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.read.inputs import Section
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,13 @@ class Split:
     """A share of a scan inside one bucket, readable on its own; immutable.
 
     ``raw``: the rows of ``files``, one file after the other, are the answer. Otherwise the answer is the merge of each
-    of ``sections`` (in key order) without deleted rows; ``files`` then lists the same files once. ``size``: bytes on disk.
+    of ``sections`` (in key order) without deleted rows; ``files`` then lists the same files once. ``raw_convertible``: raw by
+    Paimon's stricter rule, which other engines know (a split of several key-disjoint files is raw here, there only where the
+    whole bucket needs no merging). ``size``: bytes on disk.
     ``row_count``: rows stored in the files, exact for raw splits without deletions, an upper bound otherwise.
     """
 
-    __slots__ = ("_load", "_parts", "bucket", "file_count", "partition", "raw", "row_count", "size")
+    __slots__ = ("_load", "_parts", "bucket", "file_count", "partition", "raw", "raw_convertible", "row_count", "size")
 
     def __init__(
         self,
@@ -45,8 +47,10 @@ class Split:
         raw: bool,
         sections: Sequence[Section] = (),
         deletions: Sequence[DeletionFile | None] = (),
+        raw_convertible: bool | None = None,
     ) -> None:
         self.partition, self.bucket, self.raw = partition, bucket, raw
+        self.raw_convertible = (raw and len(files) == 1) if raw_convertible is None else raw_convertible
         vectors = tuple(deletions) or (None,) * len(files)
         self._parts: SplitFiles | None = SplitFiles(tuple(files), tuple(sections), vectors)
         self._load: Callable[[], SplitFiles] | None = None
@@ -56,16 +60,21 @@ class Split:
 
     @classmethod
     def planned(
-        cls, place: tuple[bytes, int], raw: bool, totals: tuple[int, int, int], load: Callable[[], SplitFiles]
+        cls,
+        place: tuple[bytes, int],
+        raw: tuple[bool, bool],
+        totals: tuple[int, int, int],
+        load: Callable[[], SplitFiles],
     ) -> Split:
         """A split of a plan, whose files are made into objects when they are asked for: a plan may list a million.
 
-        ``place``: partition and bucket; ``totals``: files, bytes and rows.
+        ``place``: partition and bucket; ``raw``: raw, and raw by Paimon's rule; ``totals``: files, bytes and rows.
         """
         made = cls.__new__(cls)
         made.partition, made.bucket = place
         made.file_count, made.size, made.row_count = totals
-        made.raw, made._parts, made._load = raw, None, load
+        made.raw, made.raw_convertible = raw
+        made._parts, made._load = None, load
         return made
 
     @property
@@ -98,7 +107,8 @@ class Split:
             for section in parts.sections
         ]
         vectors = [None if one is None else astuple(one) for one in parts.deletions]
-        head = json.dumps({"version": _VERSION, "raw": self.raw, "sections": shape, "deletions": vectors}).encode()
+        kinds = {"raw": self.raw, "raw_convertible": self.raw_convertible}
+        head = json.dumps({"version": _VERSION, **kinds, "sections": shape, "deletions": vectors}).encode()
         return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
 
     @staticmethod
@@ -114,13 +124,22 @@ class Split:
                 for section in shape["sections"]
             ]
             vectors = [None if one is None else DeletionFile(*one) for one in shape["deletions"]]
-            return Split(message.partition, message.bucket, files, bool(shape["raw"]), sections, vectors)
+            raw, strictly = bool(shape["raw"]), bool(shape["raw_convertible"])
+            return Split(message.partition, message.bucket, files, raw, sections, vectors, strictly)
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
             raise CorruptFile("<split>", f"unreadable: {error!r}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self._loaded()
-        return Split, (self.partition, self.bucket, parts.files, self.raw, parts.sections, parts.deletions)
+        return Split, (
+            self.partition,
+            self.bucket,
+            parts.files,
+            self.raw,
+            parts.sections,
+            parts.deletions,
+            self.raw_convertible,
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Split):

@@ -187,7 +187,7 @@ def test_a_branch_has_versions_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [("incremental-between", "1,2"), ("scan.creation-time-millis", "1"), ("scan.bucket", "0")],
+    [("scan.creation-time-millis", "1"), ("scan.bucket", "0")],
 )
 def test_other_reads_are_refused_by_name(table: Table, key: str, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=key):

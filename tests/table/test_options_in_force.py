@@ -70,7 +70,7 @@ def test_an_overwrite_replaces_everything_where_it_is_not_dynamic(catalog: Catal
     ("options", "feature"),
     [
         ({"scan.bucket": "0"}, "scan.bucket"),
-        ({"incremental-between": "1,2"}, "incremental-between"),
+        ({"incremental-to-auto-tag": "2024-01-01"}, "incremental-to-auto-tag"),
         ({"scan.fallback-branch": "x"}, "fallback"),
         ({"branch": "x"}, "branch"),
         ({"query-auth.enabled": "true"}, "authorisation"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.read.changes.answer import Answer, answer
+from lsm_core.read.changes.answer import answer_batches, answer_table
 from lsm_core.read.changes.choice import ROW_KIND, Choice
 from lsm_core.read.changes.incremental import incremental, incremental_table
 from lsm_core.read.changes.span import Span, span_between, span_of_options
@@ -10,12 +10,12 @@ from lsm_core.read.changes.stream import ChangeBatch, StreamScan
 
 __all__ = [
     "ROW_KIND",
-    "Answer",
     "ChangeBatch",
     "Choice",
     "Span",
     "StreamScan",
-    "answer",
+    "answer_batches",
+    "answer_table",
     "incremental",
     "incremental_table",
     "span_between",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,47 +14,50 @@ from lsm_core.options import whole_number
 from lsm_core.read.changes.choice import Choice
 from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.span import ScanMode, Span, span_of_options
-from lsm_core.read.scan import plan_scan, to_batches
+from lsm_core.read.scan import plan_scan, to_arrow, to_batches
 from lsm_core.types import RowKind
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Batches of rows, to be read once, and their schema."""
+def answer_table(
+    store: TableStore, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
+) -> pa.Table:
+    """What a read answers as one table; arguments and errors of :func:`answer_batches`."""
+    span = _span(store, named)
+    if span is None:
+        scan = plan_scan(store, columns=columns, filter=given, limit=limit, **named)
+        return to_arrow(scan.store, scan, limit=limit)
+    choice = Choice.of(store, columns, given)
+    schema = pa.schema(list(choice.schema)[1:])
+    return pa.Table.from_batches(list(_values(choice, span, limit)), schema)
 
-    schema: pa.Schema
-    batches: Batches
 
-    def to_arrow(self) -> pa.Table:
-        """All of it as one table."""
-        return pa.Table.from_batches(list(self.batches), self.schema)
-
-
-def answer(
-    store: TableStore,
-    columns: Sequence[str] | None,
-    given: object,
-    limit: int | None,
-    named: Mapping[str, Any],
-) -> Answer:
+def answer_batches(
+    store: TableStore, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
+) -> Batches:
     """Plan a read with a filter as ``given``; ``named`` are the arguments of :func:`plan_scan` that name a version, which win over the options.
 
     Changed rows come without their kinds, as in Java: all rows of delta and changelog files, but no deleted ones of a comparison.
     Raises what :func:`plan_scan` and :func:`incremental` raise, and InvalidOption for a ``limit`` that is no count.
     """
-    span = span_of_options(store) if all(value is None for value in named.values()) else None
+    span = _span(store, named)
     if span is None:
         scan = plan_scan(store, columns=columns, filter=given, limit=limit, **named)
-        return Answer(scan.arrow_schema, to_batches(store, scan, limit=limit))
-    choice = Choice.of(store, columns, given)
-    left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
-    rows = incremental(choice, span)
-    return Answer(pa.schema(list(choice.schema)[1:]), _values(rows, span, left))
+        return to_batches(scan.store, scan, limit=limit)
+    return _values(Choice.of(store, columns, given), span, limit)
 
 
-def _values(rows: Batches, span: Span, left: int | None) -> Batches:
+def _span(store: TableStore, named: Mapping[str, Any]) -> Span | None:
+    return span_of_options(store) if all(value is None for value in named.values()) else None
+
+
+def _values(choice: Choice, span: Span, limit: int | None) -> Batches:
+    left = None if limit is None else whole_number(limit, "limit", choice.store.name, least=0)
+    return _without_kinds(incremental(choice, span), span, left)
+
+
+def _without_kinds(rows: Batches, span: Span, left: int | None) -> Batches:
     with closing(rows) as batches:
         for batch in batches:
             if left == 0:
@@ -69,4 +71,4 @@ def _values(rows: Batches, span: Span, left: int | None) -> Batches:
                 yield kept.select(kept.schema.names[1:])
 
 
-__all__ = ["Answer", "answer"]
+__all__ = ["answer_batches", "answer_table"]

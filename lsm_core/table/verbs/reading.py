@@ -9,7 +9,7 @@ import pyarrow as pa
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.read import Split, lookup, plan_scan
-from lsm_core.read.changes import Choice, StreamScan, answer, incremental_table, span_between
+from lsm_core.read.changes import Choice, StreamScan, answer_batches, answer_table, incremental_table, span_between
 from lsm_core.table.verbs.on_table import OnTable
 
 
@@ -27,13 +27,14 @@ class Reading(OnTable):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> pa.Table:
-        """Merged rows of the newest version, or of the one named, with the schema of its time.
+        """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
 
+        Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see :meth:`incremental`.
         ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
         Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile, UnsupportedFeature.
         """
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer(self.store, columns, filter, limit, named).to_arrow()
+        return answer_table(self.store, columns, filter, limit, named)
 
     def to_batches(
         self,
@@ -48,7 +49,7 @@ class Reading(OnTable):
     ) -> Iterator[pa.RecordBatch]:
         """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer(self.store, columns, filter, limit, named).batches
+        return answer_batches(self.store, columns, filter, limit, named)
 
     def plan_scan(
         self,
