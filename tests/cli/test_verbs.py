@@ -121,6 +121,22 @@ def test_a_plan_may_travel_as_a_file(shell: Shell, tmp_path: Path) -> None:
     assert shell("apply", "db.t", "--file", str(place), "--json").json["snapshot_id"] == 7
 
 
+def test_sorting(shell: Shell) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    table = Catalog(shell.place).create_table("db.h", Schema(schema, options={"bucket": "-1"}))
+    for seed in range(2):
+        table.write(pa.table({"a": [3, 1, seed], "b": ["x", "y", "z"]}))
+    shown = shell("compact", "db.h", "--order-by", "a, b", "--strategy", "zorder", "--dry-run").out
+    assert "zorder" in shown
+    planned = shell("plan", "db.h", "--order-by", "a", "--json").json
+    assert planned["arguments"]["order_by"] == '["a"]'
+    done = shell("compact", "db.h", "--order-by", "a", "--json").json
+    assert (done["files_in"], done["files_out"], done["rows_out"]) == (2, 1, 6)
+    assert Catalog(shell.place).table("db.h").to_arrow().column("a").to_pylist() == [0, 1, 1, 1, 3, 3]
+    refused = shell("compact", "db.h", "--order-by", "a", "--strategy", "spiral")
+    assert refused.code == 1 and "order, zorder, hilbert" in refused.err
+
+
 def test_compacting_at_once_and_dry(shell: Shell) -> None:
     before = on_disk(_table(shell))
     assert "would compact" in shell("compact", "db.t", "--dry-run").out

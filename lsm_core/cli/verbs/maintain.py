@@ -46,6 +46,11 @@ class Action(StrEnum):
 
 
 Full = Annotated[bool, typer.Option("--full", help="Everything to the last level.")]
+OrderBy = Annotated[
+    str | None,
+    typer.Option("--order-by", help="Sort append tables without buckets by these columns: a,b", show_default=False),
+]
+Strategy = Annotated[str, typer.Option("--strategy", help='With --order-by: "order", "zorder" or "hilbert".')]
 Buckets = Annotated[list[int] | None, typer.Option("--bucket", help="Only this bucket; may be repeated.")]
 RetainMax = Annotated[
     int | None, typer.Option("--retain-max", help="Keep at most so many snapshots.", show_default=False)
@@ -65,6 +70,8 @@ def plan(
     full: Full = False,
     partition: Partitions = None,
     bucket: Buckets = None,
+    order_by: OrderBy = None,
+    strategy: Strategy = "order",
     retain_max: RetainMax = None,
     retain_min: RetainMin = None,
     older_than: OlderThan = None,
@@ -82,6 +89,8 @@ def plan(
             "full": full,
             "partitions": partition_specs(opened.schema, partition, opened.name),
             "buckets": bucket,
+            "order_by": _columns(order_by),
+            "strategy": strategy,
         }
     elif action is Action.EXPIRE:
         arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
@@ -122,15 +131,18 @@ def compact(
     full: Full = False,
     partition: Partitions = None,
     bucket: Buckets = None,
+    order_by: OrderBy = None,
+    strategy: Strategy = "order",
     dry_run: DryRun = False,
     settings: Settings = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Compact what needs it (or, with --full, everything)."""
+    """Compact what needs it (or, with --full, everything), or sort all files so that filters skip most of them (--order-by)."""
     opened = open_table(warehouse, table, clock, settings)
     chosen = partition_specs(opened.schema, partition, opened.name)
-    made = opened.plan_maintenance("compact", full=full, partitions=chosen, buckets=bucket)
+    sorting = {"order_by": _columns(order_by), "strategy": strategy}
+    made = opened.plan_maintenance("compact", full=full, partitions=chosen, buckets=bucket, **sorting)
     _carry_out(opened, made, dry_run, as_json)
 
 
@@ -151,6 +163,10 @@ def expire(
     arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
     made = opened.plan_maintenance("expire_snapshots", **arguments)
     _carry_out(opened, made, dry_run, as_json)
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _carry_out(table: Table, plan: MaintenancePlan, dry_run: bool, as_json: bool) -> None:
