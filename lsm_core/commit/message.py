@@ -48,10 +48,11 @@ class CommitMessage:
         return not any(getattr(self, group) for group in _GROUPS)
 
     def own_files(self) -> list[DataFileMeta]:
-        """Files that exist only because of this message: new ones, never upgraded ones."""
-        kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)}
+        """Files that exist only because of this message, each once: new ones, compacted away again or not, never upgraded ones."""
+        new = {file.file_name for file in self.new_files}
+        kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)} - new
         made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
-        return [file for file in made if file.file_name not in kept]
+        return list({file.file_name: file for file in reversed(made) if file.file_name not in kept}.values())[::-1]
 
     def to_bytes(self) -> bytes:
         """A versioned JSON document (bytes as base64), readable by any process that has this class."""

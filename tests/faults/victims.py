@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,14 +32,37 @@ def rows(first: int, count: int, number: int) -> pa.Table:
 
 
 def work(what: str, warehouse: str, number: int) -> None:
-    """What a victim does: a commit of two buckets, or a full compaction."""
+    """What a victim does: a commit of two buckets, the same with a buffer that spills, a long-lived writer's life, a compaction."""
     from lsm_core import Catalog
 
     table = Catalog(warehouse).table("db.t")
     if what == "writer":
         table.write(rows(0, 300, number))
+    elif what == "spilling writer":
+        with table.copy({"write-buffer-size": "4 kb"}).new_write() as writer:
+            for start in range(0, 300, 60):
+                writer.write(rows(start, 60, number))
+            messages = writer.prepare_commit()
+        table.new_commit().commit(messages)
+    elif what == "stream":
+        stream(table, number)
     else:
         table.compact(full=True)
+
+
+STREAM_COMMITS = 3
+
+
+def stream(table: Any, number: int) -> None:
+    """Some commits with compactions between them; what an earlier life of the job committed is not done again."""
+    own = [s.commit_identifier for s in table.snapshots() if s.commit_user == "job"]
+    options = {"write-only": "false", "num-sorted-run.compaction-trigger": "2", "write-buffer-size": "4 kb"}
+    commit = table.new_stream_commit("job")
+    with table.copy(options).new_stream_write("job") as writer:
+        for identifier in range(max(own, default=-1) + 1, STREAM_COMMITS):
+            writer.write(rows(100 * identifier, 100, number))
+            messages = writer.prepare_commit(wait_compaction=identifier % 2 == 1, commit_identifier=identifier)
+            commit.filter_and_commit({identifier: messages})
 
 
 def _stop_at(line: int) -> None:
@@ -97,9 +121,11 @@ class Nursery:
     """The test's handle on the nursery process."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()  # killed victims leave their spill files here
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.victims"],
             cwd=ROOT,
+            env={**os.environ, "TMPDIR": self._folder.name},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -124,6 +150,7 @@ class Nursery:
             if stream is not None:
                 stream.close()
         self._process.wait(timeout=10)
+        self._folder.cleanup()
 
 
 if __name__ == "__main__":

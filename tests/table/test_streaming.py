@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.commit import CommitMessage
+from lsm_core.commit import CommitMessage, abort
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature, WriterStale
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.snapshot import CommitKind
@@ -323,3 +323,17 @@ def test_an_append_tables_writer_does_not_compact(make: Any) -> None:
             writer.compact({}, 0)
         assert table.new_stream_commit("job").commit(writer.prepare_commit(commit_identifier=1), 1) == [1]
     assert table.to_arrow().num_rows == 5
+
+
+def test_files_written_and_compacted_away_in_one_commit_are_its_own(make: Any) -> None:
+    table = make(target_file_size="1 b")
+    with table.new_stream_write("job") as writer:
+        for value in range(2):
+            writer.write(rows(0, 1, value))
+            writer.compact({}, 0, full=True)
+        (message,) = writer.prepare_commit(wait_compaction=True, commit_identifier=1)
+    own = [file.file_name for file in message.own_files()]
+    assert len(own) == len(set(own)) == 3
+    assert set(own) == on_disk(table)
+    assert len(abort(table.store, [message])) == 3
+    assert on_disk(table) == set()
