@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.content import Content, content_of, counts_of
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask, Witness
@@ -27,7 +27,8 @@ class Rewritten:
 
     ``rows_read``: rows by input file; for a key range those in it, None where nobody counted.
 
-    The counts of keys are those of `MergeCounters`. ``streams`` is ``content`` to the bit, where files can give it back so.
+    The counts of keys are those of `MergeCounters`. ``streams`` is ``content`` to the bit and in order, where files can give it back
+    so; ``content`` may then merely count.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -38,6 +39,11 @@ class Rewritten:
     keys_one_by_one: int = 0
     streams: Streams | None = None
     rows_read: dict[str, int] | None = None
+
+    @property
+    def digest(self) -> int:
+        """128 bits that stand for what was handed to the writer."""
+        return self.content.live.value if self.streams is None else self.streams.value
 
 
 def rewrite(
@@ -83,8 +89,10 @@ def rewrite(
         source = _merged(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
-                content = content.plus(content_of(batch, store.schema))
-                if streams is not None:
+                if streams is None:
+                    content = content.plus(content_of(batch, store.schema))
+                else:
+                    content = content.plus(counts_of(batch))
                     streams.add(batch)
                 writer.write(batch)
                 del batch  # the writer holds what it still needs; the merge may have the rest back

@@ -43,6 +43,14 @@ class Streams:
                 self._columns[name].add(column, self.rows)
         self.rows += batch.num_rows
 
+    @property
+    def value(self) -> int:
+        """One number of 128 bits for all columns and their order."""
+        whole = xxhash.xxh3_128()
+        for name, column in self._columns.items():
+            whole.update(b"\0".join([name.encode(), *column.value]))
+        return whole.intdigest()
+
     def differing(self, other: Streams) -> list[str]:
         """Names of the columns whose values are not the same, in the same order, as those of ``other``."""
         return [name for name, column in self._columns.items() if column.value != other._columns[name].value]

@@ -94,7 +94,8 @@ class BucketTask:
 class BucketReport:
     """Numbers of one executed task: rows, bytes (file sizes), files, seconds of wall clock.
 
-    ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``); ``verification`` the
+    ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``; of rewrites compared to the bit it
+    also depends on their order and number), summed over rewrites and pieces; ``verification`` the
     highest level passed; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason. ``keys_folded``: keys of which
     several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
     """

@@ -78,7 +78,7 @@ def _report(
 
 
 def _sum_of(digests: Sequence[str]) -> str:
-    """Digests know no order and add up, so that of all pieces is the one that the bucket has uncut."""
+    """Digests of rewrites and of pieces add up."""
     return f"{reduce(lambda total, text: (total + int(text, 16)) % _DIGEST_MODULUS, digests, 0):032x}"
 
 
