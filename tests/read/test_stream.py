@@ -1,0 +1,221 @@
+"""Streams of changes: where they begin, how they go on, what they remember, and that they hold little at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from lsm_core.clock import FixedClock
+from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption, SnapshotNotFound
+from lsm_core.metadata import consumers
+from lsm_core.read.changes import ChangeBatch, StreamScan, stream
+
+NOW = 1_800_000_000_000
+SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
+
+
+def make(tmp_path: Path, keys: tuple[str, ...] = ("k",), **options: str) -> Table:
+    catalog = Catalog(tmp_path, clock=FixedClock(NOW))
+    catalog.create_database("db", ignore_if_exists=True)
+    return catalog.create_table("db.t", Schema(SCHEMA, keys, (), {"bucket": "1" if keys else "-1", **options}))
+
+
+def put(table: Table, *rows: tuple[str, int, int | None], **arguments: Any) -> None:
+    data = pa.table({"k": [k for _, k, _ in rows], "v": [v for _, _, v in rows]}, SCHEMA)
+    table.write(data, row_kinds=pa.array([kind for kind, _, _ in rows]), **arguments)
+
+
+def told(batch: ChangeBatch | None) -> list[tuple[str, int, int | None]]:
+    assert batch is not None
+    return sorted(tuple(row.values()) for row in batch.to_arrow().to_pylist())
+
+
+def all_of(scan: StreamScan) -> list[tuple[int, list[tuple[str, int, int | None]]]]:
+    found = []
+    while (batch := scan.next()) is not None:
+        found.append((batch.snapshot_id, told(batch)))
+    return found
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Three commits to keys 1 to 3."""
+    made = make(tmp_path)
+    put(made, ("+I", 1, 10), ("+I", 2, 20))
+    put(made, ("+U", 1, 11), ("-D", 2, 20))
+    put(made, ("+I", 3, 30))
+    return made
+
+
+SECOND = (2, [("+U", 1, 11), ("-D", 2, 20)])
+THIRD = (3, [("+I", 3, 30)])
+
+
+def test_the_newest_version_comes_first_then_what_changes(table: Table) -> None:
+    scan = table.new_stream_scan()
+    assert scan.checkpoint() is None
+    first = scan.next()
+    assert first is not None
+    assert first.initial
+    assert told(first) == [("+I", 3, 30), ("+U", 1, 11)]
+    assert first.table.schema.equals(scan.arrow_schema)
+    assert scan.checkpoint() == 4
+    assert scan.next() is None
+    put(table, ("-D", 1, 11))
+    assert all_of(scan) == [(4, [("-D", 1, 11)])]
+
+
+def test_a_stream_opened_on_an_empty_table_misses_nothing(tmp_path: Path) -> None:
+    made = make(tmp_path)
+    scans = [made.new_stream_scan(), made.copy({"scan.mode": "latest"}).new_stream_scan(), made.new_stream_scan("c", 1)]
+    assert [scan.next() for scan in scans] == [None] * 3
+    put(made, ("+I", 1, 1))
+    assert [all_of(scan) for scan in scans] == [[(1, [("+I", 1, 1)])]] * 3
+
+
+def test_latest_is_what_was_latest_when_the_stream_was_opened(table: Table) -> None:
+    scan = table.copy({"scan.mode": "latest"}).new_stream_scan()
+    put(table, ("+I", 4, 40))
+    assert all_of(scan) == [(4, [("+I", 4, 40)])]
+
+
+def test_it_goes_on_where_it_was_restored(table: Table) -> None:
+    scan = table.new_stream_scan(from_snapshot=1)
+    scan.next()
+    mark = scan.checkpoint()
+    assert all_of(scan) == [SECOND, THIRD]
+    scan.restore(mark)
+    assert all_of(scan) == [SECOND, THIRD]
+    other = table.new_stream_scan()
+    other.restore(3)
+    assert all_of(other) == [THIRD]
+    other.restore(None)
+    assert other.next().initial  # type: ignore[union-attr]
+
+
+def test_a_consumer_goes_on_after_its_last_checkpoint(table: Table) -> None:
+    scan = table.new_stream_scan("job", 1)
+    scan.next()
+    scan.next()
+    assert table.new_stream_scan("job", 2).next().snapshot_id == 2  # type: ignore[union-attr]
+    assert scan.checkpoint() == 3
+    assert consumers.list_consumers(table.store) == {"job": 3}
+    assert all_of(table.new_stream_scan("job", 1)) == [THIRD]
+    assert all_of(table.copy({"consumer-id": "job"}).new_stream_scan()) == [THIRD]
+    ignoring = table.copy({"consumer.ignore-progress": "true"})
+    assert ignoring.new_stream_scan("job").next().initial  # type: ignore[union-attr]
+    assert consumers.delete_consumer(table.store, "job")
+    assert not consumers.delete_consumer(table.store, "job")
+
+
+def test_a_consumer_holds_back_expiry(table: Table) -> None:
+    scan = table.new_stream_scan("job", 1)
+    scan.next()
+    scan.checkpoint()
+    assert table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=NOW + 1).expired == (1,)
+    assert all_of(scan) == [SECOND, THIRD]
+
+
+@pytest.mark.parametrize("name", ["../job", "a/b", "", "."])
+def test_a_consumer_id_is_no_path(table: Table, name: str) -> None:
+    with pytest.raises(InvalidData):
+        table.new_stream_scan(name)
+
+
+def test_a_stream_that_fell_behind_or_ran_ahead_is_told_so(table: Table) -> None:
+    scan = table.new_stream_scan()
+    scan.restore(5)
+    with pytest.raises(SnapshotNotFound, match="rolled back") as ahead:
+        scan.next()
+    assert not ahead.value.expired
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=NOW + 1)
+    scan.restore(2)
+    with pytest.raises(SnapshotNotFound, match="expired") as behind:
+        scan.next()
+    assert behind.value.expired
+    assert all_of(table.new_stream_scan(from_snapshot=1)) == [THIRD]
+
+
+def test_a_snapshot_with_many_rows_comes_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of one snapshot, held one at a time; until the last the checkpoint stays at the snapshot."""
+    monkeypatch.setattr(stream, "_BATCH_BYTES", 100_000)
+    for start in (0, 20_000):
+        put(table, *(("+I", k, k) for k in range(start, start + 20_000)))
+    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 4_096)
+    scan = table.new_stream_scan("slow", from_snapshot=4)
+    parts = []
+    while (batch := scan.next()) is not None:
+        assert batch.table.nbytes <= 100_000
+        assert scan.checkpoint() == batch.snapshot_id + batch.last
+        parts.append((batch.snapshot_id, batch.table.num_rows, batch.last))
+    for number in (4, 5):
+        mine = [(rows, last) for snapshot, rows, last in parts if snapshot == number]
+        assert sum(rows for rows, _ in mine) == 20_000
+        assert [last for _, last in mine] == [False] * (len(mine) - 1) + [True]
+        assert len(mine) > 4
+
+
+def test_an_interrupted_snapshot_comes_again_whole(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_BATCH_BYTES", 10)
+    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 1)
+    scan = table.new_stream_scan(from_snapshot=2)
+    assert not scan.next().last  # type: ignore[union-attr]
+    mark = scan.checkpoint()
+    scan.restore(mark)
+    assert mark == 2
+    assert [rows for number, rows in all_of(scan) if number == 2] == [[("+U", 1, 11)], [("-D", 2, 20)]]
+
+
+def test_columns_and_filters_apply_to_each_changed_row(table: Table) -> None:
+    scan = table.new_stream_scan(from_snapshot=1, columns=["v"], filter=[("k", ">", 1)])
+    found = []
+    while (batch := scan.next()) is not None:
+        found.append((batch.snapshot_id, batch.row_kinds.to_pylist(), batch.table.to_pydict()))
+    assert found == [(1, ["+I"], {"v": [20]}), (2, ["-D"], {"v": [20]}), (3, ["+I"], {"v": [30]})]
+    by_position = table.new_stream_scan(from_snapshot=1, columns=["v"], filter=pc.field(0) == 3)
+    assert [batch.snapshot_id for batch in iter(by_position.next, None)] == [3]
+    by_value = table.new_stream_scan(filter=[("v", "<", 20)])
+    assert told(by_value.next()) == [("+U", 1, 11)]
+    assert table.new_stream_scan(from_snapshot=1, columns=[]).next().row_kinds.to_pylist() == ["+I", "+I"]  # type: ignore[union-attr]
+    with pytest.raises(ColumnNotFound):
+        table.new_stream_scan(columns=["w"])
+
+
+def test_young_snapshots_wait(table: Table) -> None:
+    late = table.copy({"streaming.read.snapshot.delay": "1 h"})
+    assert late.new_stream_scan(from_snapshot=1).next() is None
+    assert late.new_stream_scan().next().initial  # type: ignore[union-attr]
+    old = Table(late.store.copy({"streaming.read.snapshot.delay": "0 s"}))
+    assert len(all_of(old.new_stream_scan(from_snapshot=1))) == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scan.tag-name": "x"},
+        {"scan.watermark": "1"},
+        {"scan.version": "x"},
+        {"incremental-between": "1,2"},
+        {"scan.mode": "latest", "scan.snapshot-id": "1"},
+    ],
+)
+def test_what_no_stream_can_begin_with_is_refused_at_once(table: Table, options: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption):
+        table.copy(options).new_stream_scan()
+
+
+def test_overwrites_count_only_where_asked_for(tmp_path: Path) -> None:
+    keyed = make(tmp_path / "keyed")
+    put(keyed, ("+I", 1, 1), ("+I", 2, 2))
+    put(keyed, ("+I", 1, 9), overwrite=True)
+    assert len(all_of(keyed.new_stream_scan(from_snapshot=1))) == 1
+    told_all = keyed.copy({"streaming-read-overwrite": "true"}).new_stream_scan(from_snapshot=2)
+    assert all_of(told_all) == [(2, [("+I", 1, 9), ("-D", 1, 1), ("-D", 2, 2)])]
+    plain = make(tmp_path / "plain", ())
+    with pytest.raises(InvalidOption, match="streaming-read-append-overwrite"):
+        plain.copy({"streaming-read-overwrite": "true"}).new_stream_scan()
