@@ -37,7 +37,7 @@ class Maintaining(OnTable):
         return maintenance.health(self.store, None if partition is None else [partition])
 
     def plan_maintenance(self, action: str, **args: Any) -> MaintenancePlan:
-        """Plan "compact", "expire_snapshots" or "trash"; ``args`` as in the verbs. Raises InvalidOption for another action."""
+        """Plan "compact", "expire_snapshots", "rescale" (bucket_num, partitions) or "trash"; ``args`` as in the verbs. Raises InvalidOption for another action."""
         return maintenance.plan_maintenance(self.store, action, **args)
 
     def apply(self, plan: MaintenancePlan, approved_by: str | None = None) -> Report:
