@@ -23,6 +23,7 @@ ALLOWED: dict[str, str] = {
     "read/prune/guarantees.py: conjoin": "one expression per key column of a file's metadata",
     "read/prune/bounds.py: _by_value": "a value of the user's filter",
     "read/prune/file_index.py: embedded_mask": "one index of a file at a time",
+    "read/prune/expired.py: expired_files": "names of files, one each",
     "read/prune/statistics.py: _layouts": "metadata of files, one item per file",
     "read/prune/statistics.py: _null_counts": "metadata of files, one item per file",
     "read/prune/statistics.py: _decoded": "one answer for a column of metadata",
