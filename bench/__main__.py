@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hashing, java_read, lookup, memory, merge, planning, table_life
+from bench import hashing, java_read, lookup, memory, merge, planning, sorting, table_life
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
@@ -18,6 +18,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (table_life.write, "ten commits against a plain encode of the same rows"),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
+    "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
