@@ -159,11 +159,11 @@ def test_a_comparison_turns_one_version_into_the_other(
 ) -> None:
     """Applied to the older version, the changes give the newer one, and no row that stayed the same is among them."""
     table = make(tmp_path_factory.mktemp("t"))
-    for rows, how in commits:
+    for values, how in commits:
         if how == "compact" and table.latest_snapshot() is not None:
             table.compact(full=True)
         kind = "-D" if how == "delete" else "+I"
-        put(table, *((kind, k, v) for k, v in rows.items()), **({"overwrite": True} if how == "overwrite" else {}))
+        put(table, *((kind, k, v) for k, v in values.items()), **({"overwrite": True} if how == "overwrite" else {}))
     last = table.snapshots()[-1].id
     versions = [
         {row["k"]: row["v"] for row in table.to_arrow(snapshot_id=number).to_pylist()} for number in range(1, last + 1)
