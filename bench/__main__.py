@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import hashing, java_read, lookup, memory, merge, planning, sorting, table_life
+from bench import compaction, hashing, java_read, lookup, memory, merge, planning, sorting, table_life
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
-    "compact": (table_life.compact, "full compaction on two cores against the copy limit"),
+    "compact": (compaction.run, "full compaction on one and two cores against the copy limit and Java, files of three writers"),
+    "compact-large": (compaction.run_large, "the same of 20 M rows in 20 commits, files of Dredge"),
+    "one-bucket": (compaction.run_one_bucket, "full compaction of a lone bucket: two cores against one"),
+    "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
     "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (table_life.write, "ten commits against a plain encode of the same rows"),
@@ -23,7 +26,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
+    "compact-memory-table": (memory.run_table, "peak RSS of compacting the largest bucket of 20 M rows and of 2 M rows"),
 }
+BY_NAME_ONLY = {"compact-large", "compact-memory-table"}
+"""Take minutes each: not part of the list that runs without names."""
 
 
 def main(argv: list[str]) -> int:
@@ -43,7 +49,7 @@ def main(argv: list[str]) -> int:
     if unknown:
         parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")
     results: list[Result] = []
-    for name in arguments.names or list(BENCHES):
+    for name in arguments.names or [name for name in BENCHES if name not in BY_NAME_ONLY]:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         results += BENCHES[name][0](arguments.rows, arguments.rounds)
     print(table(results))

@@ -66,6 +66,28 @@ def peak_of(command: list[str]) -> tuple[float, float]:
     return peak[0], time.perf_counter() - started
 
 
+def run_table(rows_wanted: int | None, _rounds: int) -> list[Result]:
+    """The largest bucket of 20 M rows in 20 commits over 4 buckets, and of a tenth of them in 10: peaks, and the bound of a task."""
+    from bench.tables import written_by_dredge
+
+    large = rows_wanted or 20_000_000
+    program = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table('dredge.t').compact(full=True, buckets=[int(sys.argv[2])])"
+    peaks = []
+    results: list[Result] = []
+    for rows_of_table, commits in ((large, 20), (large // 10, 10)):
+        with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
+            table = written_by_dredge(Path(folder), rows_of_table, commits, 4)
+            health = max(table.health(), key=lambda bucket: bucket.rows)
+            peak, seconds = peak_of([sys.executable, "-c", program, folder, str(health.bucket)])
+            budget = table.store.options.merge_budget / MIB
+        peaks.append(peak)
+        name = f"peak RSS, largest bucket of {rows_of_table:,} rows"
+        note = f"{health.rows:,} rows, {seconds:.1f} s; the bound is 512 MiB + 2 x the merge budget"
+        results.append(Result("compact-memory-table", name, peak, "MiB", 512.0 + 2 * budget, note=note).judged())
+    grown = peaks[0] / peaks[1]
+    return [*results, Result("compact-memory-table", "peak of the large / of the small", grown, "x", 1.2).judged()]
+
+
 def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
     """Peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
     scale = 1.0 if rows_wanted is None else min(1.0, rows_wanted / 20e6)

@@ -1,0 +1,90 @@
+"""The same rows as tables of several writers: Dredge's files, Java's, and Parquet files of pyarrow's defaults; and quick copies of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench.data import SCHEMA, commits
+from lsm_core import Catalog, Schema, Table
+from lsm_core.commit import CommitMessage, Committer
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.metadata import manifests, snapshots
+
+SOURCE = "source"
+
+
+def made(warehouse: Path, database: str, buckets: int) -> Table:
+    """An empty table ``database.t`` of the benchmark's shape."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database(database, ignore_if_exists=True)
+    options = {"bucket": str(buckets), "write-only": "true"}
+    catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    return catalog.table(f"{database}.t")
+
+
+def written_by_dredge(warehouse: Path, rows: int, number: int, buckets: int, database: str = "dredge") -> Table:
+    """``number`` commits of Dredge."""
+    table = made(warehouse, database, buckets)
+    for data in commits(rows, number):
+        table.write(data)
+    return table
+
+
+def written_by_java(warehouse: Path, rows: int, number: int, buckets: int, java: Any) -> Table:
+    """The same commits by Java's writer, which reads them from an append table."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database(SOURCE, ignore_if_exists=True)
+    catalog.create_table(f"{SOURCE}.t", Schema(SCHEMA, options={"bucket": "-1", "target-file-size": "1 gb"}))
+    for data in commits(rows, number):
+        catalog.table(f"{SOURCE}.t").write(data)
+    table = made(warehouse, "java", buckets)
+    java.call("bench_write", table="java.t", source=f"{SOURCE}.t", rows_per_commit=rows // number)
+    shutil.rmtree(warehouse / f"{SOURCE}.db")
+    return table
+
+
+def written_by_pyarrow(warehouse: Path, source: Table, buckets: int) -> Table:
+    """The files of ``source``, each written again by `pyarrow.parquet.write_table` as it comes, and committed as level-0 files."""
+    target = made(warehouse, "pyarrow", buckets)
+    store, newest = source.store, snapshots.latest(source.store)
+    assert newest is not None
+    messages: dict[int, list[DataFileMeta]] = {}
+    for entry in table_to_entries(manifests.live_entries(store, newest)):
+        name = f"data-{uuid.uuid4()}-0.parquet"
+        folder = Path(target.store.bucket_dir(entry.partition, entry.bucket))
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pq.read_table(store.data_path(entry.partition, entry.bucket, entry.file)), folder / name)
+        size = (folder / name).stat().st_size
+        messages.setdefault(entry.bucket, []).append(replace(entry.file, file_name=name, file_size=size))
+    Committer(target.store).commit(
+        [CommitMessage(b"\0" * 12, bucket, buckets, new_files=tuple(files)) for bucket, files in messages.items()]
+    )
+    return Catalog(str(warehouse)).table("pyarrow.t")
+
+
+@contextmanager
+def copied(warehouse: Path, database: str) -> Iterator[str]:
+    """A copy of a database for one round, gone afterwards: data files are linked, for nobody writes into them; the rest is copied."""
+    name = f"copy_{uuid.uuid4().hex[:8]}"
+    folder = warehouse / f"{name}.db"
+    shutil.copytree(warehouse / f"{database}.db", folder, copy_function=_copy)
+    try:
+        yield name
+    finally:
+        shutil.rmtree(folder)
+
+
+def _copy(source: str, target: str) -> None:
+    if "/bucket-" in source:
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
