@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.errors import UnsupportedFeature
+from lsm_core.maintenance.actions.bins import choose_bins
 from lsm_core.maintenance.actions.choose import decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
@@ -88,7 +89,8 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
         return {}
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval
-    least = 2 if early or options.force_up_level0 else options.compaction_trigger
+    forced = options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
+    least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
     found: dict[int, Asked] = {}
     asked = np.flatnonzero(runs >= least)
@@ -99,15 +101,30 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
             own, at = files[at : at + count], at + count
             if not own:
                 continue
-            try:
-                decision = decide(store, own, now_ms)
-            except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
-                continue
-            if isinstance(decision, Decline):
-                found[group] = Asked(0, str(decision.reason), decision.facts)
-            elif decision.trigger is not Trigger.TOTAL_SIZE or runs[group] >= options.compaction_trigger:
-                found[group] = Asked(decision.unit.size, str(decision.trigger), decision.facts)
+            said = _asked(store, own, now_ms, int(runs[group]))
+            if said is not None:
+                found[group] = said
     return found
+
+
+def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int) -> Asked | None:
+    """What the rules say about one bucket; None where they say nothing yet."""
+    if not store.schema.primary_keys:
+        bins = choose_bins(store, files, full=False)
+        if isinstance(bins, Decline):
+            return Asked(0, str(bins.reason), bins.facts)
+        taken = [file for chosen in bins for file in chosen]
+        facts: Facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
+        return Asked(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
+    try:
+        decision = decide(store, files, now_ms)
+    except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
+        return None
+    if isinstance(decision, Decline):
+        return Asked(0, str(decision.reason), decision.facts)
+    if decision.trigger is Trigger.TOTAL_SIZE and runs < store.options.compaction_trigger:
+        return None
+    return Asked(decision.unit.size, str(decision.trigger), decision.facts)
 
 
 def _files(store: TableStore, entries: pa.Table, starts: Ints, ends: Ints) -> list[DataFile]:

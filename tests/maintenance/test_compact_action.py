@@ -210,3 +210,29 @@ def test_options_changed_between_plan_and_apply_are_named(tmp_path: Path) -> Non
     plan = table.copy({"target-file-size": "1 mb"}).plan_maintenance("compact")
     with pytest.raises(PlanStale, match="target-file-size"):
         table.apply(plan)
+
+
+def test_level_zero_of_a_first_row_table_moves_up_at_once_or_gently(tmp_path: Path) -> None:
+    radical = keyed(tmp_path / "radical", merge_engine="first-row")
+    radical.write(rows(range(10)))
+    (item,) = radical.plan_maintenance("compact").compactions
+    assert (item.trigger, item.output_level) == ("force-level-0", 5)
+    assert radical.to_arrow().num_rows == 0
+    radical.compact()
+    assert radical.to_arrow().num_rows == 10
+    gentle = keyed(
+        tmp_path / "gentle",
+        merge_engine="first-row",
+        lookup_compact="gentle",
+        lookup_compact__max_interval="3",
+        num_sorted_run__compaction_trigger="3",
+        compaction__max_size_amplification_percent="100000",
+        compaction__size_ratio="0",
+    )
+    gentle.write(rows(range(5000)))
+    gentle.compact(full=True)
+    gentle.write(rows([1, 6000]))
+    (declined,) = gentle.plan_maintenance("compact").declined
+    assert declined.reason == "waiting"
+    assert "; level 0 is forced up once in 3 decisions, this is number 1; " in declined.text
+    assert (declined.facts["skipped_calls"], declined.facts["every_calls"], declined.facts["sorted_runs"]) == (1, 3, 2)

@@ -121,6 +121,9 @@ def test_a_compacted_table_is_rewritten_file_by_file_where_rows_are_over(tmp_pat
     (item,) = table.plan_maintenance("compact", full=True).compactions
     assert (item.by_file, len(item.inputs), item.runs_before, item.runs_after) == (True, 1, 1, 1)
     assert item.facts["expired_files"] == 1
+    assert item.reason.endswith(
+        "full compaction asked for: 1 of 4 files rewritten one by one, as they hold expired rows"
+    )
     report = table.compact(full=True)
     assert (report.files_in, report.files_out, report.rows_in, dict(report.rows_dropped)) == (1, 0, 10, {"expired": 10})
     assert sorted(answer(table)) == [*range(10), *range(20, 40)]

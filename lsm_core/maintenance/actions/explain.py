@@ -36,13 +36,20 @@ def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int |
     runs, trigger = len(levels.runs()), options.compaction_trigger
     parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
     target = f"to level {pick.unit.output_level}"
-    scope = f"all {target}" if pick.unit.full else f"{len(pick.unit.files)} of {len(levels.files)} files {target}"
+    some = f"{len(pick.unit.files)} of {len(levels.files)} files"
+    scope = f"all {target}" if pick.unit.full else f"{some} {target}"
+    if pick.unit.by_file:
+        scope = f"{some} rewritten one by one, {_why_rewritten(options)}"
     parts.append(f"{_RULES[pick.trigger]}: {scope}")
     if dropped is None:
         parts.append("an unknown number of tombstones dropped")
     elif dropped:
         parts.append(f"up to {dropped:,} tombstone{'s' if dropped != 1 else ''} dropped")
     return "; ".join(parts)
+
+
+def _why_rewritten(options: TableOptions) -> str:
+    return "as compaction.force-rewrite-all-files asks" if options.force_rewrite_all else "as they hold expired rows"
 
 
 def _against(runs: int, trigger: int) -> str:
@@ -60,6 +67,9 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
     parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
     if decline.reason is DeclineReason.WITHIN_LIMITS:
         parts.append(_within_limits(decline))
+    elif decline.reason is DeclineReason.WAITING:
+        number, every = decline.facts.get("skipped_calls"), decline.facts.get("every_calls")
+        parts.append(f"level 0 is forced up once in {every} decisions, this is number {number}")
     elif decline.reason is not DeclineReason.TOO_FEW_RUNS:
         parts.append(decline.text())
     parts.append(size_text(levels.total_size))
