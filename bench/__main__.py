@@ -9,24 +9,31 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import compaction, hashing, java_read, lookup, memory, merge, planning, sorting, table_life
+from bench import compaction, hashing, java_read, lookup, memory, merge, planning, sorting, table_life, writing
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
-    "compact": (compaction.run, "full compaction on one and two cores against the copy limit and Java, files of three writers"),
+    "compact": (
+        compaction.run,
+        "full compaction on one and two cores against the copy limit and Java, files of three writers",
+    ),
     "compact-large": (compaction.run_large, "the same of 20 M rows in 20 commits, files of Dredge"),
     "one-bucket": (compaction.run_one_bucket, "full compaction of a lone bucket: two cores against one"),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
     "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
-    "write": (table_life.write, "ten commits against a plain encode of the same rows"),
+    "write": (writing.run, "ten commits against a plain encode into as many files, Java's writer and pypaimon's"),
+    "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
-    "compact-memory-table": (memory.run_table, "peak RSS of compacting the largest bucket of 20 M rows and of 2 M rows"),
+    "compact-memory-table": (
+        memory.run_table,
+        "peak RSS of compacting the largest bucket of 20 M rows and of 2 M rows",
+    ),
 }
 BY_NAME_ONLY = {"compact-large", "compact-memory-table"}
 """Take minutes each: not part of the list that runs without names."""

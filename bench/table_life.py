@@ -108,29 +108,6 @@ def read(rows: int | None, rounds: int) -> list[Result]:
         return ratio("read", "merge-on-read / plain decode", timings["dredge"], timings["limit"], 1.4, total)
 
 
-def write(rows: int | None, rounds: int) -> list[Result]:
-    """Ten commits against a plain encode of the same rows, with the columns that the files hold."""
-    total = rows or ROWS
-    with scratch() as folder:
-        data = list(commits(total, COMMITS))
-        fresh = iter(range(1_000_000))
-
-        def ours() -> None:
-            table = new_table(folder / f"w{next(fresh)}")
-            for rows_of_commit in data:
-                table.write(rows_of_commit)
-
-        out = folder / "plain"
-        out.mkdir()
-
-        def limit() -> None:
-            for number, rows_of_commit in enumerate(data):
-                encode_file(with_system_columns(rows_of_commit), str(out / f"{number}.parquet"))
-
-        timings = alternate({"dredge": ours, "limit": limit}, rounds)
-        return ratio("write", "ten commits / plain encode", timings["dredge"], timings["limit"], 3.0, total)
-
-
 def with_system_columns(rows: pa.Table) -> pa.Table:
     """The rows as a key-value file holds them: key, sequence number and kind in front."""
     count = rows.num_rows

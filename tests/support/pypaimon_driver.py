@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
@@ -36,13 +37,14 @@ def create(catalog, command):
 def write(catalog, command):
     with pa.OSFile(command["data"], "rb") as source:
         table = pa.ipc.open_file(source).read_all()
+    started = time.perf_counter()
     builder = catalog.get_table(command["table"]).new_batch_write_builder()
     writer, commit = builder.new_write(), builder.new_commit()
     writer.write_arrow(table)
     commit.commit(writer.prepare_commit())
     writer.close()
     commit.close()
-    return {}
+    return {"secs": time.perf_counter() - started}
 
 
 def main():
