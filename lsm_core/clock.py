@@ -106,4 +106,9 @@ def to_spec(clock: Clock) -> str:
     return clock.to_spec()
 
 
-__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "to_spec"]
+def local_offset_ms(now_ms: int) -> int:
+    """How many milliseconds this machine's time zone is ahead of UTC at epoch ms ``now_ms``, summer time included."""
+    return time.localtime(now_ms // 1000).tm_gmtoff * 1000
+
+
+__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from lsm_core.clock import Clock, FileClock, FixedClock, SystemClock, clock_from, to_spec
+from lsm_core.clock import Clock, FileClock, FixedClock, SystemClock, clock_from, local_offset_ms, to_spec
 
 
 def test_a_fixed_clock_moves_only_when_told() -> None:
@@ -21,6 +22,16 @@ def test_a_file_clock_is_shared(tmp_path: Path) -> None:
         ours.set(ms)
         assert theirs.now_ms() == ms
     assert to_spec(theirs) == to_spec(ours)
+
+
+def test_the_local_zone_is_the_machines_with_summer_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    summer, winter = 1_720_000_000_000, 1_705_000_000_000
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        found = local_offset_ms(summer), local_offset_ms(winter)
+    time.tzset()
+    assert found == (2 * 3_600_000, 3_600_000)
 
 
 @pytest.mark.parametrize("content", [None, "", "soon"])

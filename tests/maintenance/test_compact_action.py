@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -236,3 +237,30 @@ def test_level_zero_of_a_first_row_table_moves_up_at_once_or_gently(tmp_path: Pa
     assert declined.reason == "waiting"
     assert "; level 0 is forced up once in 3 decisions, this is number 1; " in declined.text
     assert (declined.facts["skipped_calls"], declined.facts["every_calls"], declined.facts["sorted_runs"]) == (1, 3, 2)
+
+
+def test_off_peak_hours_are_those_of_the_machines_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed(
+        tmp_path,
+        num_sorted_run__compaction_trigger="3",
+        compaction__size_ratio="0",
+        compaction__max_size_amplification_percent="100000",
+        compaction__offpeak__start__hour="22",
+        compaction__offpeak__end__hour="23",
+        compaction__offpeak_ratio="100",
+    )
+    table.write(rows(range(20_000)))
+    table.compact(full=True)
+    table.write(rows(range(900)))
+    table.write(rows(range(500)))
+    assert time.gmtime(table.store.clock.now_ms() // 1000).tm_hour == 22
+    decided = []
+    for zone in ("UTC0", "AHEAD-2"):
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", zone)
+            time.tzset()
+            decided.append(table.plan_maintenance("compact"))
+    time.tzset()
+    assert [item.trigger for item in decided[0].compactions] == ["size-ratio"]
+    assert decided[0].compactions[0].facts["size_ratio_percent"] == 100
+    assert decided[1].declined[0].facts["size_ratio_percent"] == 0

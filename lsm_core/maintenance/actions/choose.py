@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from lsm_core.clock import local_offset_ms
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune import ExpiredFiles
@@ -27,13 +28,20 @@ def decide(
 ) -> Decision:
     """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
 
+    Off-peak hours are those of this machine's time zone, as in Paimon.
+
     ``expired``: those of them with rows whose record-level lifetime is over by then. Where merging a part of the runs could
     change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
     `dredge.compaction.order-sensitive` is `as-paimon`.
     """
     levels = levels_of(store, files)
     decision = decide_bucket(
-        levels, store.options, now_ms, full=full, must_rewrite=lambda file: file.name in expired.known
+        levels,
+        store.options,
+        now_ms,
+        full=full,
+        utc_offset_ms=local_offset_ms(now_ms),
+        must_rewrite=lambda file: file.name in expired.known,
     )
     if isinstance(decision, Decline):
         return decision
