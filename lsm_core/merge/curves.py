@@ -8,6 +8,10 @@ of more digits (Java cuts them to milliseconds).
 
 Hilbert is Skilling's transform ("Programming the Hilbert curve", AIP 2004), which Java's `HilbertIndexer` uses too, on 64 bits a
 column instead of 63: negative numbers, short texts and nulls keep their order here, which they do not in Java.
+
+Both leave a column without effect whose upper bits vary less than its neighbour's: an INT beside a DOUBLE, small numbers beside
+large ones, addresses that all start alike. So where a sample of the rows is at hand (`Curve.scaled`) curves go over the places of the
+values among the sampled ones, 16 bits a column; rows of the same places follow each other column by column.
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ class Curve:
             head = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
         else:
             head = _hilbert(places, _PLACE_BITS)
-        return np.hstack([head, interleaved(parts)])
+        return np.hstack([head, *parts])
 
 
 def sortable(kind: pa.DataType) -> bool:

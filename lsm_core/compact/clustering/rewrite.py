@@ -28,13 +28,13 @@ PARTS: Final = 3
 def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
     """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
 
-    ``pipelined`` reads and sorts on another thread than it encodes. The content of the result is that of the rows read.
+    ``pipelined``: one thread decodes while another spreads the rows; then one sorts while another encodes. The content of the result is that of the rows read.
     Raises :class:`CorruptFile` naming an input that is missing or damaged, :class:`StorageFull`.
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
     seen = _Seen()
-    source = _sorted(store, task, files, seen)
+    source = _sorted(store, task, files, seen, pipelined)
     after = write_sorted(store, task, first_sequence(files), ahead(source) if pipelined else source)
     return Rewritten(files, after, seen.content, {})
 
@@ -83,7 +83,7 @@ class _Seen:
 
 
 def _sorted(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen, pipelined: bool
 ) -> Generator[pa.RecordBatch, None, None]:
     """All rows of ``files`` in order; the first comes when the last was read."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
@@ -91,14 +91,23 @@ def _sorted(
     layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
         spread = Spread(layout.curve, layout.cuts, schema, budget, space)
-        for file in files:
-            rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes, budget))
-            with closing(rows):  # type: ignore[type-var]
-                for batch in rows:
-                    seen.content = seen.content.plus(content_of(batch, store.schema))
-                    spread.add(batch)
+        source = _read(store, task, files, batch_rows(row_bytes, budget), seen)
+        with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                spread.add(batch)
         for place in range(layout.cuts.ranges):
             yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
+
+
+def _read(
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, seen: _Seen
+) -> Generator[pa.RecordBatch, None, None]:
+    for file in files:
+        batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows)
+        with closing(batches):  # type: ignore[type-var]
+            for batch in batches:
+                seen.content = seen.content.plus(content_of(batch, store.schema))
+                yield batch
 
 
 __all__ = ["first_sequence", "range_bytes", "ranges_wanted", "sort_files", "write_sorted"]
