@@ -52,8 +52,8 @@ def write_table(
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
     Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row. ``overwrite``: True replaces the partitions that get rows (all of an unpartitioned table), a mapping the
-    partitions with these values, ``{}`` the whole table. Rows of one key count in the order of ``df`` (its partitions one after
+    "+U" "-D" per row. ``overwrite``: True replaces the partitions that get rows (all of an unpartitioned table, or where option
+    `dynamic-partition-overwrite` is false), a mapping the partitions with these values, ``{}`` the whole table. Rows of one key count in the order of ``df`` (its partitions one after
     the other), so a retry writes the same. The driver sees commit messages only.
 
     Raises InvalidData, ColumnNotFound, UnsupportedFeature, CommitConflict and SparkFailed after which nothing is committed and
@@ -91,7 +91,8 @@ def _commit(store: TableStore, outcomes: Sequence[Outcome], overwrite: bool | Ma
     try:
         if overwrite is None or overwrite is False:
             return committer.commit(messages).snapshot_id
-        return committer.overwrite(messages, None if overwrite is True else overwrite).snapshot_id
+        touched = None if store.options.get("dynamic-partition-overwrite") else {}
+        return committer.overwrite(messages, touched if overwrite is True else overwrite).snapshot_id
     except CommitUnknown:
         raise  # it may be in the table: its files stay
     except Exception:

@@ -72,6 +72,17 @@ def test_append_tables_take_every_row(spark: Any, tmp_path: Path) -> None:
     assert same(pa.concat_tables([data, data]), read_table(spark, table).toArrow())
 
 
+def test_buckets_of_append_tables_keep_the_order_of_the_dataframe(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    table = make_table(tmp_path, fields=fields, primary_keys=(), options={"bucket": "2", "bucket-key": "k"})
+    for turn in range(2):
+        write_table(spark.range(2000 * turn, 2000 * turn + 2000, 1, 4).selectExpr("id % 5 AS k", "id AS v"), table)
+    found = table.to_arrow()
+    for key in range(5):
+        mine = [v for k, v in zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True) if k == key]
+        assert mine == list(range(key, 4000, 5))
+
+
 def test_overwrite_replaces_what_it_is_told_to(spark: Any, tmp_path: Path) -> None:
     fields = pa.schema([pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
     table = make_table(tmp_path, fields=fields, primary_keys=["p", "k"], partition_keys=["p"])
@@ -84,6 +95,8 @@ def test_overwrite_replaces_what_it_is_told_to(spark: Any, tmp_path: Path) -> No
     assert table.to_arrow().num_rows == 13
     write_table(spark.sql("SELECT 9 p, 9 k"), table, overwrite={})
     assert table.to_arrow().to_pylist() == [{"p": 9, "k": 9}]
+    write_table(spark.sql("SELECT 8 p, 8 k"), table.copy({"dynamic-partition-overwrite": "false"}), overwrite=True)
+    assert table.to_arrow().to_pylist() == [{"p": 8, "k": 8}]
     latest = table.latest_snapshot()
     assert latest is not None and latest.commit_kind == CommitKind.OVERWRITE
 
