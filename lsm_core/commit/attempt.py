@@ -19,7 +19,7 @@ from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, DredgeEr
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ManifestFileMeta, merge_entries
-from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import TableStore
 
@@ -202,7 +202,7 @@ class CommitRun:
             changelog_record_count=0,
             watermark=max(marks) if marks else None,
             statistics=_inherited_statistics(store, latest, schema.id),
-            properties=dict(request.properties) if request.properties else None,
+            properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
             next_row_id=(latest.next_row_id or 0) if latest else 0,
         )
 
@@ -231,6 +231,21 @@ def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[ManifestFi
         return []
     base = manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
     return base + manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
+
+
+def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:
+    """The largest sequence number ever given, which writers of `write.sequence-number-init-mode` = snapshot start behind.
+
+    Java keeps it as a snapshot's property in that mode; where the snapshot before lacks it all live files are asked.
+    """
+    if store.options.get("write.sequence-number-init-mode") != "snapshot" or not store.schema.primary_keys:
+        return {}
+    known = None if latest is None else (latest.properties or {}).get(MAX_SEQUENCE)
+    tables = [entries]
+    if latest is not None and known is None:
+        tables.append(manifests.live_entries(store, latest, columns=["max_sequence_number"]))
+    numbers = [pc.max(table.column("max_sequence_number")).as_py() for table in tables if table.num_rows]
+    return {MAX_SEQUENCE: str(max([int(known or -1), *numbers]))}
 
 
 def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:

@@ -13,6 +13,8 @@ from lsm_core.format.json_text import ObjectReader, parse_object, pretty
 CURRENT_VERSION = 3
 BATCH_COMMIT_IDENTIFIER = 9223372036854775807
 """Commit identifier of batch commits (Long.MAX_VALUE); streaming commits use their checkpoint id."""
+MAX_SEQUENCE = "sequence.generation.max-sequence-number"
+"""Property of a snapshot: the table's largest sequence number (`write.sequence-number-init-mode` = snapshot)."""
 
 
 class CommitKind(StrEnum):

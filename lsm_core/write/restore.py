@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import WriterStale
+from lsm_core.errors import CorruptFile, WriterStale
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.snapshot import Snapshot
+from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
@@ -64,9 +64,23 @@ class BucketHistory:
             self._known[found["partition"]][found["bucket"]] = found["max_sequence_number_max"]
 
     def next_sequence(self, partition: bytes, bucket: int) -> int:
-        """The first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`."""
+        """The first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`.
+
+        With `write.sequence-number-init-mode` = snapshot it is also behind the number that the snapshot names.
+        """
         self.look_up([partition])
-        return self._known.get(partition, {}).get(bucket, -1) + 1
+        return max(self._known.get(partition, {}).get(bucket, -1), self._named()) + 1
+
+    def _named(self) -> int:
+        """The largest number as the snapshot has it, -1 where that mode is off or the snapshot does not say."""
+        if self._snapshot is None or self.store.options.get("write.sequence-number-init-mode") != "snapshot":
+            return -1
+        text = (self._snapshot.properties or {}).get(MAX_SEQUENCE, "-1")
+        try:
+            return int(text)
+        except ValueError as error:
+            path = self.store.snapshot_path(self._snapshot.id)
+            raise CorruptFile(path, f"property {MAX_SEQUENCE} is no number: {text!r}") from error
 
     def forget(self, partition: bytes) -> None:
         """A bucket of ``partition`` was released: who opens it again looks anew."""

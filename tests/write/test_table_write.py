@@ -14,6 +14,7 @@ from lsm_core.commit import CommitMessage, Committer
 from lsm_core.errors import InvalidData, StorageFull, UnsupportedFeature, WriterStale
 from lsm_core.files import open_kv
 from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite, route
 from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
@@ -212,3 +213,26 @@ def test_every_row_is_routed_to_its_own_partition(
     ] or not parts
     assert {blob[-len(want) :] == want for blob, want in zip(found.to_pylist(), expected, strict=True)} <= {True}
     assert set(np.asarray(buckets).tolist()) <= {0}
+
+
+def test_sequence_numbers_may_start_behind_what_the_snapshot_names(tmp_path: Path) -> None:
+    """Mode `snapshot`: one number for all buckets, kept as a property of snapshots; older snapshots without it are asked for their files."""
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "2"})
+    write(store, rows([1, 2, 3, 4, 5, 6]))
+    named = store.copy({"write.sequence-number-init-mode": "snapshot"})
+    before = max(f.max_sequence_number for files in live_files(store).values() for f in files)
+    for round_number in (1, 2):
+        write(named, rows([1, 2, 3, 4, 5, 6], 10 * round_number))
+        newest = snapshots.latest(named)
+        assert newest is not None
+        assert newest.properties is not None
+        largest = max(f.max_sequence_number for files in live_files(named).values() for f in files)
+        assert newest.properties["sequence.generation.max-sequence-number"] == str(largest)
+        if round_number == 2:
+            firsts = [
+                min(f.min_sequence_number for f in files if f.max_sequence_number > before)
+                for files in live_files(named).values()
+            ]
+            assert all(first > before for first in firsts)
+        before = largest if round_number == 1 else before
+    assert sorted(read(named).column("v").to_pylist()) == [21, 22, 23, 24, 25, 26]
