@@ -91,7 +91,7 @@ def _commit(store: TableStore, outcomes: Sequence[Outcome], overwrite: bool | Ma
     try:
         if overwrite is None or overwrite is False:
             return committer.commit(messages).snapshot_id
-        touched = None if store.options.get("dynamic-partition-overwrite") else {}
+        touched: dict[str, Any] | None = None if store.options.get("dynamic-partition-overwrite") else {}
         return committer.overwrite(messages, touched if overwrite is True else overwrite).snapshot_id
     except CommitUnknown:
         raise  # it may be in the table: its files stay
