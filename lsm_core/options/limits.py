@@ -85,8 +85,10 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "snapshot.expire.limit": (1, _INT_MAX),
     "snapshot.num-retained.max": (1, _INT_MAX),
     "snapshot.num-retained.min": (1, _INT_MAX),
+    "sort-compaction.local-sample.magnification": (1, _INT_MAX),
     "sort-spill-threshold": (2, _INT_MAX),
     "target-file-row-num": (1, 2**63 - 1),
+    "zorder.var-length-contribution": (1, 1024),
 }
 # The same for names with a free part, by how they end.
 _FREE_RANGES: Final[dict[str, tuple[float, float]]] = {

@@ -187,6 +187,18 @@ def test_what_cannot_be_sorted_by_is_named(
     assert on_disk(table) == before
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("zorder.var-length-contribution", "0"), ("sort-compaction.local-sample.magnification", "0"),
+     ("sort-compaction.range-strategy", "width")],
+)  # fmt: skip
+def test_options_that_make_no_sense_are_named(tmp_path: Path, option: str, value: str) -> None:
+    table = heap(tmp_path)
+    table.write(rows(20))
+    with pytest.raises(InvalidOption, match=option):
+        table.copy({option: value}).compact(order_by=["s", "a"], strategy="zorder")
+
+
 def test_tables_whose_rows_have_an_order_already_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeature, match="primary key"):
         keyed(tmp_path).compact(order_by=["v"])

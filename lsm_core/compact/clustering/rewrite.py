@@ -24,6 +24,9 @@ from lsm_core.read.row_size import decoded_row_bytes
 PARTS: Final = 3
 """A range takes this share of the merge budget: it lies in memory twice while it is sorted, beside its keys."""
 
+_MOST_RANGE_BYTES: Final = 1 << 30
+"""Texts of a range are one Arrow array, which holds 2 GiB."""
+
 
 def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
     """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
@@ -64,7 +67,7 @@ def write_sorted(
 
 def range_bytes(store: TableStore) -> int:
     """Decoded bytes of a range that is sorted in memory."""
-    return store.options.merge_budget // PARTS
+    return min(store.options.merge_budget // PARTS, _MOST_RANGE_BYTES)
 
 
 def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
