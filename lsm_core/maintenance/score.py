@@ -85,15 +85,13 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
     (`compaction.total-size-threshold`) asks for nothing below the trigger: it would after every commit. It decides how
     much is compacted once the trigger is reached.
     """
-    if not store.schema.primary_keys:
-        return {}
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval
     forced = options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
     found: dict[int, Asked] = {}
-    asked = np.flatnonzero(runs >= least)
+    asked = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
     for together in np.array_split(asked, -(-int((ends - starts)[asked].sum()) // _FILES_AT_ONCE) or 1):
         files, at = _files(store, entries, starts[together], ends[together]), 0
         for group in together.tolist():

@@ -115,6 +115,10 @@ def test_append_tables_have_no_runs_but_small_files(tmp_path: Path) -> None:
     assert (bucket.sorted_runs, bucket.small_files, bucket.files) == (0, 6, 6)
     assert bucket.reasons == ("6 small files >= 5",)
     assert bucket.ro_lag_ms == 0 and bucket.read_amplification == 6.0
+    assert (bucket.decision, bucket.facts["bins"]) == ("small-files", 1)
+    assert bucket.cost_minor == bucket.cost_full == bucket.total_bytes
+    table.compact()
+    assert [(h.cost_minor, h.cost_full, h.decision) for h in table.health()] == [(0, 0, "")]
 
 
 def test_an_empty_table_has_no_buckets(tmp_path: Path) -> None:
