@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,15 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
-from lsm_core.compact import rewrite
+from lsm_core.compact import BucketResult, BucketTask, rewrite, run_bucket_task
+from lsm_core.compact.pieces import join
 from lsm_core.errors import PlanStale, VerificationFailed
-from lsm_core.maintenance import MaintenancePlan
+from lsm_core.format.binary_row import encode_row
+from lsm_core.maintenance import CompactionReport, MaintenancePlan, apply_plan
+from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyRange
 from lsm_core.read.prune import living_at
 from lsm_core.types import parse, to_arrow
 from tests.maintenance.tables import HOUR, NOW
@@ -299,3 +306,26 @@ def test_a_task_without_a_clock_lets_nothing_expire(tmp_path: Path) -> None:
     done = compact.execute(table.store, bare, compact.local_runner(None))
     assert done.snapshot_id is not None
     assert answer(table) == {1: 10, 2: 20}
+
+
+def test_pieces_and_workers_let_the_same_rows_expire(tmp_path: Path) -> None:
+    """A task crosses a process as bytes and is cut by key: the clock goes with every piece."""
+    table = dated(tmp_path)
+    for write in range(3):
+        put(table, *((key, (OLD, FRESH, None)[(key + write) % 3], 100 * write + key) for key in range(60)))
+    alive = everything(table, expired_left_out=True)
+
+    def runner(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+        for task in tasks:
+            cuts = [encode_row((key,), store.schema.trimmed_key_types) for key in (7, 30)]
+            ranges = [KeyRange(*ends) for ends in itertools.pairwise([None, *cuts, None])]
+            pieces = [BucketTask.from_bytes(replace(task, piece=one).to_bytes()) for one in ranges]
+            yield join(store, task, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
+
+    report = apply_plan(table.store, table.plan_maintenance("compact", full=True), runner)
+    assert isinstance(report, CompactionReport)
+    assert report.verification.level == "V2"
+    assert report.rows_in == 180 == report.rows_out + sum(report.rows_dropped.values())
+    assert report.rows_dropped["expired"] == 60
+    assert everything(table) == alive
+    assert table.verify(3, 4).ok
