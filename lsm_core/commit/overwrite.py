@@ -70,7 +70,7 @@ def partition_matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[b
 
 
 def _typed_specs(store: TableStore, specs: Sequence[Values]) -> tuple[Values, ...]:
-    if isinstance(specs, Mapping) or not specs or not all(specs):
+    if isinstance(specs, Mapping) or not specs or not all(spec and isinstance(spec, Mapping) for spec in specs):
         accepted = "a list of mappings with at least one partition column each (truncate() empties a table)"
         raise InvalidOption("partitions", str(specs), accepted, store.name)
     return tuple(_typed_spec(store, spec) for spec in specs)

@@ -52,7 +52,7 @@ def test_partitions_go_by_whole_and_by_partial_specs_in_one_commit(tmp_path: Pat
 
 def test_specs_that_say_nothing_or_nonsense_are_refused(tmp_path: Path) -> None:
     store = by_day(tmp_path)
-    nonsense: list[Any] = [[], [{}], [{"h": 0}, {}], {"h": 0}]
+    nonsense: list[Any] = [[], [{}], [{"h": 0}, {}], {"h": 0}, ["h"], [None]]
     for specs in nonsense:
         with pytest.raises(InvalidOption, match="truncate"):
             Committer(store).drop(specs)

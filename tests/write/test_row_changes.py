@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.commit import Committer
-from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidData, InvalidFilter, UnsupportedFeature
+from lsm_core.errors import (
+    ColumnNotFound,
+    CommitConflict,
+    DredgeError,
+    InvalidData,
+    InvalidFilter,
+    InvalidOption,
+    UnsupportedFeature,
+)
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.write import TableWrite, row_changes
@@ -63,6 +72,33 @@ def test_rows_are_deleted_and_updated_in_one_commit_each(tmp_path: Path, key: bo
     assert table.delete(ALL) is not None
     assert content(table) == []
     assert table.delete(ALL) is None
+
+
+@KINDS
+def test_values_of_every_shape_are_set_also_after_the_schema_changed(tmp_path: Path, key: bool) -> None:
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    listed, inner = pa.list_(pa.int32()), pa.struct([("a", pa.int32())])
+    columns = pa.schema(
+        [
+            pa.field("k", pa.int64(), nullable=False),
+            ("v", pa.int32()),
+            ("l", listed),
+            ("r", inner),
+            ("day", pa.date32()),
+        ]
+    )
+    table = catalog.create_table("db.t", Schema(columns, ["k"] if key else [], [], {"bucket": "1"} if key else {}))
+    table.write({"k": [1, 2, 3], "v": [1, 2, 3], "l": [[1], None, [3, 4]], "r": [{"a": 1}, None, {"a": None}]})
+    table.update(ALL, {"v": pc.scalar(5), "r": {"a": 7}, "day": "2024-01-01"})
+    table.update([("k", "=", 2)], {"v": pc.if_else(pc.field("v") > 3, 2, 0), "l": [9, 9]})
+    change = [SchemaChange.add_column("n", pa.string()), SchemaChange.rename_column("v", "w")]
+    catalog.alter_table("db.t", change)
+    table = catalog.table("db.t")
+    table.update([("n", "is null"), ("k", ">", 1)], {"n": pc.utf8_upper(pc.scalar("k"))})
+    table.delete(pc.field("w") == 5)
+    day = dt.date(2024, 1, 1)
+    assert table.to_arrow().to_pylist() == [{"k": 2, "w": 2, "l": [9, 9], "r": {"a": 7}, "day": day, "n": "K"}]
 
 
 @KINDS
@@ -126,7 +162,10 @@ def test_statements_without_a_filter_or_with_nonsense_change_nothing(tmp_path: P
         (InvalidData, "'v'", lambda: table.update(ALL, {"v": "many"})),
         (InvalidData, "'v'", lambda: table.update(ALL, {"v": pc.field("s")})),
         (InvalidData, "'v'", lambda: table.update(ALL, {"v": object()})),
-        (DredgeError, "at least one column", lambda: table.update(ALL, {})),
+        (InvalidOption, "at least one column", lambda: table.update(ALL, {})),
+        (InvalidOption, "a mapping", lambda: table.update(ALL, "v")),  # type: ignore[arg-type]
+        (InvalidFilter, "bool", lambda: table.delete(pc.field("k") + 1)),
+        (InvalidData, "rows must be", lambda: table.upsert("k") if key else table.write("k")),  # type: ignore[arg-type]
     ]
     if key:
         wrong.append((UnsupportedFeature, "primary key column 'k'", lambda: table.update(ALL, {"k": 1})))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.metadata import snapshots
@@ -33,11 +33,11 @@ def require_delete(store: TableStore) -> None:
         raise UnsupportedFeature(feature, store.name)
 
 
-def require_update(store: TableStore, columns: Iterable[str]) -> None:
+def require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
     """Raise UnsupportedFeature for an engine or a column that UPDATE cannot change, ColumnNotFound for one that is not there."""
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidOption("values", str(columns), "a mapping of at least one column to its new value", store.name)
     named = list(columns)
-    if not named:
-        raise InvalidOption("values", "{}", "at least one column and its new value", store.name)
     for name in named:
         if not store.schema.has_field(name):
             raise ColumnNotFound(store.name, name, store.schema.field_names)
