@@ -35,6 +35,11 @@ def work(what: str, warehouse: str, number: int) -> None:
     """What a victim does: a commit of two buckets, the same with a buffer that spills, a long-lived writer's life, a compaction."""
     from lsm_core import Catalog
 
+    if what == "pieces":  # a compaction in three pieces, whatever the machine and however small the table
+        from lsm_core.compact import local
+        from lsm_core.compact.pieces import cut
+
+        local.usable_cores, cut._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
     table = Catalog(warehouse).table("db.t")
     if what == "writer":
         table.write(rows(0, 300, number))
