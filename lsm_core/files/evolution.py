@@ -22,6 +22,8 @@ from lsm_core.types.padding import holds_char, unpadded
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 _PADDING = ".orc"
+_KEPT = "columns"
+_KEPT_BYTES = 512
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,24 @@ class Evolution:
         Raises :class:`CorruptFile` naming ``path`` when the file lacks a column that its own schema has, or when that schema
         is missing.
         """
+        partly = None if meta.write_cols is None else tuple(meta.write_cols)
+        names = tuple(source_schema.names), tuple(target.names)
+        asked = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), partly, *names)
+        known: tuple[_Column, ...] | None = store.kept.get(asked)
+        if known is None:
+            known = cls._found(store, meta, source_schema, target, path)
+            store.kept.put(asked, known, _KEPT_BYTES * (1 + len(known)))
+        return cls(store.name, target, known)
+
+    @staticmethod
+    def _found(
+        store: TableStore, meta: DataFileMeta, source_schema: pa.Schema, target: pa.Schema, path: str
+    ) -> tuple[_Column, ...]:
         written = store.schema_of(meta.schema_id)
         by_id = None if written is store.schema else {column.id: column for column in written.fields}
         partly = None if meta.write_cols is None else frozenset(meta.write_cols)
         finder = _Finder(store.schema, by_id, frozenset(source_schema.names), partly, path or meta.file_name)
-        return cls(store.name, target, tuple(finder.find(field) for field in target))
+        return tuple(finder.find(field) for field in target)
 
     @property
     def stored(self) -> list[str]:
@@ -137,7 +152,7 @@ class _Finder:
                 raise CorruptFile(self.path, f"has no key column '{now.name}'")
             return _Column(field, None)
         stored = self._stored(then.name)
-        changed = not same_values(then.type, now.type)
+        changed = then is not now and not same_values(then.type, now.type)
         padded = self.path.endswith(_PADDING) and holds_char(then.type)
         return _Column(
             field,

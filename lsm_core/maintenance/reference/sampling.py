@@ -139,7 +139,7 @@ def draw(place: Place, inputs: Sequence[DataFileMeta]) -> Sample:
         return Sample(None, salt, np.empty(0, np.uint32))
     special = np.concatenate([_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)])
     share = _AT_FIRST / max(file.row_count for file in inputs)
-    return Sample(None if share >= 1 else int(share * _ALL), salt, np.unique(special))
+    return Sample(int(min(share, 1.0) * _ALL), salt, np.unique(special))
 
 
 class Catch:
