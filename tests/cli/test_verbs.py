@@ -70,17 +70,8 @@ def test_looking(shell: Shell) -> None:
     assert [h["sorted_runs"] for h in only] == [1]
     text = shell("health", "db.t").out
     assert "5 sorted runs >= 5" in text
-    for column in (
-        "by level",
-        "overlap max",
-        "overlap mean",
-        "delete ratio",
-        "oldest level 0",
-        "ro lag",
-        "minor",
-        "full",
-    ):
-        assert column in text
+    columns = "by level|overlap max|overlap mean|delete ratio|oldest level 0|ro lag|minor|full"
+    assert all(column in text for column in columns.split("|"))
     assert "amplification_percent" in text
     assert {"overlap_mean", "ro_lag_ms", "cost_minor", "cost_full", "facts", "decision"} <= set(health[0])
     assert [s["id"] for s in shell("snapshots", "db.t", "--json").json] == [1, 2, 3, 4, 5, 6]
