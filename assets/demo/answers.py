@@ -73,10 +73,10 @@ NOTHING: Final = Answer(0, "0" * 16)
 """What a reader of a first-row table sees before anything was compacted."""
 
 
-def compacted_answer_of(table: Table) -> Answer:
-    """What a reader of a first-row table would see once all of it is compacted: until then level 0 is hidden."""
+def compacted_answer_of(table: Table, snapshot_id: int | None = None) -> Answer:
+    """What a reader of a first-row table would see once all of it (of a snapshot) is compacted: until then level 0 is hidden."""
     store = table.store
-    latest = snapshots.latest(store)
+    latest = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if latest is None:
         return NOTHING
     merged = [

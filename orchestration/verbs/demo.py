@@ -27,6 +27,16 @@ from orchestration.verbs.story import Story, summary
 PORT: Final = 3000
 _POLICIES: Final = Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"
 _MARK: Final = "dredge-demo"
+_SPARK: Final = {
+    # A JVM that lives two minutes on two cores beside Dagster: what it compiles twice or for long never pays back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The runs' sessions share what is compiled; none brings files of its own.
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # Tens of thousands of rows are interpreted sooner than the code for them is made.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def demo(
@@ -60,7 +70,7 @@ def demo(
 
 def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> Story:
     """Create the tables, start Spark and Dagster; what was started ends with the stack."""
-    from lsm_core.spark import start_server, stop_server  # pyspark only when the demo runs
+    from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
     clock = FileClock(str(home / "clock"))
     clock.set(batch_clock_ms(BACKFILL))
@@ -70,12 +80,13 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     tables = create_tables(warehouse.catalog())
     say(f"{len(tables)} empty tables in {warehouse.path}")
     stack.callback(stop_server, home / "spark")
-    server = start_server(home / "spark")
-    say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
+    server = start_server(home / "spark", conf=_SPARK, wait=False)  # both take seconds to start: side by side
     platform = start_platform(home / "dagster", {**_environment(warehouse), **server.environment()}, port=port)
     stack.callback(platform.stop)
     platform.client.dismiss_welcome()
     say(f"Dagster with its daemon: {platform.url}")
+    await_server(server)
+    say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
     return Story(platform.client, warehouse, clock, say)
 
 
@@ -87,7 +98,7 @@ def _environment(warehouse: WarehouseResource) -> Mapping[str, str]:
         "DREDGE_REPLAY_STATE": warehouse.replay_state,
         "DREDGE_POLICIES": str(_POLICIES),
         "DREDGE_RUNNER": "spark",
-        "DREDGE_SENSOR_SECONDS": "5",
+        "DREDGE_SENSOR_SECONDS": "3",  # at every round of Dagster's sensor daemon, which takes 5 s
         "DREDGE_SCHEDULES": "off",  # the story's clock is not the wall's: it launches retention itself
     }
 

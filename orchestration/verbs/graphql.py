@@ -14,13 +14,13 @@ from lsm_core.errors import DredgeError
 REPOSITORY: Final = "__repository__"
 LOCATION: Final = "dredge"
 _TICKS: Final = """
-query Ticks($sensor: SensorSelector!, $limit: Int!) {
+query Ticks($sensor: SensorSelector!, $limit: Int!, $told: Boolean!) {
   sensorOrError(sensorSelector: $sensor) {
     __typename
     ... on PythonError { message }
     ... on Sensor { sensorState { status ticks(limit: $limit) {
       id status timestamp endTimestamp skipReason cursor runIds runKeys
-      error { message } logEvents { events { message } }
+      error { message } logEvents @include(if: $told) { events { message } }
     } } }
   }
 }"""
@@ -137,10 +137,10 @@ class DagsterClient:
                 raise PlatformFailed(f"loading {entry['name']}", found["message"].strip().splitlines()[-1])
         return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
-    def ticks(self, sensor: str, limit: int = 20) -> list[Tick]:
-        """Return the newest ticks of a sensor, newest first."""
+    def ticks(self, sensor: str, limit: int = 20, *, told: bool = True) -> list[Tick]:
+        """Return the newest ticks of a sensor, newest first; ``told`` False leaves their logs out (a file each to read)."""
         selector = {"sensorName": sensor, "repositoryName": REPOSITORY, "repositoryLocationName": LOCATION}
-        found = self.query(_TICKS, {"sensor": selector, "limit": limit})["sensorOrError"]
+        found = self.query(_TICKS, {"sensor": selector, "limit": limit, "told": told})["sensorOrError"]
         if found["__typename"] != "Sensor":
             raise PlatformFailed(f"sensor {sensor}", str(found.get("message", found["__typename"])))
         return [_tick(index, item) for index, item in enumerate(found["sensorState"]["ticks"])]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected
+from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected
 from assets.demo.decisions import PAUSE, expected_alerts, expected_decisions
 from assets.demo.outcomes import changes, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
 from assets.demo.story import RETENTION_MS, TICKS, Tick
-from assets.demo.tables import TABLES
+from assets.demo.tables import TABLES, DemoTable
 from lsm_core.clock import FileClock
+from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
 from orchestration import names
+from orchestration.partitions import data_version
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.graphql import CheckResult, DagsterClient, PlatformFailed, Run
 from orchestration.verbs.graphql import Tick as SensorTick
@@ -46,6 +48,7 @@ class Story:
     findings: list[Finding] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     """Tables without level 0 for readers, once they were compacted."""
+    _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[Finding]:
@@ -66,8 +69,9 @@ class Story:
         self._retain()
 
     def _tick(self, tick: Tick, began: float) -> None:
-        due, written = self._due(), self._newest()
-        self._hold_answers(tick.name, "as written")
+        written = self._written()
+        due = self._due(written)
+        self._hold_answers(tick.name, "as written", written)
         first = {sensor: self._answer_after(sensor, began) for sensor in SENSORS}
         self._hold_alerts(tick.name, began)
         runs = self._wait_for_runs(began)
@@ -79,10 +83,10 @@ class Story:
             self.say(f"     {what}: {run.tags[names.TAG_REASON]}")
         self._hold_decisions(tick.name, first, due)
         if runs:
-            ended = max(run.ended or began for run in runs)
+            ended, newest = max(run.ended or began for run in runs), self._newest()
+            self._hold_outcomes(tick.name, written, newest)
+            self._hold_answers(tick.name, "after maintenance", newest)
             self._wait_for_quiet(ended)
-            self._hold_outcomes(tick.name, written)
-            self._hold_answers(tick.name, "after maintenance")
             self._hold_recovery(tick.name, ended)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -104,31 +108,34 @@ class Story:
 
     def _tick_after(self, sensor: str, moment: float) -> SensorTick:
         """The first whole tick of a sensor that began after ``moment``."""
-        for _ in _until(f"a tick of {sensor}"):
-            done = [item for item in self.client.ticks(sensor) if item.started > moment and item.ended is not None]
-            if done and done[-1].status == "FAILURE":
-                raise PlatformFailed(f"sensor {sensor}", done[-1].error)
-            if done:
-                return done[-1]
-        raise AssertionError
+        return self._first_tick(sensor, lambda tick: tick.started > moment)
 
     def _answer_after(self, sensor: str, replayed: float) -> SensorTick:
         """The first tick of a sensor that saw what the replay brought: it ended later, and was not told to keep still."""
-        for _ in _until(f"an answer of {sensor}"):
-            done = [item for item in self.client.ticks(sensor) if (item.ended or 0.0) > replayed]
-            awake = [item for item in done if not item.text.startswith("replay of ")]
-            if awake and awake[-1].status == "FAILURE":
-                raise PlatformFailed(f"sensor {sensor}", awake[-1].error)
-            if awake:
-                return awake[-1]
+        return self._first_tick(
+            sensor, lambda tick: (tick.ended or 0.0) > replayed and not tick.skip_reason.startswith("replay of ")
+        )
+
+    def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
+        """The first tick that ended and is wanted, with its log. Raises PlatformFailed when it failed."""
+        for _ in _until(f"a tick of {sensor}"):
+            done = [tick for tick in self.client.ticks(sensor, told=False) if tick.ended is not None and wanted(tick)]
+            if done and done[-1].status == "FAILURE":
+                raise PlatformFailed(f"sensor {sensor}", done[-1].error)
+            if done:
+                return next(tick for tick in self.client.ticks(sensor) if tick.number == done[-1].number)
         raise AssertionError
 
     def _wait_for_runs(self, since: float) -> list[Run]:
-        for _ in _until("the end of the maintenance runs"):
-            runs = [run for run in self.client.runs() if names.TAG_TABLE in run.tags and run.created > since]
-            if all(run.finished for run in runs):
-                return [self._succeeded(run) for run in runs]
-        raise AssertionError
+        ended = -1
+        while True:  # a busy machine is slow, not stuck: patience begins anew with every run that ends
+            for _ in _until("the end of the maintenance runs"):
+                runs = [run for run in self.client.runs() if names.TAG_TABLE in run.tags and run.created > since]
+                if all(run.finished for run in runs):
+                    return [self._succeeded(run) for run in runs]
+                before, ended = ended, sum(run.finished for run in runs)
+                if ended > before:
+                    break
 
     def _wait_for_quiet(self, since: float) -> None:
         """Wait until both sensors have looked again and asked for nothing more."""
@@ -144,26 +151,40 @@ class Story:
         if not ok:
             self.say(f"     WRONG: {what}: {detail}")
 
-    def _hold_answers(self, tick: str, when: str) -> None:
+    def _hold_answers(self, tick: str, when: str, versions: Mapping[str, int]) -> None:
+        """What the tables say in these snapshots."""
         for table in TABLES:
-            right, opened = expected(table.name, tick), self.warehouse.table(table.identifier)
-            found = answer_of(opened.to_arrow())
+            right, version = expected(table.name, tick), versions[table.name]
             if table.hides_level0 and table.name not in self.shown:
+                found = self._answer(table, version)
                 self._hold(f"{tick}: {table.name} {when} shows readers nothing yet", found == NOTHING, f"found {found}")
-                found = compacted_answer_of(opened)
+                found = compacted_answer_of(self.warehouse.table(table.identifier), version)
+            else:
+                found = self._answer(table, version)
             self._hold(
                 f"{tick}: {table.name} {when} says {right.rows:,} rows, {right.checksum}",
                 found == right,
                 f"found {found}",
             )
 
+    def _answer(self, table: DemoTable, version: int) -> Answer:
+        """What a snapshot says; asked twice, the same: nothing changes in it as long as nothing expires."""
+        if (table.name, version) not in self._answers:
+            opened = self.warehouse.table(table.identifier)
+            self._answers[table.name, version] = answer_of(opened.to_arrow(snapshot_id=version))
+        return self._answers[table.name, version]
+
     def _newest(self) -> dict[str, int]:
         """The newest snapshot of each table."""
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
-    def _hold_outcomes(self, tick: str, before: dict[str, int]) -> None:
+    def _written(self) -> dict[str, int]:
+        """The newest snapshot of each table that the replay wrote: compactions may already be at work."""
+        stores = {table.name: self.warehouse.store(table.identifier) for table in TABLES}
+        return {name: data_version(store, snapshots.latest_id(store) or 0) or 0 for name, store in stores.items()}
+
+    def _hold_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
         """What lies otherwise than at the tick's begin, in the scenario's numbers; everything else lies as it did."""
-        newest = self._newest()
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
             found = changes(table.name, store, before[table.name], newest[table.name])
@@ -206,11 +227,17 @@ class Story:
         layout = names.layout_key(self.warehouse.path, identifier)
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
-    def _due(self) -> set[tuple[str, str]]:
-        """Tables and partitions that their own rules would compact now, from metadata, without the sensors."""
-        opened = [self.warehouse.table(table.identifier) for table in TABLES if table.name not in self._paused()]
+    def _due(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
+        """Tables and partitions that their own rules would compact in these snapshots, from metadata, without the sensors."""
+        asked = [table for table in TABLES if table.primary_keys and table.name not in self._paused()]
+        found = {
+            table: health(self.warehouse.store(table.identifier), snapshot_id=versions[table.name]) for table in asked
+        }
         return {
-            (table.name, bucket.partition_text) for table in opened for bucket in table.health() if bucket.cost_minor
+            (table.identifier, bucket.partition_text)
+            for table, buckets in found.items()
+            for bucket in buckets
+            if bucket.cost_minor
         }
 
     @staticmethod
@@ -249,7 +276,8 @@ class Story:
         self.say(
             f"T4   retention: {sum(before.values())} snapshots before, {freed} data and manifest files deleted after their grace"
         )
-        self._hold_answers(TICKS[-1].name, "after retention")
+        self._answers.clear()
+        self._hold_answers(TICKS[-1].name, "after retention", self._newest())
 
     def _files(self) -> int:
         """How many data and manifest files lie in the demo's tables, live or not."""
