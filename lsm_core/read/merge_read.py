@@ -35,6 +35,8 @@ _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, more only costs memory."""
+_ROWS_AT_ONCE_READING: Final = 1 << 18
+"""The same where rows are only read: smaller windows come from the same memory again and again."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
 """Inputs read as a whole, and the outcome of passes before it is spilled, take up to this share of the merge budget."""
@@ -311,7 +313,8 @@ def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
             decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
     fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
-    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
+    together = _ROWS_AT_ONCE if merging.exact else _ROWS_AT_ONCE_READING
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, together / max(1, open_inputs))))
 
 
 def read_bucket_merged(

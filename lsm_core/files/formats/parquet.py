@@ -372,8 +372,10 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
 
 
 def _int96_columns(footer: Any, arrow: pa.Schema) -> set[str]:
-    """Top-level columns with an INT96 leaf."""
-    found = set()
+    """Top-level columns with an INT96 leaf; Arrow decodes it as nanoseconds."""
+    found: set[str] = set()
+    if not any(_is_wide(kind) for field in arrow for kind in leaf_types(field.type)):
+        return found
     at = 0
     for field in arrow:
         count = leaf_count(field.type)
