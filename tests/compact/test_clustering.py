@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.compact.clustering import SortTask, sort_files, sorting
-from lsm_core.compact.clustering.ranges import Cuts, plan_layout, range_count
+from lsm_core.compact.clustering import SortTask, sort_files, sorting, task_from_bytes
+from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout, range_count
 from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.errors import CorruptFile
@@ -209,5 +210,30 @@ def test_a_spill_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
 def test_a_task_crosses_processes(tmp_path: Path) -> None:
     table = append_table(tmp_path)
     table.write(pa.Table.from_batches([batch([3, 1])]))
-    task, _ = task_of(table, "hilbert")
-    assert b"hilbert" in task.to_bytes().splitlines()[0]
+    task, files = task_of(table, "zorder")
+    task = replace(task, bins=((files[0].file_name,),))
+    assert task_from_bytes(task.to_bytes()) == SortTask.from_bytes(task.to_bytes()) == task
+    assert task.files_to_sort == tuple(files)
+    for broken in (b"", b"{}\n" + task.to_bytes().partition(b"\n")[2], task.to_bytes()[:-20], b"{\n"):
+        with pytest.raises(CorruptFile):
+            SortTask.from_bytes(broken)
+
+
+def test_a_layout_crosses_processes_and_is_shared_out(tmp_path: Path) -> None:
+    table = append_table(tmp_path)
+    table.write(pa.Table.from_batches([batch(list(range(5000)))]))
+    task, files = task_of(table, "zorder")
+    layout = plan_layout(table.store, replace(task, order_by=("k", "s")), files, 6)
+    again = Layout.from_json(layout.to_json())
+    rows = batch(list(range(0, 6000, 7)))
+    keys, other = layout.curve.keys(rows), again.curve.keys(rows)
+    assert [keys.scalar(i) for i in range(len(keys))] == [other.scalar(i) for i in range(len(other))]
+    assert again.cuts == layout.cuts and layout.cuts.ranges == 6
+    for count in (1, 2, 4, 6):
+        outer, inner = layout.shares(count)
+        assert outer.ranges == len(inner) == count
+        joined = [part for i, cuts in enumerate(inner) for part in (*cuts.bounds, *outer.bounds[i : i + 1])]
+        assert tuple(joined) == layout.cuts.bounds
+    for broken in ("", "{}", layout.to_json()[:-1], '{"curve": [1, 2, 3, 4], "bounds": []}'):
+        with pytest.raises(CorruptFile):
+            Layout.from_json(broken)
