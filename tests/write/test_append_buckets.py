@@ -112,6 +112,14 @@ def test_compactions_keep_the_order_of_rows_and_windows_their_places(tmp_path: P
     assert table.to_arrow().column("n").to_pylist() == list(range(15))
 
 
+def test_a_full_compaction_that_declines_says_why(tmp_path: Path) -> None:
+    table = append_table(tmp_path)
+    for count in (1, 4000, 1, 4000, 1, 4000):
+        table.write(rows(*((1, n) for n in range(count))))
+    small = table.copy({"target-file-size": "5 kb"}).plan_maintenance("compact", full=True)
+    assert small.declined[0].text == "3 small files, not more than the large ones behind the first of them (6 in all)"
+
+
 def test_most_files_of_a_window_from_the_seeds(tmp_path: Path) -> None:
     table = append_table(tmp_path, **{"compaction.max.file-num": "2"})
     for step in range(2):

@@ -91,6 +91,8 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
     """ "3 small files < 5"."""
     if not files:
         return "no files"
+    if small >= least:
+        return f"{small} small files, not more than the large ones behind the first of them ({len(files)} in all)"
     return f"{small} small file{'s' if small != 1 else ''} < {least} ({len(files)} in all)"
 
 
