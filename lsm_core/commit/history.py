@@ -89,11 +89,11 @@ def _older(identifier: int, than: int) -> bool:
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
-    """The user's newest identifier with the kinds committed under it; None when no snapshot is theirs."""
+    """The user's newest numbered commit with the kinds of its snapshots; None when there is none. Batch commits have no number."""
     identifier: int | None = None
     kinds: set[CommitKind] = set()
     for snapshot in _newest_first(store):
-        if snapshot.commit_user != user:
+        if snapshot.commit_user != user or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
             continue
         if identifier is not None and snapshot.commit_identifier != identifier:
             break

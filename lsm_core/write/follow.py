@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ Place = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Touch:
-    """Another user's snapshot ``snapshot_id`` changed a bucket. ``moved``: it did more than add files of level 0."""
+    """Snapshot ``snapshot_id``, which is not this writer's, changed a bucket. ``moved``: it did more than add files of level 0."""
 
     snapshot_id: int
     place: Place
@@ -29,7 +29,7 @@ class Touch:
 
 @dataclass
 class News:
-    """``own``: commit identifiers of this user with the kinds of their snapshots. ``lost``: the history has a gap, so everything may have changed."""
+    """``own``: commit identifiers of this writer with the kinds of their snapshots. ``lost``: the history has a gap, so everything may have changed."""
 
     own: dict[int, set[CommitKind]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
@@ -37,14 +37,17 @@ class News:
 
 
 class Follower:
-    """Reads every new snapshot once, and the deltas of those that are not this user's."""
+    """Reads every new snapshot once, and the deltas of those that are not this writer's: an earlier life of the job has its name too."""
 
     def __init__(self, store: TableStore, user: str) -> None:
         self._store, self._user = store, user
         self.seen = snapshots.latest_id(store) or 0
 
-    def advance(self) -> News:
-        """What came since the last call; afterwards :attr:`seen` is the newest snapshot's id. Raises :class:`CorruptFile`."""
+    def advance(self, handed_out: Container[int]) -> News:
+        """What came since the last call; afterwards :attr:`seen` is the newest snapshot's id. Raises :class:`CorruptFile`.
+
+        ``handed_out``: the identifiers of this writer's commits whose outcome is not known.
+        """
         news = News()
         latest = snapshots.latest_id(self._store) or 0
         if latest < self.seen:  # rolled back: ids are handed out again
@@ -52,7 +55,7 @@ class Follower:
         for snapshot_id in range(self.seen + 1, latest + 1):
             try:
                 snapshot = snapshots.read(self._store, snapshot_id)
-                if snapshot.commit_user == self._user:
+                if snapshot.commit_user == self._user and snapshot.commit_identifier in handed_out:
                     news.own.setdefault(snapshot.commit_identifier, set()).add(snapshot.commit_kind)
                 else:
                     news.touches += self._touches(snapshot)

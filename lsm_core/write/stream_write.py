@@ -82,7 +82,7 @@ class StreamTableWrite(TableWrite):
 
     def _catch_up(self) -> None:
         """Follow the table to its newest snapshot."""
-        news = self._follower.advance()
+        news = self._follower.advance(self._handed)
         renew = self._settled(news)
         if news.lost:
             renew |= set(self._buckets)

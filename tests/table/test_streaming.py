@@ -337,3 +337,26 @@ def test_files_written_and_compacted_away_in_one_commit_are_its_own(make: Any) -
     assert set(own) == on_disk(table)
     assert len(abort(table.store, [message])) == 3
     assert on_disk(table) == set()
+
+
+def test_commits_of_an_earlier_life_that_arrive_late_join_the_tree(make: Any) -> None:
+    """A job restarts, and only then what its last life handed out is committed: under the same name, but not this writer's."""
+    table = make()
+    commit = table.new_stream_commit("job")
+    with table.new_stream_write("job") as first:
+        first.write(rows(0, 3, 1))
+        late = first.prepare_commit(commit_identifier=1)
+    with table.new_stream_write("job") as second:
+        second.write(rows(10, 3, 2))
+        made = second.prepare_commit(commit_identifier=2)
+        commit.filter_and_commit({1: late, 2: made})
+        second.write(rows(20, 3, 3), row_kinds=pa.array(["-D"] * 3))
+        second.compact({}, 0, full=True)
+        commit.commit(second.prepare_commit(wait_compaction=True, commit_identifier=3), 3)
+        batch = table.new_write()
+        batch.write(rows(30, 1, 4))
+        table.new_commit("job").commit(batch.prepare_commit())
+        second.compact({}, 0, full=True)
+        commit.commit(second.prepare_commit(wait_compaction=True, commit_identifier=4), 4)
+    assert content(table) == {0: 1, 1: 1, 2: 1, 10: 2, 11: 2, 12: 2, 30: 4}
+    assert levels(table) == [5]
