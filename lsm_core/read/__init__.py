@@ -7,7 +7,7 @@ from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.scan import Scan, plan_scan, read_split, to_arrow, to_batches
 from lsm_core.read.splits import Split
-from lsm_core.read.time_travel import Version, resolve
+from lsm_core.read.versions import Version, resolve
 
 __all__ = [
     "Predicate",

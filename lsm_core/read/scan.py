@@ -27,7 +27,7 @@ from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
-from lsm_core.read.time_travel import Version, resolve
+from lsm_core.read.versions import Version, resolve
 
 
 @dataclass(frozen=True)

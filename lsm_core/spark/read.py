@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
+from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
 from lsm_core.spark.jobs import shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
 from lsm_core.spark.jobs.columns import fields_of, quoted
 from lsm_core.spark.jobs.failures import BatchFunction
@@ -28,10 +30,14 @@ def read_table(
     """Return the merged rows of ``table`` at one snapshot (default: the latest, fixed at this call) as a DataFrame.
 
     Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
-    the rows for which it is true and prunes files; then all files go through Dredge. Only metadata is read here.
+    the rows for which it is true and prunes files; then all files go through Dredge. Options of the table that ask for another
+    version or for changes (`Table.copy`) are obeyed. Only metadata is read here.
     Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
     """
     store = store_of(table)
+    span = span_of_options(store) if snapshot_id is None else None
+    if span is not None:
+        return _changes(spark, Choice.of(store, columns, filter), span)
     scan = plan_scan(store, snapshot_id=snapshot_id, columns=columns, filter=filter)
     store = scan.store
     ddl = spark_ddl(fields_of(store.schema, scan.columns, store.name), store.name)
@@ -51,6 +57,41 @@ def read_table(
         if not frames:
             return spark.createDataFrame([], ddl)
         return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
+    """The changed rows of a span without their kinds, a task a snapshot (a comparison is one task)."""
+    ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
+    parts = span_parts(span)
+    with translated(f"reading changes of table {choice.store.name}"):
+        if not parts:
+            return spark.createDataFrame([], ddl)
+        ends = [pa.array(range(len(parts)), pa.int32()), *(pa.array(n, pa.int64()) for n in _ends(parts))]
+        listed = spark.createDataFrame(pa.table(ends, names=["task", "start", "end"])).repartitionById(
+            len(parts), "task"
+        )
+        run = _change_reader(choice.store.to_json(), choice.columns, choice.predicate)
+        return listed.mapInArrow(shipped(run), ddl)
+
+
+def _ends(parts: Sequence[Span]) -> tuple[list[int], list[int]]:
+    return [one.start for one in parts], [one.end for one in parts]
+
+
+def _change_reader(store_text: str, columns: Sequence[str], predicate: Predicate | None) -> BatchFunction:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = TableStore.from_json(store_text)
+        choice = Choice.of(store, columns, predicate)
+        target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+        whole = span_of_options(store)
+        assert whole is not None
+        for batch in batches:
+            for place in range(batch.num_rows):  # one per snapshot
+                start, end = (batch.column(name)[place].as_py() for name in ("start", "end"))
+                for rows in span_values(choice, replace(whole, start=start, end=end)):
+                    yield to_spark(rows, target)
+
+    return run
 
 
 def _as_stored(store: TableStore, split: Split) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
+from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
+from lsm_core.read.versions import startup
 from lsm_core.spark.jobs.columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.sink import TableWriter
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "dredge"
 OPTIONS: Final = ("warehouse", "table", "columns", "snapshot-id", "filter")
+READ_OPTIONS: Final = ("scan.", "incremental-between")
+"""Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 
 
 def register(spark: SparkSession) -> None:
@@ -34,23 +39,28 @@ def register(spark: SparkSession) -> None:
 
 
 def open_store(options: Mapping[str, str]) -> TableStore:
-    """Open the table that a data source's options name: `warehouse` and `table`. Raises InvalidOption, TableNotFound."""
+    """Open the table that a data source's options name (`warehouse`, `table`), with the reading options among them.
+
+    Raises InvalidOption, TableNotFound.
+    """
+    reading = {key.lower(): text for key, text in options.items() if key.lower().startswith(READ_OPTIONS)}
     for key in options:
-        if key.lower() not in OPTIONS:
-            raise InvalidOption(key, options[key], f"options of the data source: {', '.join(OPTIONS)}")
+        if key.lower() not in OPTIONS and key.lower() not in reading:
+            accepted = f"options of the data source: {', '.join(OPTIONS)}, and the table's that begin with "
+            raise InvalidOption(key, options[key], accepted + " or ".join(READ_OPTIONS))
     for key in ("warehouse", "table"):
         if not options.get(key):
             raise InvalidOption(key, options.get(key), "a data source needs the options 'warehouse' and 'table'")
     from lsm_core.table import Catalog
 
     store: TableStore = Catalog(options["warehouse"]).table(options["table"]).store
-    return store
+    return store.copy(reading) if reading else store
 
 
 class TableSource(DataSource):
     """A Paimon table, by the options in `OPTIONS`.
 
-    `warehouse` (path), `table` ("db.name"), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first
+    `warehouse` (path), `table` ("db.name"), the table's own reading options (`READ_OPTIONS`), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first
     used; it stays that one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed).
     """
 
@@ -64,7 +74,7 @@ class TableSource(DataSource):
 
         Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound.
         """
-        store = resolve(open_store(self.options), _snapshot_id(self.options)).store
+        store = _as_read(open_store(self.options), _snapshot_id(self.options))
         return spark_ddl(fields_of(store.schema, _columns(self.options), store.name), store.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -73,7 +83,11 @@ class TableSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table; ``overwrite`` replaces the whole table."""
-        return TableWriter(open_store(self.options).to_json(), overwrite)
+        options = {key: text for key, text in self.options.items() if key.lower() in OPTIONS}
+        if len(options) < len(self.options):
+            extra = next(key for key in self.options if key not in options)
+            raise InvalidOption(extra, self.options[extra], "nothing where rows are written: it is for reading")
+        return TableWriter(open_store(options).to_json(), overwrite)
 
 
 class SplitPartition(InputPartition):
@@ -83,32 +97,61 @@ class SplitPartition(InputPartition):
         super().__init__(split)
 
 
+class SpanPartition(InputPartition):
+    """A share of the changes that the options ask for: after one snapshot, up to and with another."""
+
+    def __init__(self, start: int, end: int) -> None:
+        super().__init__((start, end))
+
+
 class TableReader(DataSourceReader):
     """Reads one snapshot: a Spark partition per split, Arrow batches out."""
 
     def __init__(self, options: dict[str, str]) -> None:
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
         self._snapshot_id = _snapshot_id(options)
-        store = resolve(open_store(options), self._snapshot_id).store
+        store = _as_read(open_store(options), self._snapshot_id)
         self._store_text = store.to_json()
         self._columns = [field.name for field in fields_of(store.schema, _columns(options), store.name)]
         self._filter = _filter(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the scan: one partition per split."""
+        """Plan the read: one partition per split, or per snapshot where changes are read."""
         store = TableStore.from_json(self._store_text)
+        span = span_of_options(store) if self._snapshot_id is None else None
+        if span is not None:
+            Choice.of(store, self._columns, self._filter)
+            return [SpanPartition(one.start, one.end) for one in span_parts(span)] or [SplitPartition(None)]
         scan = plan_scan(store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter)
         return [SplitPartition(split.to_bytes()) for split in scan.splits] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one split in the Arrow types of `TableSource.schema`, filters applied."""
+        """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied."""
         store = TableStore.from_json(self._store_text)
         target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
         if partition.value is None:
             return
+        if isinstance(partition, SpanPartition):
+            for batch in _changed(store, self._columns, self._filter, partition):
+                yield to_spark(batch, target)
+            return
         predicate = parse_filter(self._filter, store.schema, store.name)
         for batch in read_split(store, Split.from_bytes(partition.value), self._columns, predicate):
             yield to_spark(batch, target)
+
+
+def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
+    """The table as of the schema that the version asked for is read with; changes are read with today's."""
+    return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
+
+
+def _changed(
+    store: TableStore, columns: list[str], given: object, partition: SpanPartition
+) -> Iterator[pa.RecordBatch]:
+    span = span_of_options(store)
+    assert span is not None
+    start, end = partition.value
+    return span_values(Choice.of(store, columns, given), replace(span, start=start, end=end))
 
 
 def _columns(options: Mapping[str, str]) -> list[str] | None:

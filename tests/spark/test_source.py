@@ -66,6 +66,31 @@ def test_time_travel_and_chosen_columns(spark: Any, tmp_path: Path) -> None:
     assert same(table.to_arrow(["s", "k"], snapshot_id=2), source.toArrow())
 
 
+READS = (
+    {"scan.snapshot-id": "2"},
+    {"incremental-between": "1,3"},
+    {"incremental-between": "1,3", "incremental-between-scan-mode": "diff"},
+    {"incremental-between": "2,2"},
+)
+
+
+def test_reading_options_of_the_table_are_obeyed(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    counts = set()
+    for options in READS:
+        expected = table.copy(options).to_arrow(["s", "k"])
+        counts.add(expected.num_rows)
+        source = reader(spark, tmp_path).options(**options).option("columns", "s,k").load()
+        assert same(expected, source.toArrow()), options
+        assert same(expected, read_table(spark, table.copy(options), columns=["s", "k"]).toArrow()), options
+    assert counts == {400, 320, 280, 0}
+    with pytest.raises(Exception, match="it is for reading"):
+        frame = reader(spark, tmp_path).load()
+        frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t").option(
+            "scan.snapshot-id", "1"
+        ).mode("append").save()
+
+
 CONDITIONS = (
     "k = 5",
     "s = 'a-1' OR k = 399",

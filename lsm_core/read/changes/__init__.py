@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.read.changes.answer import answer_batches, answer_table
+from lsm_core.read.changes.answer import answer_batches, answer_table, span_parts, span_values
 from lsm_core.read.changes.choice import ROW_KIND, Choice
 from lsm_core.read.changes.incremental import incremental, incremental_table
 from lsm_core.read.changes.span import Span, span_between, span_of_options
@@ -20,4 +20,6 @@ __all__ = [
     "incremental_table",
     "span_between",
     "span_of_options",
+    "span_parts",
+    "span_values",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,18 @@ def _span(store: TableStore, named: Mapping[str, Any]) -> Span | None:
     return span_of_options(store) if all(value is None for value in named.values()) else None
 
 
+def span_parts(span: Span) -> list[Span]:
+    """Shares of a span that can be read on their own, in order: snapshot by snapshot; a comparison is one share."""
+    if span.empty or span.mode is ScanMode.DIFF:
+        return [] if span.empty else [span]
+    return [replace(span, start=number, end=number + 1) for number in range(span.start, span.end)]
+
+
+def span_values(choice: Choice, span: Span) -> Batches:
+    """The changed rows of a span without their kinds, as :func:`answer_batches` gives them."""
+    return _without_kinds(incremental(choice, span), span, None)
+
+
 def _values(choice: Choice, span: Span, limit: int | None) -> Batches:
     left = None if limit is None else whole_number(limit, "limit", choice.store.name, least=0)
     return _without_kinds(incremental(choice, span), span, left)
@@ -71,4 +84,4 @@ def _without_kinds(rows: Batches, span: Span, left: int | None) -> Batches:
                 yield kept.select(kept.schema.names[1:])
 
 
-__all__ = ["answer_batches", "answer_table"]
+__all__ = ["answer_batches", "answer_table", "span_parts", "span_values"]

@@ -15,7 +15,7 @@ from lsm_core.read.changes.choice import Choice
 from lsm_core.read.changes.incremental import added_files, changelog_files, removed_files
 from lsm_core.read.changes.rows import Rows, file_rows, removed_rows, split_rows
 from lsm_core.read.scan import plan_version
-from lsm_core.read.time_travel import Version
+from lsm_core.read.versions import Version
 
 _OVERWRITE: Final = "streaming-read-overwrite"
 _APPEND_OVERWRITE: Final = "streaming-read-append-overwrite"

@@ -12,7 +12,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.read.startup import Startup, millis, startup
+from lsm_core.read.versions import Startup, millis, startup
 
 Version = int | str
 _BETWEEN: Final = "incremental-between"

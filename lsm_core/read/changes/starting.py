@@ -10,8 +10,7 @@ from lsm_core.metadata import consumers, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.history import earliest_kept, first_since
-from lsm_core.read.startup import Mode, Startup, millis, startup
-from lsm_core.read.time_travel import newest_compacted
+from lsm_core.read.versions import Mode, Startup, millis, newest_compacted, startup
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from lsm_core.read.lookup.places import BucketKeys, buckets_of
 from lsm_core.read.lookup.search import places_of
 from lsm_core.read.merge_read import Merging
 from lsm_core.read.scan import chosen_columns
-from lsm_core.read.time_travel import resolve
+from lsm_core.read.versions import resolve
 
 
 def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:

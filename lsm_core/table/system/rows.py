@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, plan_scan, to_batches
 from lsm_core.read.changes import Choice, incremental, span_of_options
 from lsm_core.read.changes.rows import Rows, split_rows
-from lsm_core.read.startup import startup
+from lsm_core.read.versions import startup
 from lsm_core.table.system.view import Version, View, Wanted
 from lsm_core.types import DataType, TypeRoot, parse
 

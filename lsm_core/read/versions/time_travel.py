@@ -11,7 +11,7 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapsh
 from lsm_core.metadata import schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.read.startup import Mode, millis, startup
+from lsm_core.read.versions.startup import Mode, millis, startup
 
 _BY_WATERMARK: Final = "watermark-"
 
