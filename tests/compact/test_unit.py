@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lsm_core.commit import Committer
+from lsm_core.commit import CommitMessage, Committer
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_tasks_locally
 from lsm_core.errors import CorruptFile, PlanStale, StorageFull
 from lsm_core.files import KeyValueFileWriter
+from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.file_meta import EMPTY_ROW
+from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import as_tree
 from lsm_core.tree import Levels
@@ -244,3 +246,42 @@ def test_bytes_of_a_task_are_checked() -> None:
         BucketTask.from_bytes(b"nonsense")
     with pytest.raises(CorruptFile):
         BucketResult.from_bytes(b"nonsense")
+
+
+def test_a_bucket_of_many_level0_files_opens_few_of_them_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files open when their rows are wanted: never more than `sort-spill-threshold`, V1's re-reading and the judge's samples counted."""
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1", "sort-spill-threshold": "5"})
+    random = np.random.default_rng(3)
+    made = []
+    for number in range(120):
+        keys = np.sort(random.choice(900, 20, replace=False))
+        system = {"_KEY_k": keys, "_SEQUENCE_NUMBER": np.arange(20) + 20 * number, "_VALUE_KIND": np.zeros(20, np.int8)}
+        columns = {**system, "k": keys, "v": keys * number, "s": keys.astype(str)}
+        writer = KeyValueFileWriter(store, EMPTY_ROW, 0, 1, level=0, file_source=0)
+        writer.write(pa.record_batch({name: pa.array(values) for name, values in columns.items()}))
+        made += writer.close()
+    Committer(store).commit([CommitMessage(EMPTY_ROW, 0, 1, new_files=tuple(made))])
+    now_open, most = [0], [0]
+    opening, closing = ParquetSource.__init__, ParquetSource.close
+
+    def counted(self: ParquetSource, *what: object, **how: object) -> None:
+        opening(self, *what, **how)  # type: ignore[arg-type]
+        now_open[0] += 1
+        most[0] = max(most[0], now_open[0])
+
+    def closed(self: ParquetSource) -> None:
+        closing(self)
+        now_open[0] -= 1
+
+    before = sorted_rows(read(store))
+    monkeypatch.setattr(ParquetSource, "__init__", counted)
+    monkeypatch.setattr(ParquetSource, "close", closed)
+    result = run_bucket_task(store, full_tasks(store, "V2")[0], ReferenceJudge())
+    assert (result.report.files_in, result.report.rows_in, result.report.verification) == (120, 2400, "V2")
+    assert most[0] <= 5
+    assert now_open[0] == 0
+    monkeypatch.undo()
+    commit(store, result)
+    assert sorted_rows(read(store)) == before
