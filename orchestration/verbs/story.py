@@ -83,11 +83,11 @@ class Story:
             self.say(f"     {what}: {run.tags[names.TAG_REASON]}")
         self._hold_decisions(tick.name, first, due)
         if runs:
-            ended, newest = max(run.ended or began for run in runs), self._newest()
+            newest = self._newest()
             self._hold_outcomes(tick.name, written, newest)
             self._hold_answers(tick.name, "after maintenance", newest)
-            self._wait_for_quiet(ended)
-            self._hold_recovery(tick.name, ended)
+            self._wait_for_quiet(max(run.ended or began for run in runs))
+            self._hold_recovery(tick.name)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -209,18 +209,17 @@ class Story:
             ok = first is not None and (first.description, severity) == (alert.text, alert.severity)
             self._hold(f"{tick}: {alert.table}: {alert.text}", ok and not (first and first.run_id), f"it said {first}")
 
-    def _hold_recovery(self, tick: str, ended: float) -> None:
+    def _hold_recovery(self, tick: str) -> None:
         """A critical alert overrides the pause, and is over afterwards."""
         for alert in expected_alerts(tick):
             if alert.level != "CRITICAL":
                 continue
-            newest = next((item for item in self._alerts(alert.table) if item.time >= int(ended)), None)
-            green = newest is not None and newest.passed and not newest.run_id
-            self._hold(f"{tick}: {alert.table}: the alert is over after the recovery", green, f"it says {newest}")
-            shown = expected(alert.table, tick).rows
-            self.say(
-                f"     {alert.table}: {alert.text.partition(';')[0]}: pause ({PAUSE}) overridden; visible rows 0 -> {shown:,}"
+            newest = self._alerts(alert.table)[0]
+            self._hold(
+                f"{tick}: {alert.table}: the alert is over after the recovery", newest.passed, f"it says {newest}"
             )
+            shown, why = expected(alert.table, tick).rows, alert.text.partition(";")[0]
+            self.say(f"     {alert.table}: {why}: pause ({PAUSE}) overridden; visible rows 0 -> {shown:,}")
 
     def _alerts(self, table: str) -> list[CheckResult]:
         identifier = next(item.identifier for item in TABLES if item.name == table)
