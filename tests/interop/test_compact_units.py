@@ -26,7 +26,7 @@ from lsm_core.tree import (
     Strategy,
     UniversalCompaction,
 )
-from tests.interop.values import canonical
+from tests.interop.values import canonical, rows_of_arrow
 
 Java = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.paimon_java
@@ -115,8 +115,8 @@ class Twins:
     java: Java
     options: Mapping[str, str]
 
-    def create(self) -> None:
-        fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "t", "type": "INT"}, {"name": "v", "type": "STRING"}]
+    def create(self, kind: str = "INT") -> None:
+        fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "t", "type": kind}, {"name": "v", "type": "STRING"}]
         options = {
             "bucket": "1",
             "write-only": "true",
@@ -183,8 +183,7 @@ class Twins:
             table = self.table(name)
             types = {field.name: field.type for field in table.store.schema.fields}
             answers.append(canonical(self.java("read", table=f"db.{name}")["rows"], types))
-            ours = [{"_kind": "+I", **row} for row in table.to_arrow().to_pylist()]
-            answers.append(canonical(ours, types))
+            answers.append(canonical(rows_of_arrow(table.to_arrow(), types), types))
         assert all(one == answers[0] for one in answers[1:]), (
             "java reads a, dredge reads a, java reads b, dredge reads b"
         )
@@ -236,7 +235,7 @@ def test_java_does_the_same_to_every_file_and_both_read_both(tmp_path: Path, jav
     twins = Twins(tmp_path, java, {**numbers.options(), **sizes, **engine})
     twins.create()
     fates = Counter[str]()
-    for _ in range(8):
+    for _ in range(6):
         twins.write(some_rows(rng, retracts=len(engine) < 2))
         if rng.random() < 0.4:
             continue
@@ -283,18 +282,30 @@ PAST, FUTURE = 1_000_000_000, 2_100_000_000
 EXPIRY = {"record-level.expire-time": "1 d", "record-level.time-field": "t"}
 
 
-def test_rows_expire_as_in_java(tmp_path: Path, java: Java) -> None:
+TIMES: dict[str, list[Any]] = {
+    "INT": [PAST, FUTURE, None],
+    "BIGINT": [PAST, FUTURE, PAST * 1000, FUTURE * 1000, None],
+    "TIMESTAMP(0)": ["2001-09-09T01:46:40", "2036-07-18T13:20:00", None],
+    "TIMESTAMP(6)": ["2001-09-09T01:46:40.123456", "2036-07-18T13:20:00.654321", None],
+    "TIMESTAMP(3) WITH LOCAL TIME ZONE": ["2001-09-09T01:46:40.1Z", "2036-07-18T13:20:00.2Z", None],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [*((kind, ENGINES[0]) for kind in TIMES), *(("INT", engine) for engine in ENGINES[1:])],
+    ids=lambda value: value if isinstance(value, str) else value.get("merge-engine", "deduplicate"),
+)
+def test_rows_expire_as_in_java(tmp_path: Path, java: Java, kind: str, engine: dict[str, str]) -> None:
     rng = random.Random(9)
-    twins = Twins(tmp_path, java, {"num-sorted-run.compaction-trigger": "3"})
-    twins.create()
+    twins = Twins(tmp_path, java, {"num-sorted-run.compaction-trigger": "3", **engine})
+    twins.create(kind)
     for write in range(4):
-        times = [rng.choice([PAST, FUTURE, None]) for _ in range(60)]
-        kinds = [rng.choice(["+I", "+I", "-D"]) if write else "+I" for _ in times]
-        keys = [rng.randrange(80) for _ in times]
+        kinds = ["+I", "+I", "-D"] if write and len(engine) < 2 else ["+I"]
         twins.write(
             [
-                {"_kind": kind, "k": key, "t": time, "v": f"{write}-{key}"}
-                for kind, key, time in zip(kinds, keys, times, strict=True)
+                {"_kind": rng.choice(kinds), "k": key, "t": rng.choice(TIMES[kind]), "v": f"{write}-{key}"}
+                for key in rng.choices(range(80), k=60)
             ]
         )
     twins.compact(full=True, options=EXPIRY)
