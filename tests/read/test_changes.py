@@ -55,6 +55,55 @@ def test_delta_tells_every_row_and_diff_what_came_of_it(tmp_path: Path) -> None:
     assert table.copy({"incremental-between": "1,4"}).to_arrow(snapshot_id=1).num_rows == 3
 
 
+def test_logs_show_the_changes_that_options_ask_for(tmp_path: Path) -> None:
+    """`$binlog` makes one row of an update's two, also across batches; without options both show the table as it is."""
+    table = make(tmp_path, bucket="1")
+    put(table, ("+I", 1, 10), ("+I", 2, 20))
+    put(table, ("-U", 1, 10), ("-D", 2, 20))
+    put(table, ("+U", 1, 11), ("+I", 3, 30), ("-U", 4, 40))
+    catalog = Catalog(tmp_path, clock=FixedClock(NOW))
+    between = {"incremental-between": "1,3"}
+    log = catalog.table("db.t$audit_log").copy(between)
+    told = [tuple(row.values()) for row in log.to_arrow().to_pylist()]
+    assert told == [("-U", 1, 10), ("-D", 2, 20), ("+U", 1, 11), ("+I", 3, 30), ("-U", 4, 40)]
+    assert log.to_arrow(columns=["rowkind"], filter=[("rowkind", "=", "-D"), ("v", ">", 5)]).to_pylist() == [
+        {"rowkind": "-D"}
+    ]
+    assert [row["rowkind"] for row in log.to_arrow(snapshot_id=1).to_pylist()] == ["+I", "+I"]
+    put(table, ("-U", 7, 1))
+    put(table, ("+U", 7, 2))
+    pairs = catalog.table("db.t$binlog").copy({"incremental-between": "2,5"}).to_arrow()
+    assert [tuple(row.values()) for row in pairs.to_pylist()] == [
+        ("+U", [1], [11]),
+        ("+I", [3], [30]),
+        ("-U", [4], [40]),
+        ("+U", [7, 7], [1, 2]),
+    ]
+    assert sorted(catalog.table("db.t$binlog").to_arrow().column("rowkind").to_pylist()) == [
+        "+I",
+        "+U",
+        "+U",
+        "-D",
+        "-U",
+    ]
+
+
+def test_only_files_made_since_a_time_are_read_where_that_is_asked_for(tmp_path: Path) -> None:
+    clock = FixedClock(NOW)
+    catalog = Catalog(tmp_path, clock=clock)
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(SCHEMA))
+    put(table, ("+I", 1, 1))
+    later = Catalog(tmp_path, clock=FixedClock(NOW + 5_000)).table("db.t")
+    put(later, ("+I", 2, 2))
+    made = sorted(catalog.table("db.t$files").to_arrow().column("creation_time").to_pylist())
+    assert made[0] < made[1]
+    since = {"scan.file-creation-time-millis": str(NOW + 5_000)}
+    assert later.copy(since).to_arrow().to_pylist() == [{"k": 2, "v": 2}]
+    assert later.copy({"scan.file-creation-time-millis": "0"}).to_arrow().num_rows == 2
+    assert changes(later, 0, 2) == [("+I", 1, 1), ("+I", 2, 2)]
+
+
 def test_columns_and_filters_judge_each_changed_row(tmp_path: Path) -> None:
     table = make(tmp_path)
     put(table, ("+I", 1, 10), ("+I", 2, 20))

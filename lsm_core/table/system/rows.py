@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,8 +16,9 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, plan_scan, to_batches
-from lsm_core.read.changes import Choice, incremental, span_of_options
+from lsm_core.read.changes import Choice, Span, incremental, span_of_options
 from lsm_core.read.changes.rows import Rows, split_rows
+from lsm_core.read.changes.span import ScanMode
 from lsm_core.read.versions import startup
 from lsm_core.table.system.view import Version, View, Wanted
 from lsm_core.types import DataType, TypeRoot, parse
@@ -55,7 +57,7 @@ class AuditLog(View):
         # A batch must have a column to have rows.
         columns = names or [version.store.schema.field_names[0]]
         choice = Choice.of(version.store, columns, _pruning(wanted))
-        span = None if version.pinned else span_of_options(version.store)
+        span = _span(version)
         if span is not None:
             return _told(choice, incremental(choice, span))
         scan = plan_scan(version.store, columns=columns, filter=choice.predicate, **version.named)
@@ -75,7 +77,9 @@ class Binlog(AuditLog):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """Batch by batch. Raises what reading the table raises."""
-        return _paired(super().tables(version, Wanted(wanted.columns)))
+        span = _span(version)
+        together = span is not None and span.mode is not ScanMode.DIFF
+        return _paired(super().tables(version, Wanted(wanted.columns)), together=together)
 
 
 class ReadOptimized(View):
@@ -94,6 +98,11 @@ class ReadOptimized(View):
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
+def _span(version: Version) -> Span | None:
+    """The changes that the options ask for, None where rows of a version are read."""
+    return None if version.pinned else span_of_options(version.store)
+
+
 def _all_rows(choice: Choice, scan: Scan) -> Rows:
     for split in scan.splits:
         with closing(split_rows(choice, split, deletes=True)) as batches:
@@ -108,24 +117,37 @@ def _told(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
             yield told.rename_columns([ROW_KIND, *told.column_names[1:]])
 
 
-def _paired(parts: Iterator[pa.Table]) -> Generator[pa.Table, None, None]:
-    """Rows as lists: a `-U` and the `+U` that follows it make one `+U` of two values. Source class: ``PackChangelogReader``."""
+def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table, None, None]:
+    """Rows as lists; ``together``: a `-U` and the `+U` that follows it make one `+U` of two values.
+
+    Source class: ``PackChangelogReader``.
+    """
     held: pa.Table | None = None
     for part in parts:
+        if not together:
+            yield _in_lists(part, np.zeros(part.num_rows, np.bool_))
+            continue
         whole = part if held is None else pa.concat_tables([held, part])
         # The last row may be the first half of a pair.
         ready = whole.num_rows - (whole.column(ROW_KIND)[-1].as_py() == _BEFORE)
         held = whole.slice(ready)
         if ready:
-            yield _in_lists(whole.slice(0, ready))
+            first = whole.slice(0, ready)
+            yield _in_lists(first, _second_of_pairs(first))
     if held is not None and held.num_rows:
-        yield _in_lists(held)
+        yield _in_lists(held, np.zeros(held.num_rows, np.bool_))
 
 
-def _in_lists(part: pa.Table) -> pa.Table:
+def _second_of_pairs(part: pa.Table) -> npt.NDArray[np.bool_]:
     kinds = _flat(part.column(ROW_KIND))
     before, after = (pc.equal(kinds, text).to_numpy(zero_copy_only=False) for text in (_BEFORE, _AFTER))
-    second = np.r_[False, before[:-1] & after[1:]]
+    second: npt.NDArray[np.bool_] = np.r_[False, before[:-1] & after[1:]]
+    return second
+
+
+def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
+    """Each row as lists of one value, with the row before where it is the ``second`` of two."""
+    kinds = _flat(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
     for name in part.column_names[1:]:
