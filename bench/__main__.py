@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import compaction, hashing, java_read, lookup, memory, merge, planning, sorting, table_life, writing
+from bench import compaction, hashing, java_read, lookup, memory, merge, planning, reading, sorting, writing
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
@@ -20,7 +20,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact-large": (compaction.run_large, "the same of 20 M rows in 20 commits, files of Dredge"),
     "one-bucket": (compaction.run_one_bucket, "full compaction of a lone bucket: two cores against one"),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
-    "read": (table_life.read, "merge-on-read of all columns against a plain decode"),
+    "read": (reading.read, "merge-on-read against a plain decode, the real Java reader and pypaimon"),
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (writing.run, "ten commits against a plain encode into as many files, Java's writer and pypaimon's"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),

@@ -1,4 +1,4 @@
-"""The life of one table: write ten commits, compact them, read them; each beside its limit in the same rounds."""
+"""The life of one table: ten commits, compacted beside the copy limit in the same rounds."""
 
 from __future__ import annotations
 
@@ -87,25 +87,6 @@ def compact(rows: int | None, rounds: int) -> list[Result]:
             *ratio("compact", name, timings["dredge"], timings["limit"], 1.6, total),
             Result("compact", "the same without V2 (V0 and V1 only)", less, "x", None),
         ]
-
-
-def read(rows: int | None, rounds: int) -> list[Result]:
-    """Merge-on-read of all columns against a plain decode of all files, on one core."""
-    total = rows or ROWS
-    with scratch() as folder:
-        table = filled(folder, total)
-        buckets = files_by_bucket(table)
-
-        def ours() -> None:
-            for _ in table.to_batches():
-                pass
-
-        def limit() -> None:
-            for directory, files in buckets.values():
-                decode_files(directory, files)
-
-        timings = alternate({"dredge": ours, "limit": limit}, rounds)
-        return ratio("read", "merge-on-read / plain decode", timings["dredge"], timings["limit"], 1.4, total)
 
 
 def with_system_columns(rows: pa.Table) -> pa.Table:
