@@ -10,10 +10,9 @@ import pyarrow as pa
 from lsm_core.maintenance.actions.choose import NOTHING_EXPIRED, decide, keeps_tombstones, levels_of
 from lsm_core.maintenance.actions.explain import why_declined, why_picked
 from lsm_core.maintenance.plan import CompactItem, Declined, PlannedFile, bucket_name, facts_of
-from lsm_core.merge import RowExpiry
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
-from lsm_core.read.prune import ExpiredFiles, expired_files
+from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
 from lsm_core.tree import CompactUnit, DataFile, Decline, Levels, Pick, TaskPlan, plan_task
 
 
@@ -73,7 +72,7 @@ def _item(
         tombstones_dropped=dropped,
         runs_before=len(levels.runs()),
         runs_after=len(runs_left) + (not unit.by_file or unit.full),
-        expire_at_ms=now_ms if RowExpiry.of(store.schema, store.options.raw, store.name) else None,
+        expire_at_ms=None if expiry_of(store) is None else now_ms,
     )
 
 

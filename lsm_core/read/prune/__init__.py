@@ -6,7 +6,7 @@ that is true for all of its rows, and goes when the filter cannot be true under 
 
 from __future__ import annotations
 
-from lsm_core.read.prune.expired import ExpiredFiles, expired_among, expired_files, living_at
+from lsm_core.read.prune.expired import ExpiredFiles, expired_among, expired_files, expiry_of, living_at
 from lsm_core.read.prune.files import prune_files
 from lsm_core.read.prune.places import combinations, manifest_chooser, prune_buckets, prune_partitions
 
@@ -15,6 +15,7 @@ __all__ = [
     "combinations",
     "expired_among",
     "expired_files",
+    "expiry_of",
     "living_at",
     "manifest_chooser",
     "prune_buckets",

@@ -28,10 +28,17 @@ class ExpiredFiles:
     possible: frozenset[str] = _NONE
 
 
+def expiry_of(store: TableStore) -> RowExpiry | None:
+    """When rows of the table expire; None if they never do. Raises InvalidOption."""
+    if store.options.get("record-level.expire-time") is None or not store.has_primary_key:
+        return None
+    return RowExpiry.of(store.schema, store.options.raw, store.name)
+
+
 def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredFiles:
     """Sort out ``entries`` (manifest entries as `ENTRY_SCHEMA`) at epoch ms ``now_ms``. Raises InvalidOption."""
-    expiry = RowExpiry.of(store.schema, store.options.raw, store.name)
-    if expiry is None or not store.has_primary_key or not entries.num_rows:
+    expiry = expiry_of(store)
+    if expiry is None or not entries.num_rows:
         return ExpiredFiles()
     bounds = column_bounds(store, entries, [expiry.field])[expiry.field]
     over = expiry.expired(bounds.lows, now_ms)
@@ -42,13 +49,13 @@ def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredF
 
 def living_at(store: TableStore, now_ms: int | None) -> Living | None:
     """What keeps the rows that are not over at epoch ms ``now_ms``; None where rows do not expire, or without a clock."""
-    expiry = None if now_ms is None else RowExpiry.of(store.schema, store.options.raw, store.name)
+    expiry = None if now_ms is None else expiry_of(store)
     return None if expiry is None or now_ms is None else expiry.living(now_ms)
 
 
 def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
-    """The same for files of one bucket."""
+    """The same as :func:`expired_files` for files of one bucket."""
     return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)
 
 
-__all__ = ["ExpiredFiles", "expired_among", "expired_files", "living_at"]
+__all__ = ["ExpiredFiles", "expired_among", "expired_files", "expiry_of", "living_at"]
