@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
-from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption, SnapshotNotFound
+from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
 from lsm_core.metadata import consumers
 from lsm_core.read.changes import ChangeBatch, StreamScan, stream
 
@@ -139,6 +139,26 @@ def test_a_stream_that_fell_behind_or_ran_ahead_is_told_so(table: Table) -> None
         scan.next()
     assert behind.value.expired
     assert all_of(table.new_stream_scan(from_snapshot=1)) == [THIRD]
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_a_snapshot_that_expires_while_it_is_read_is_no_corrupt_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expired: bool
+) -> None:
+    made = make(tmp_path, bucket="2")
+    put(made, *(("+I", k, k) for k in range(40)))
+    put(made, ("+I", 99, 1))
+    monkeypatch.setattr(stream, "_BATCH_BYTES", 10)
+    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 1)
+    scan = made.new_stream_scan(from_snapshot=1)
+    assert scan.next().snapshot_id == 1  # type: ignore[union-attr]
+    for path in Path(made.store.root).rglob("*.parquet"):
+        path.unlink()
+    if expired:
+        Path(made.store.snapshot_path(1)).unlink()
+    with pytest.raises(SnapshotNotFound if expired else CorruptFile) as caught:
+        all_of(scan)
+    assert getattr(caught.value, "expired", False) == expired
 
 
 def test_a_snapshot_with_many_rows_comes_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,12 @@ def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
     return read_kept(store, snapshot_id)
 
 
+def is_gone(store: TableStore, snapshot_id: int) -> bool:
+    """Whether neither the snapshot nor its changelog is there."""
+    there = snapshots.exists(store, snapshot_id) or store.file_io.exists(changelogs.changelog_path(store, snapshot_id))
+    return not there
+
+
 def earliest_kept(store: TableStore) -> int | None:
     """Id of the oldest snapshot that is there, or whose changelog is and all that follow too; None without any."""
     first = snapshots.earliest_id(store)
@@ -64,4 +70,4 @@ def first_since(store: TableStore, timestamp_ms: int) -> int | None:
     return bisect_left(range(first, last + 1), timestamp_ms, key=lambda n: read_kept(store, n).time_millis) + first
 
 
-__all__ = ["earliest_kept", "first_since", "next_snapshot", "read_kept"]
+__all__ = ["earliest_kept", "first_since", "is_gone", "next_snapshot", "read_kept"]

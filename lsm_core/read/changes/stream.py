@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import consumers, snapshots
@@ -16,7 +17,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
 from lsm_core.read.changes.choice import ROW_KIND, Choice
 from lsm_core.read.changes.follow import Follower, ends_stream, too_young
-from lsm_core.read.changes.history import next_snapshot
+from lsm_core.read.changes.history import is_gone, next_snapshot
 from lsm_core.read.changes.rows import Rows
 from lsm_core.read.changes.starting import Beginning
 from lsm_core.types import kinds_to_text
@@ -94,6 +95,16 @@ class StreamScan:
         Raises SnapshotNotFound when the stream fell behind and its next snapshot has expired (``expired`` is set), or when the
         table was rolled back behind it; CorruptFile.
         """
+        try:
+            return self._next()
+        except CorruptFile as error:
+            number = self._following if self._unit is None else self._unit.snapshot.id
+            if number is not None and is_gone(self._store, number):
+                why = f"snapshot {number} of table {self._store.name} expired while it was read"
+                raise SnapshotNotFound(why, expired=True) from error
+            raise
+
+    def _next(self) -> ChangeBatch | None:
         while True:
             if self._unit is None:
                 self._unit = self._open()
