@@ -113,7 +113,8 @@ class TableWrite:
 
         The outcome is handed out by the next :meth:`prepare_commit` that waits or finds it done. Raises
         :class:`InvalidOption` for a full compaction under `write-only` (otherwise that does nothing, as in Java),
-        :class:`UnsupportedFeature` for append tables and whatever else is not compacted here.
+        :class:`UnsupportedFeature` for append tables and whatever else is not compacted here, :class:`InvalidData` for a
+        bucket that the table has not.
         """
         if self.store.options.write_only:
             if full:
@@ -123,6 +124,10 @@ class TableWrite:
             what = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
             raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
         require_compactable(self.store)
+        if not 0 <= bucket < self.store.options.bucket:
+            raise InvalidData(
+                self.store.name, "", f"there is no bucket {bucket}, only 0 to {self.store.options.bucket - 1}"
+            )
         self._meet([(partition, bucket)])
         writer = self._bucket(partition, bucket)
         assert isinstance(writer, KeyValueBucket)
