@@ -331,6 +331,8 @@ def test_the_readme_names_verbs_as_they_are(shell: Shell) -> None:
     lines = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("dredge ")]
     assert len(lines) >= 4
     plan = shell("plan", "db.t", "--full", "--json").json["hash"]
+    logs = Schema(pa.schema([("a", pa.int64()), ("b", pa.string())]), options={"bucket": "-1"})
+    Catalog(shell.place).create_table("db.logs", logs).write(pa.table({"a": [2, 1], "b": ["x", "y"]}))
     for _, verb, *arguments in lines:
         given = [{"db.orders": "db.t", "HASH": plan}.get(a, a) for a in arguments]
         answer = shell(verb, *given)
