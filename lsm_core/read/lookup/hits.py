@@ -154,6 +154,8 @@ class _Search:
         first = 0
         with closing(self.source.batches(self.keys.stored, self.batch_rows, [group])) as stream:  # type: ignore[type-var]
             for batch in stream:
+                if not batch.num_rows:
+                    continue
                 rows = self.keys.apply(batch, self.source.path)
                 keys = self.spec.keys(rows)
                 if not keys.ascending() or (before is not None and keys.scalar(0) < before):  # type: ignore[operator]
