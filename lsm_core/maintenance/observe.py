@@ -17,6 +17,7 @@ from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune import expiry_of
 from lsm_core.tree import Facts
 
 _COLUMNS: Final = (
@@ -35,6 +36,8 @@ _COLUMNS: Final = (
     "creation_time_ms",
     "file_source",
 )
+_STATISTICS: Final = ("value_stats_min", "value_stats_max", "value_stats_nulls", "value_stats_cols")
+"""What tells whether rows of a file are over, in tables whose rows expire."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -107,7 +110,8 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`)."""
     if entries.num_rows == 0:
         return []
-    table = entries.select(_COLUMNS).combine_chunks()
+    columns = _COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS)
+    table = entries.select(columns).combine_chunks()
     codes = _group(table)
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(pa.array(order)), codes[order]

@@ -15,6 +15,7 @@ from lsm_core.maintenance.actions.choose import decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
+from lsm_core.read.prune import ExpiredFiles, expired_files
 from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 
 Ints = npt.NDArray[np.int64]
@@ -93,19 +94,21 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
     found: dict[int, Asked] = {}
     asked = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
     for together in np.array_split(asked, -(-int((ends - starts)[asked].sum()) // _FILES_AT_ONCE) or 1):
-        files, at = _files(store, entries, starts[together], ends[together]), 0
+        rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
+        listed, at = entries.take(pa.array(rows)), 0
+        files, expired = _files(store, listed), expired_files(store, listed, now_ms)
         for group in together.tolist():
             count = int(ends[group] - starts[group])
             own, at = files[at : at + count], at + count
             if not own:
                 continue
-            said = _asked(store, own, now_ms, int(runs[group]))
+            said = _asked(store, own, now_ms, int(runs[group]), expired)
             if said is not None:
                 found[group] = said
     return found
 
 
-def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int) -> Asked | None:
+def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int, expired: ExpiredFiles) -> Asked | None:
     """What the rules say about one bucket; None where they say nothing yet."""
     if not store.schema.primary_keys:
         bins = choose_bins(store, files, full=False)
@@ -115,7 +118,7 @@ def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int) -> 
         facts: Facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
         return Asked(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
     try:
-        decision = decide(store, files, now_ms)
+        decision = decide(store, files, now_ms, expired=expired)
     except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
         return None
     if isinstance(decision, Decline):
@@ -125,11 +128,10 @@ def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int) -> 
     return Asked(decision.unit.size, str(decision.trigger), decision.facts)
 
 
-def _files(store: TableStore, entries: pa.Table, starts: Ints, ends: Ints) -> list[DataFile]:
+def _files(store: TableStore, entries: pa.Table) -> list[DataFile]:
     """The files of some buckets, one bucket after the other, their keys decoded together; [] for keys without order here."""
-    rows = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)] or [starts])
     try:
-        return tree_files(store, entries.take(pa.array(rows)))
+        return tree_files(store, entries)
     except UnsupportedFeature:
         return []
 

@@ -176,6 +176,9 @@ def test_a_unit_with_rows_that_are_over_is_closed_and_one_without_is_not(tmp_pat
     put(table, (2, NOW_S, -2))
     plan = table.plan_maintenance("compact")
     assert plan.compactions[0].full and plan.compactions[0].facts["closed_files"] == 3
+    (health,) = table.health()
+    assert health.facts["closed_files"] == 3
+    assert health.cost_minor == health.total_bytes
     table.apply(plan)
     assert answer(table) == {2: -2}
     free = minor(tmp_path / "free")
