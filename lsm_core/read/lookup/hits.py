@@ -29,6 +29,7 @@ from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.lookup.places import KeyRuns
 from lsm_core.read.lookup.search import lower_bound, places_of, upper_bound
+from lsm_core.types.nesting import refit
 
 _GATHERED_ROWS: Final = 16_384
 """Hits that go out together, where the caller's batches are not smaller."""
@@ -210,12 +211,12 @@ def _group_bounds(
     if kept is not None:
         return kept[0]  # type: ignore[no-any-return]
     sides: tuple[list[pa.Array], list[pa.Array]] = ([], [])
-    for column in (column for column in evolution.columns if column.field.name in names):
-        found = None if column.stored is None or column.written is not None else source.group_bounds(column.stored)
-        for side, values in zip(sides, found or (), strict=False):
-            side.append(values.cast(column.field.type) if not values.type.equals(column.field.type) else values)
-    known = len(sides[0]) == len(names)
     try:
+        for column in (column for column in evolution.columns if column.field.name in names):
+            found = None if column.stored is None or column.written is not None else source.group_bounds(column.stored)
+            for side, values in zip(sides, found or (), strict=False):
+                side.append(refit(values, column.field.type))
+        known = len(sides[0]) == len(names)
         bounds = (normalise_keys(sides[0]), normalise_keys(sides[1])) if known else None
     except (pa.ArrowException, DredgeError):  # bounds that are no keys prove nothing
         bounds = None
