@@ -314,7 +314,9 @@ def _plan_path(store: TableStore, plan_hash: str) -> str:
 
 
 def expiry_clock(snapshot: Snapshot) -> int:
-    """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's is taken for the commit's time."""
+    """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's, and that of a writer which
+    compacts by itself, is taken for the commit's time.
+    """
     given = (snapshot.properties or {}).get(EXPIRED_AT, "")
     return int(given) if given.isascii() and given.isdigit() else snapshot.time_millis
 
