@@ -138,6 +138,7 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, first_row: in
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
         fitted = _cast(chunk, field, table, first_row)
+        _check_intact(fitted, field, table, first_row)
         found = find_misfit(fitted, field.type)
         if found is not None:
             said = f"{_shown(found.value)} does not fit {to_sql(found.kind)}: {found.reason}"
@@ -145,6 +146,19 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, first_row: in
         chunks.append(fitted)
         first_row += len(chunk)
     return pa.chunked_array(chunks, kind)
+
+
+def _check_intact(array: pa.Array, field: DataField, table: str, first_row: int) -> None:
+    """Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file."""
+    if pa.types.is_nested(
+        array.type
+    ):  # a slice's children are whole: without a copy each piece would check all of them
+        array = array.take(pa.array(np.arange(len(array))))
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        said = f"rows {first_row} to {first_row + len(array) - 1}: broken value: {error}"
+        raise InvalidData(table, field.name, said) from error
 
 
 def _cast(array: pa.Array, field: DataField, table: str, first_row: int) -> pa.Array:

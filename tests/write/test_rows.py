@@ -219,3 +219,26 @@ def test_a_null_in_a_not_null_column_is_no_call_for_its_default() -> None:
 def test_a_default_that_is_no_value_of_the_type_is_named() -> None:
     with pytest.raises(InvalidData, match=r"column 'v': the column's default cannot be used: 'x' is no INT"):
         conform(pa.table({"o": [1]}), one_column("INT", "x"), "db.t")
+
+
+def _no_utf8() -> pa.Array:
+    return pa.array([b"a", b"\xff\xfe", b"z"], pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "said"),
+    [
+        ("STRING", _no_utf8(), "index 1"),
+        ("VARCHAR(3)", _no_utf8(), "index 1"),
+        ("ARRAY<STRING>", pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), _no_utf8()), "index 1"),
+        ("TIME(3)", pa.array([0, 86_399_999, 86_400_000], pa.int32()).view(pa.time32("ms")), "86400000"),
+    ],
+)
+def test_values_that_no_reader_would_take_are_refused(kind: str, values: pa.Array, said: str) -> None:
+    schema = TableSchema(0, (DataField(0, "v", parse(kind)),), 0, (), ())
+    with pytest.raises(InvalidData, match=said) as caught:
+        conform(pa.table({"v": values}), schema, "db.t", first_row=10)
+    assert "db.t" in str(caught.value)
+    assert "'v'" in str(caught.value)
+    assert "rows 10 to 12" in str(caught.value)
+    assert conform(pa.table({"v": values.slice(0, 1)}), schema, "db.t").num_rows == 1
