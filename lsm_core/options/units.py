@@ -44,6 +44,8 @@ def duration(value: str | int, key: str = "duration") -> int:
 
 def whole_number(value: Any, key: str, table: str = "", least: int | None = None) -> int:
     """Return an argument as an int (NumPy's too), of at least ``least``. Raises InvalidOption naming ``key`` and the value."""
+    if isinstance(value, bool):
+        raise InvalidOption(key, value, "a whole number", table)
     try:
         number = operator.index(value)
     except TypeError as error:

@@ -39,6 +39,8 @@ class TableName:
     @staticmethod
     def parse(text: str) -> TableName:
         """Split "db.table", "db.table$files", "db.table$branch_dev" or "db.table$branch_dev$files". Raises InvalidSchema."""
+        if not isinstance(text, str):
+            raise InvalidSchema(f"a table name is a text such as 'database.table', not {text!r}")
         database, dot, rest = text.partition(".")
         table, *more = rest.split("$")
         branch = more.pop(0).removeprefix(NAME_PREFIX) if more and more[0].startswith(NAME_PREFIX) else MAIN
@@ -52,8 +54,8 @@ class TableName:
 
 def checked_database(name: str) -> str:
     """The name of a database as it may be used in a path. Raises InvalidSchema."""
-    if "." in name or "$" in name:
-        raise InvalidSchema(f"{name!r} is no database name: it may hold neither '.' nor '$'")
+    if not isinstance(name, str) or "." in name or "$" in name:
+        raise InvalidSchema(f"{name!r} is no database name: a text that holds neither '.' nor '$'")
     return _plain(name, name)
 
 

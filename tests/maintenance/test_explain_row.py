@@ -89,6 +89,8 @@ def test_keys_that_do_not_fit_are_named(tmp_path: Path) -> None:
         made.explain_row({"k": "many", "dt": "a"})
     with pytest.raises(InvalidFilter, match="cannot be null"):
         made.explain_row({"k": None, "dt": "a"})
+    with pytest.raises(InvalidFilter, match="mapping of column names to values, not 7"):
+        made.explain_row(7)  # type: ignore[arg-type]
     with pytest.raises(SnapshotNotFound):
         made.explain_row({"k": 1, "dt": "a"}, snapshot_id=9)
     assert made.explain_row({"k": "1", "dt": "a"}).found

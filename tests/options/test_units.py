@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options import duration, memory_size
+from lsm_core.options.units import whole_number
 
 HOUR = 3_600_000
 
@@ -100,3 +102,10 @@ def test_any_text_is_either_a_number_or_an_invalid_option(text: str) -> None:
 def test_units_are_multiples_of_each_other(number: int, space: str) -> None:
     assert memory_size(f"{number}{space}mb") == 1024 * memory_size(f"{number}{space}kb")
     assert duration(f"{number}{space}min") == 60 * duration(f"{number}{space}s")
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", None])
+def test_what_is_no_whole_number_is_none(value: object) -> None:
+    with pytest.raises(InvalidOption, match=r"bucket_num.*a whole number"):
+        whole_number(value, "bucket_num", "db.t")
+    assert whole_number(np.int32(4), "bucket_num") == 4

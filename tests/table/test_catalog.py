@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -94,6 +95,14 @@ def test_names_that_are_none_are_refused(catalog: Catalog, name: str) -> None:
         catalog.table(name)
     with pytest.raises((InvalidSchema, DatabaseNotFound, UnsupportedFeature)):
         catalog.create_table(name, Schema(FIELDS, options={"bucket": "-1"}))
+
+
+@pytest.mark.parametrize("name", [None, 5, b"db.t"])
+def test_names_that_are_no_text_are_refused(catalog: Catalog, name: Any) -> None:
+    with pytest.raises(InvalidSchema, match="table name"):
+        catalog.table(name)
+    with pytest.raises(InvalidSchema, match="database name"):
+        catalog.create_database(name)
 
 
 def _schema(**changes: object) -> Schema:

@@ -55,6 +55,8 @@ def typed_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]
     schema = store.schema
     if not schema.primary_keys:
         raise UnsupportedFeature("explaining rows of a table without a primary key", store.name)
+    if not isinstance(key, Mapping):
+        raise InvalidFilter(f"table {store.name}: a key is a mapping of column names to values, not {key!r}")
     for name in key:
         if name not in schema.field_names:
             raise ColumnNotFound(store.name, name, schema.primary_keys)
