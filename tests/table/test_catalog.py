@@ -219,11 +219,6 @@ BAD = {
     "dynamic": (_schema(options={"bucket": "-1"}), UnsupportedFeature, "dynamic"),
     "format": (_schema(options={"bucket": "1", "file.format": "lance"}), UnsupportedFeature, "lance"),
     "cross partition": (_schema(partition_keys=["dt"]), UnsupportedFeature, "partition"),
-    "bucketed append": (
-        _schema(primary_keys=[], options={"bucket": "2", "bucket-key": "v"}),
-        UnsupportedFeature,
-        "append",
-    ),
 }
 
 
