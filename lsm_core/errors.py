@@ -10,6 +10,7 @@
       DatabaseExists          TableExists
       CorruptFile             a file is missing, cut short or says something impossible
       StorageFull             the disk has no room left
+      StorageRefused          the file system lets nothing be created there (read-only, no permission)
       UnsupportedFeature      the table uses something Dredge does not keep up yet
       RetractNotSupported     a merge engine or aggregate met a -U or -D
       ArithmeticOverflow      exact arithmetic left the type's range
@@ -129,6 +130,14 @@ class StorageFull(DredgeError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"no space left on the device while writing {path}")
+
+
+class StorageRefused(DredgeError):
+    """The file system lets nobody, or not this user, create ``path``, for ``reason``; nothing was written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot create {path}: {reason}")
 
 
 class UnsupportedFeature(DredgeError):
@@ -262,6 +271,7 @@ __all__ = [
     "SnapshotNotFound",
     "SparkFailed",
     "StorageFull",
+    "StorageRefused",
     "TableExists",
     "TableNotFound",
     "UnsupportedFeature",

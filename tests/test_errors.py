@@ -16,6 +16,7 @@ MADE = [
     errors.SnapshotNotFound("table db.t has no snapshot 3", expired=True),
     errors.CorruptFile("/w/t/manifest-1", "cut short"),
     errors.StorageFull("/w/t/data-1"),
+    errors.StorageRefused("/w/t/data-1", "Read-only file system"),
     errors.UnsupportedFeature("deletion vectors", "db.t"),
     errors.CommitConflict("file-identity", ["data-1"], by_user="other", snapshot_id=9),
     errors.CommitUnknown(7, "I/O error"),

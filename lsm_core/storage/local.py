@@ -14,12 +14,13 @@ from typing import Self
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, StorageFull, UnsupportedFeature
+from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, FileStatus
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
 _BUFFER = 256 * 1024
 
@@ -38,12 +39,24 @@ def _step(name: str, path: str) -> Iterator[None]:
             raise
 
 
+@contextmanager
+def _creating(name: str, path: str) -> Iterator[None]:
+    """A step that creates: refused, nothing is there. Not for links and renames, whose refusal may come after the change."""
+    with _step(name, path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _REFUSED:
+                raise StorageRefused(path, os.strerror(error.errno)) from error
+            raise
+
+
 class LocalOutputFile:
     """A new local file; source of the protocol's rules is ``OutputFile``."""
 
     def __init__(self, path: str, sync: bool = False) -> None:
         self.path, self._sync, self._length = path, sync, 0
-        with _step("create", path):
+        with _creating("create", path):
             try:
                 raw = io.FileIO(path, "xb")
             except FileNotFoundError:
@@ -222,7 +235,7 @@ class LocalFileIO:
 
     def mkdirs(self, path: str) -> None:
         """Create a directory and its parents."""
-        with _step("mkdirs", path):
+        with _creating("mkdirs", path):
             os.makedirs(path, exist_ok=True)
 
     def rename(self, src: str, dst: str) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lsm_core.errors import StorageFull, UnsupportedFeature
+from lsm_core.errors import StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.storage import FileIO, LocalFileIO, OutputFile, file_io_for
 
 
@@ -213,3 +213,18 @@ def test_the_trace_tells_each_step_as_it_begins_and_ends(
     monkeypatch.delenv("DREDGE_TRACE")
     io.exists(str(diary))
     assert len(diary.read_text().splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_file_system_that_takes_nothing_new_is_named(
+    io: LocalFileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: str, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr("lsm_core.storage.local.io.FileIO", refuse)
+    monkeypatch.setattr("lsm_core.storage.local.os.makedirs", refuse)
+    for create in (io.open_output, lambda p: io.write_exclusive(p, b"x"), lambda p: io.overwrite(p, b"x"), io.mkdirs):
+        with pytest.raises(StorageRefused, match=rf"cannot create .*new.*: {os.strerror(number)}"):
+            create(f"{tmp_path}/new")
+    assert names(tmp_path) == []
