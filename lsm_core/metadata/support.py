@@ -164,6 +164,8 @@ def _buckets(store: TableStore) -> Iterator[str]:
         yield "postponed buckets (bucket = -2)"
     elif store.has_primary_key and bucket == -1:
         yield "dynamic buckets (bucket = -1 with a primary key)"
+    elif bucket > 0 and not store.schema.bucket_key_types:
+        yield "append tables with buckets and no bucket-key"
 
 
 def _indexes_by_option(store: TableStore) -> Iterator[str]:

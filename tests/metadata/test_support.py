@@ -97,6 +97,13 @@ def test_append_tables_with_buckets_are_kept_up(tmp_path: Path) -> None:
         gate(store)
 
 
+def test_append_tables_with_buckets_need_a_bucket_key(tmp_path: Path) -> None:
+    store = make_store(tmp_path, keys=(), options={"bucket": "4"})
+    require_readable(store)
+    for gate in (require_writable, require_compactable):
+        _refuses(gate, store, "no bucket-key")
+
+
 def test_keys_that_move_between_partitions_are_read_but_not_written(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"dt": "STRING", "k": "BIGINT NOT NULL"}, ["k"], ["dt"])
     require_readable(store)
