@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,12 @@ def test_the_layout_and_its_checks_are_told_in_the_ui(live: Live) -> None:
       assetMaterializations(limit: 1) { partition metadataEntries { label } }
       assetChecksOrError { ... on AssetChecks { checks { name blocking executionForLatestMaterialization { status } } } }
     } } }"""
-    node = live.client.query(asked, {"key": {"path": list(path)}})["assetNodeOrError"]
+
+    def told_of() -> Any:
+        return live.client.query(asked, {"key": {"path": list(path)}})["assetNodeOrError"]
+
+    wait_for("the layout's materialization in the UI", lambda: bool(told_of().get("assetMaterializations")))
+    node = told_of()
     assert node["__typename"] == "AssetNode"
     assert set(node["kinds"]) == {"dredge", "spark"}
     assert node["groupName"] == "shop"
