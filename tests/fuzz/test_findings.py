@@ -12,6 +12,7 @@ import pytest
 from lsm_core.commit.attempt import _inherited_statistics
 from lsm_core.errors import CorruptFile, InvalidSchema
 from lsm_core.files.formats import open_source
+from lsm_core.files.formats.avro.encode import encode_rows
 from lsm_core.format.json_text import ObjectReader, parse_object
 from lsm_core.format.manifest import decode_manifest
 from lsm_core.format.manifest.container import read_container
@@ -122,3 +123,10 @@ def test_a_file_with_a_column_twice_is_corrupt(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
     with pytest.raises(CorruptFile, match=r"x\.parquet.*same name"):
         open_source(LocalFileIO(), str(path))
+
+
+def test_a_row_type_without_fields_is_written_to_avro() -> None:
+    column = pa.array([{}, None, {}], pa.struct([]))
+    written = encode_rows(pa.RecordBatch.from_arrays([column], schema=pa.schema([("s", column.type)])))
+    assert written.lengths.tolist() == [1, 1, 1]
+    assert bytes(written.data) == b"\x02\x00\x02"

@@ -38,6 +38,8 @@ def _values(array: pa.Array) -> Piece:
     """Values without nulls."""
     kind = array.type
     if pa.types.is_struct(kind):
+        if not kind.num_fields:  # a record of nothing takes no bytes
+            return Piece(np.zeros(len(array), np.int64), np.zeros(0, np.uint8))
         return join([_field(child, kind.field(i)) for i, child in enumerate(array.flatten())])
     if pa.types.is_list(kind):
         offsets = _offsets(array)
