@@ -19,7 +19,7 @@ settings.load_profile("dredge")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where two processes share the tests, a file stays whole and everything that needs Spark stays in one of them."""
-    if config.getoption("dist", "no") != "loadgroup":
+    if not config.getoption("loadgroup", default=False):  # set by xdist in its processes, not where they are started
         return
     for item in items:
         needs_spark = bool({"spark", "traced"} & set(getattr(item, "fixturenames", ())))
