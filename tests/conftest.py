@@ -16,16 +16,6 @@ settings.register_profile(
 settings.load_profile("dredge")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where two processes share the tests, a file stays whole and everything that needs Spark stays in one of them."""
-    if not config.getoption("loadgroup", default=False):  # set by xdist in its processes, not where they are started
-        return
-    for item in items:
-        needs_spark = bool({"spark", "traced"} & set(getattr(item, "fixturenames", ())))
-        item.add_marker(pytest.mark.xdist_group("spark" if needs_spark else str(item.path)))
-
-
 @pytest.fixture(scope="session")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSession]:
     """The session of the whole run, with its event log and its workers' trace: a process has one, and starting it takes seconds."""
