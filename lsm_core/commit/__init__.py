@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from lsm_core.commit.committer import BATCH, CommitResult, Committer
 from lsm_core.commit.drafts import abort
-from lsm_core.commit.message import CommitMessage
+from lsm_core.commit.guards import messages_of, origin_of
+from lsm_core.commit.message import CommitMessage, Origin
 from lsm_core.commit.phases import CommitHooks, Hook, Phase
 
-__all__ = ["BATCH", "CommitHooks", "CommitMessage", "CommitResult", "Committer", "Hook", "Phase", "abort"]
+__all__ = [
+    "BATCH",
+    "CommitHooks",
+    "CommitMessage",
+    "CommitResult",
+    "Committer",
+    "Hook",
+    "Origin",
+    "Phase",
+    "abort",
+    "messages_of",
+    "origin_of",
+]

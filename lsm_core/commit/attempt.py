@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lsm_core.commit.changes import partitions_of, rows_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, check
 from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.manifest_merge import merge_manifests
 from lsm_core.commit.phases import CommitHooks, Phase
 from lsm_core.commit.publish import Outcome, Retries, publish
@@ -30,7 +31,10 @@ Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
 
 @dataclass(frozen=True)
 class Request:
-    """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt."""
+    """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt.
+
+    ``added``: new files of writers, which must be new to the table; compactions name what they replace instead.
+    """
 
     kind: CommitKind
     entries: pa.Table
@@ -39,6 +43,7 @@ class Request:
     watermark: int | None = None
     properties: Mapping[str, str] | None = None
     rescan: Rescan | None = None
+    added: AddedFiles | None = None
 
 
 class KnownBase:
@@ -160,6 +165,8 @@ class CommitRun:
         else:
             base, entries = self._live(latest), request.entries
         check(store, base, entries, request.kind, latest)
+        if request.added is not None:
+            request.added.require_new(latest)
         self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)
         if self._delta is None:
             self._files.take()

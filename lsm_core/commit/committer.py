@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from lsm_core.commit.attempt import CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
 from lsm_core.commit.drafts import abort, missing_file
-from lsm_core.commit.guards import replacing_all_of, unchanged_since
-from lsm_core.commit.history import Lookup, Signatures, find_applied, latest_of_user
+from lsm_core.commit.guards import messages_of, replacing_all_of, unchanged_since
+from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
 from lsm_core.commit.phases import CommitHooks
-from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile
+from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
 from lsm_core.metadata import snapshots
@@ -71,17 +71,19 @@ class Committer:
         """Commit; an empty list of changes writes nothing. ``watermark`` in epoch ms.
 
         ``made_from``: the snapshot that the change was worked out from; it fails when another commit but a compaction has
-        touched one of its buckets since. Raises :class:`CommitConflict`, :class:`CommitUnknown`,
-        :class:`UnsupportedFeature` (before any file is written).
+        touched one of its buckets since. A commit of the same files by the same named user and identifier happens once: its
+        snapshots are given again. Raises :class:`CommitConflict` (also for files that another commit added before),
+        :class:`CommitUnknown`, :class:`CorruptFile` when a new file is gone, :class:`InvalidData` for messages of another
+        table or branch, :class:`UnsupportedFeature` (before any file is written).
         """
-        messages = list(messages)
+        messages = messages_of(self._store, messages)
         parts = self._parts(messages)
         ids = []
         if parts.append.num_rows:
             request = self._request(parts.append_kind, parts.append, commit_identifier, watermark, properties)
             if made_from is not None:
                 request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
-            ids.append(self._one(request))
+            ids.append(self._one(request, messages))
         if parts.compact.num_rows:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
             ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
@@ -102,13 +104,15 @@ class Committer:
         the whole table; ``{column: value}``: the partitions with these values. Raises as :meth:`commit`, and
         :class:`ColumnNotFound` or :class:`InvalidData` for a spec that does not fit.
         """
+        messages = messages_of(self._store, messages)
         parts = self._parts(messages)
         added = upgraded(self._store, parts.append)
         scope = scope_of(self._store, added, partition_spec)
         ids = []
         if not scope.is_empty and self._has_work(scope, added):
             request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
-            ids.append(self._one(replace(request, rescan=entries_source(self._store, added, scope))))
+            request = replace(request, rescan=entries_source(self._store, added, scope))
+            ids.append(self._one(request, messages))
         if parts.compact.num_rows:
             ids.append(
                 self._one(self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties))
@@ -146,7 +150,7 @@ class Committer:
 
         Raises :class:`CommitConflict` when a partition got or lost a file since, so that no concurrent commit is lost.
         """
-        entries = self._parts(messages).append
+        entries = self._parts(messages_of(self._store, messages)).append
         if not entries.num_rows:
             return CommitResult([])
         new = pc.equal(entries.column("kind"), ADD)
@@ -169,19 +173,14 @@ class Committer:
         are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
         """
         done = latest_of_user(self._store, self.commit_user)
+        numbered = self._numbered(committables, None if done is None else done.identifier)
         ids: list[int] = []
-        for identifier in sorted(committables):
-            if done is not None and identifier < done.identifier:
-                continue
-            messages = list(committables[identifier])
+        for identifier, messages in numbered.items():
             parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
             if parts.append.num_rows and not finished:
-                gone = missing_file(self._store, [(message, message.new_files) for message in messages])
-                if gone is not None:
-                    raise CorruptFile(gone, f"commit {identifier} of {self.commit_user} needs it, and it is gone")
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
-                ids.append(self._run(request))
+                ids.append(self._run(self._with_new_files(request, messages)))
             if parts.compact.num_rows and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
                 ids += self._compaction(self._run, request, messages, may_be_left_out=True)
@@ -240,13 +239,42 @@ class Committer:
         _, entries = entries_source(self._store, added, scope)(snapshots.latest(self._store))
         return has_deletes(entries)
 
-    def _one(self, request: Request) -> int:
+    def _numbered(self, committables: object, first: int | None) -> dict[int, list[CommitMessage]]:
+        """The messages by identifier, in order, from ``first`` on; all of them are checked before the first is committed."""
+        if not isinstance(committables, Mapping) or not all(type(number) is int for number in committables):
+            accepted = "commits are a mapping of identifiers (whole numbers) to lists of CommitMessage"
+            raise InvalidData(self._store.name, "", f"{committables!r:.200} cannot be committed: {accepted}")
+        wanted = sorted(number for number in committables if first is None or number >= first)
+        return {number: messages_of(self._store, committables[number]) for number in wanted}
+
+    def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
+        """``request`` with the check that its new files are there, and are new to the table at every attempt."""
+        gone = missing_file(self._store, [(message, message.new_files) for message in messages])
+        if gone is not None:
+            raise CorruptFile(gone, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
+        if has_deletes(request.entries):
+            return request  # made once already, it would find nothing to delete
+        return replace(request, added=AddedFiles(self._store, messages))
+
+    def _require_free(self, request: Request) -> None:
+        """A numbered commit of this user may be in the table with other files: written again by a retry, it must not count twice."""
+        done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
+        if done is None or done.identifier != request.identifier:
+            return
+        if any((kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT) for kind in done.kinds):
+            reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
+            raise CommitConflict(reason, (), self.commit_user, done.snapshot_id)
+
+    def _one(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
         if self._named:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries)
             found = find_applied(self._store, lookup, self._signatures)
             if found is not None:
                 return found
+            self._require_free(request)
+        if messages:
+            request = self._with_new_files(request, messages)
         try:
             return self._run(request)
         except CommitUnknown:

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from lsm_core.commit.history import snapshots_since
+from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import DredgeError
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO, FileStatus, OutputFile
 
@@ -94,11 +93,11 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
 
     Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
-    a commit since it was made names, and when these cannot be read nothing is deleted.
+    a commit since it was made, a tag or a deletion record names, and when these cannot be read nothing is deleted.
     """
     listed = [message for message in messages if message.own_files()]
     try:
-        used = _names_in_use(store, listed)
+        used = AddedFiles(store, listed).in_use()
     except (OSError, DredgeError) as error:
         _LOG.warning("table %s: cannot tell which files are in use, so none is removed: %s", store.name, error)
         return []
@@ -121,21 +120,6 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
             if not store.file_io.exists(path):
                 return path
     return None
-
-
-def _names_in_use(store: TableStore, messages: Sequence[CommitMessage]) -> set[str]:
-    """Files that are live, or were added by a commit since our files were made (and perhaps compacted away again)."""
-    latest = snapshots.latest(store)
-    if latest is None or not messages:
-        return set()
-    partitions = sorted({message.partition for message in messages})
-    entries = manifests.live_entries(store, latest, partitions=partitions, columns=["file_name"])
-    names = set(entries.column("file_name").to_pylist())
-    times = [file.creation_time_ms for message in messages for file in message.own_files()]
-    oldest = None if None in times else min(time for time in times if time is not None)
-    for snapshot in snapshots_since(store, [oldest]):
-        names |= set(manifests.delta_entries(store, snapshot).column("file_name").to_pylist())
-    return names
 
 
 def _paths(

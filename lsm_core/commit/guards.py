@@ -1,6 +1,8 @@
-"""Changes that were worked out from one snapshot: they fit only while nobody else changed what they were worked out from."""
+"""Whose messages they are, and changes worked out from one snapshot: they fit only while nobody else changed what they come from."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,11 +10,58 @@ import pyarrow.compute as pc
 from lsm_core.commit.attempt import Rescan
 from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, identities, partitions_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, blame
-from lsm_core.errors import CommitConflict, SnapshotNotFound
+from lsm_core.commit.drafts import missing_file
+from lsm_core.commit.message import CommitMessage, Origin
+from lsm_core.errors import CommitConflict, DredgeError, InvalidData, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import same_place
+
+
+def origin_of(store: TableStore) -> Origin:
+    """What messages made now carry. Ask before they are handed out: nobody can have committed them yet."""
+    return Origin(store.name, store.root, store.branch, snapshots.latest_id(store) or 0)
+
+
+def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
+    """``messages`` as a list, made for this table and branch. Raises :class:`InvalidData` naming both tables, or what is no message.
+
+    A table may have been renamed since: then the messages' own files lie here.
+    """
+    listed = _listed(store, messages)
+    for message in listed:
+        origin = message.origin
+        if origin is None:
+            continue
+        same = origin.branch == store.branch and (same_place(origin.root, store.root) or _lies_here(store, message))
+        if not same:
+            made_for = f"table {origin.table} (branch {origin.branch}, at {origin.root})"
+            here = f"branch {store.branch}, at {store.root}"
+            reason = f"these commit messages were made for {made_for}; they cannot be committed to this one ({here})"
+            raise InvalidData(store.name, "", reason)
+    return listed
+
+
+def _lies_here(store: TableStore, message: CommitMessage) -> bool:
+    own = message.own_files()
+    try:
+        return bool(own) and missing_file(store, [(message, own)]) is None
+    except DredgeError:  # a partition of other columns
+        return False
+
+
+def _listed(store: TableStore, messages: object) -> list[CommitMessage]:
+    accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
+        raise InvalidData(store.name, "", f"{messages!r:.200} cannot be committed: {accepted}")
+    listed: list[CommitMessage] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, CommitMessage):
+            raise InvalidData(store.name, "", f"item {place}, {message!r:.200}, cannot be committed: {accepted}")
+        listed.append(message)
+    return listed
 
 
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
@@ -87,4 +136,4 @@ def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[byte
     return source
 
 
-__all__ = ["replacing_all_of", "unchanged_since"]
+__all__ = ["messages_of", "origin_of", "replacing_all_of", "unchanged_since"]

@@ -1,8 +1,10 @@
-"""Finds out from the snapshots themselves whether a commit is in the table already."""
+"""Finds out from the snapshots themselves whether a commit, or a file, is or was in the table already."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,14 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.changes import identities, rows_of
-from lsm_core.errors import SnapshotNotFound
+from lsm_core.commit.message import CommitMessage
+from lsm_core.errors import CommitConflict, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata.branches import all_stores
 from lsm_core.metadata.store import TableStore
 
 _MOST_SIGNATURES: Final = 1_000
 _CLOCK_SKEW_MS: Final = 600_000
+_ADDS_LEVEL0: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,11 @@ class Lookup:
 
 @dataclass(frozen=True)
 class LastOfUser:
-    """A user's newest commit identifier and the kinds of snapshot it already has."""
+    """A user's newest commit identifier, the kinds of snapshot it already has, and the last of these."""
 
     identifier: int
     kinds: frozenset[CommitKind]
+    snapshot_id: int
 
 
 class Signatures:
@@ -90,16 +96,16 @@ def _older(identifier: int, than: int) -> bool:
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
     """The user's newest numbered commit with the kinds of its snapshots; None when there is none. Batch commits have no number."""
-    identifier: int | None = None
-    kinds: set[CommitKind] = set()
+    found: list[Snapshot] = []
     for snapshot in _newest_first(store):
         if snapshot.commit_user != user or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
             continue
-        if identifier is not None and snapshot.commit_identifier != identifier:
+        if found and snapshot.commit_identifier != found[0].commit_identifier:
             break
-        identifier = snapshot.commit_identifier
-        kinds.add(snapshot.commit_kind)
-    return None if identifier is None else LastOfUser(identifier, frozenset(kinds))
+        found.append(snapshot)
+    if not found:
+        return None
+    return LastOfUser(found[0].commit_identifier, frozenset(one.commit_kind for one in found), found[0].id)
 
 
 def _newest_first(store: TableStore) -> Iterator[Snapshot]:
@@ -116,12 +122,96 @@ def snapshots_since(store: TableStore, created: Sequence[int | None]) -> Iterato
 
     A commit cannot be older than its newest file (give or take ten minutes, for clocks that disagree).
     """
-    known = [time for time in created if time is not None]
-    since = max(known) - _CLOCK_SKEW_MS if known and len(known) == len(created) else None
+    since = _since(created, max)
     for snapshot in _newest_first(store):
         if since is not None and snapshot.time_millis < since:
             return
         yield snapshot
+
+
+def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) -> int | None:
+    known = [time for time in created if time is not None]
+    return pick(known) - _CLOCK_SKEW_MS if known and len(known) == len(created) else None
+
+
+class AddedFiles:
+    """The new files of some messages, and whether the table knows, or knew, any of them.
+
+    A file that was added before must never be added again: its rows live on where a compaction put them, or were deleted,
+    and the file itself may go at any time. Only what was committed after the messages were made is read: the snapshots
+    after their origin (without one, after the files' creation times), and where these have expired what outlives them.
+    """
+
+    def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
+        self._store, self._complete = store, True
+        mine = [message for message in messages if message.own_files()]
+        self.names = frozenset(file.file_name for message in mine for file in message.own_files())
+        self._partitions = sorted({message.partition for message in mine})
+        origins = [None if message.origin is None else message.origin.snapshot_id for message in mine]
+        known = [number for number in origins if number is not None]
+        self._after = min(known, default=0) if len(known) == len(origins) else None
+        self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
+
+    def require_new(self, latest: Snapshot | None) -> None:
+        """Raise :class:`CommitConflict` naming files that were in the table, and the commit that added them where it is known."""
+        for snapshot in self._later(latest):
+            if snapshot.commit_kind in _ADDS_LEVEL0:
+                found = self._named(manifests.delta_entries(self._store, snapshot))
+                if found:
+                    self._refuse(found, snapshot)
+        if not self._complete:
+            self._refuse(self._kept(), None)
+
+    def in_use(self) -> set[str]:
+        """Names of those files that are live, or were added since they were made, or are kept by a tag, branch or deletion record."""
+        latest = snapshots.latest(self._store)
+        if latest is None or not self.names:
+            return set()
+        found = self._named(self._live(self._store, latest))
+        for snapshot in self._later(latest):
+            found |= self._named(manifests.delta_entries(self._store, snapshot))
+        return found if self._complete else found | self._kept()
+
+    def _later(self, latest: Snapshot | None) -> Iterator[Snapshot]:
+        """Snapshots, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
+        self._complete = True
+        newest = 0 if latest is None else latest.id
+        counted = self._after is not None and self._after <= newest  # else the table was rolled back: ask the clock
+        for number in range(newest, self._after if counted and self._after is not None else 0, -1):
+            snapshot = latest if latest is not None and number == newest else snapshots.try_read(self._store, number)
+            if snapshot is None:
+                self._complete = False
+                return
+            if not counted and self._oldest is not None and snapshot.time_millis < self._oldest:
+                return
+            yield snapshot
+
+    def _kept(self) -> set[str]:
+        """Names of files that expired snapshots left behind: tags and branches hold them, or they wait to be deleted."""
+        found: set[str] = set()
+        for store in all_stores(self._store):
+            newest = snapshots.latest(store) if store.branch != self._store.branch else None
+            for snapshot in [*tags.list_tags(store).values(), *([newest] if newest is not None else [])]:
+                found |= self._named(self._live(store, snapshot))
+        for status in self._store.file_io.list_dir(self._store.trash_dir):
+            with suppress(FileNotFoundError):  # swept meanwhile
+                words = re.split(rb'["/]', self._store.file_io.read_bytes(status.path))
+                found |= self.names & {word.decode(errors="replace") for word in words}
+        return found
+
+    def _live(self, store: TableStore, snapshot: Snapshot) -> pa.Table:
+        return manifests.live_entries(store, snapshot, partitions=self._partitions, columns=["file_name"])
+
+    def _named(self, entries: pa.Table) -> set[str]:
+        wanted = pa.array(sorted(self.names), pa.string())
+        names = entries.column("file_name")
+        return set(names.filter(pc.is_in(names, wanted)).to_pylist())
+
+    def _refuse(self, found: set[str], snapshot: Snapshot | None) -> None:
+        if found:
+            user, number = (None, None) if snapshot is None else (snapshot.commit_user, snapshot.id)
+            reason = f"table {self._store.name}: files were added before; a commit's messages can be committed once"
+            raise CommitConflict(reason, sorted(found), user, number)
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
@@ -133,4 +223,4 @@ def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, .
     return frozenset((ADD, *which) for which in identities(added))
 
 
-__all__ = ["LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user", "snapshots_since"]
+__all__ = ["AddedFiles", "LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user", "snapshots_since"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_READABLE: Final = (1, _VERSION)  # version 1 has no origin
 _GROUPS: Final = (
     "new_files",
     "deleted_files",
@@ -23,13 +24,23 @@ _GROUPS: Final = (
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The table whose writer made a message: its name, directory and branch, and its newest snapshot then (0: none)."""
+
+    table: str
+    root: str
+    branch: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True)
 class CommitMessage:
     """Changes to one bucket (Java `CommitMessageImpl`).
 
     ``partition`` is the serialised partition row (with arity prefix). ``new_files``/``deleted_files`` and input
     ``changelog_files`` become an APPEND (or OVERWRITE) snapshot; ``compact_before``/``compact_after`` and
     ``compact_changelog`` a COMPACT snapshot of its own. A file that is in both of the latter under one name was
-    *upgraded*: its level changed, its bytes did not.
+    *upgraded*: its level changed, its bytes did not. ``origin``: whose it is, None where nobody but its maker commits it.
     """
 
     partition: bytes
@@ -41,6 +52,7 @@ class CommitMessage:
     compact_after: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
     compact_changelog: tuple[DataFileMeta, ...] = ()
+    origin: Origin | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -62,6 +74,8 @@ class CommitMessage:
             "bucket": self.bucket,
             "total_buckets": self.total_buckets,
         }
+        if self.origin is not None:
+            document["origin"] = asdict(self.origin)
         for group in _GROUPS:
             files = getattr(self, group)
             if files:
@@ -74,17 +88,27 @@ class CommitMessage:
         try:
             document = json.loads(data)
             version = document["version"]
-            if version != _VERSION:
-                raise CorruptFile("<commit message>", f"version {version!r}; this Dredge reads version {_VERSION}")
+            if version not in _READABLE:
+                raise CorruptFile(
+                    "<commit message>", f"version {version!r}; this Dredge reads versions 1 to {_VERSION}"
+                )
             groups = {group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS}
             return CommitMessage(
                 base64.b64decode(document["partition"], validate=True),
                 int(document["bucket"]),
                 int(document["total_buckets"]),
                 **groups,
+                origin=_origin(document.get("origin")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
+
+
+def _origin(value: Any) -> Origin | None:
+    if value is None:
+        return None
+    table, root, branch, snapshot_id = (value[member.name] for member in fields(Origin))
+    return Origin(str(table), str(root), str(branch), int(snapshot_id))
 
 
 def _text(value: bytes) -> str:
@@ -128,4 +152,4 @@ def _member(name: str, item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-__all__ = ["CommitMessage"]
+__all__ = ["CommitMessage", "Origin"]

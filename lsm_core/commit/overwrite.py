@@ -36,6 +36,17 @@ class Scope:
         return self.partitions is not None and not self.partitions
 
 
+def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
+    """What :func:`scope_of` takes for the partition that a user named. Without one (None or ``{}``) the option decides.
+
+    `dynamic-partition-overwrite` (default true): the partitions that get files, so that new data of one partition never
+    empties the others; else the whole table (Java `FileStoreCommitImpl.overwritePartition`).
+    """
+    if spec:
+        return dict(spec)
+    return None if store.options.get("dynamic-partition-overwrite") else {}
+
+
 def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | None) -> Scope:
     """The scope of an overwrite that brings ``added``.
 
@@ -162,6 +173,7 @@ def entries_source(
 
 __all__: Sequence[str] = [
     "Scope",
+    "asked_scope",
     "entries_source",
     "overwrite_entries",
     "partition_matcher",

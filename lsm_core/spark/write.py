@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, abort
+from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import ColumnNotFound, CommitUnknown
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
@@ -52,8 +53,8 @@ def write_table(
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
     Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row. ``overwrite``: True replaces the partitions that get rows (all of an unpartitioned table, or where option
-    `dynamic-partition-overwrite` is false), a mapping the partitions with these values, ``{}`` the whole table. Rows of one key count in the order of ``df`` (its partitions one after
+    "+U" "-D" per row. ``overwrite``: True or ``{}`` replaces the partitions that get rows (all of an unpartitioned table, or where
+    option `dynamic-partition-overwrite` is false), a mapping the partitions with these values. Rows of one key count in the order of ``df`` (its partitions one after
     the other), so a retry writes the same. The driver sees commit messages only.
 
     Raises InvalidData, ColumnNotFound, UnsupportedFeature, CommitConflict and SparkFailed after which nothing is committed and
@@ -91,8 +92,8 @@ def _commit(store: TableStore, outcomes: Sequence[Outcome], overwrite: bool | Ma
     try:
         if overwrite is None or overwrite is False:
             return committer.commit(messages).snapshot_id
-        touched: dict[str, Any] | None = None if store.options.get("dynamic-partition-overwrite") else {}
-        return committer.overwrite(messages, touched if overwrite is True else overwrite).snapshot_id
+        spec = asked_scope(store, None if overwrite is True else overwrite)
+        return committer.overwrite(messages, spec).snapshot_id
     except CommitUnknown:
         raise  # it may be in the table: its files stay
     except Exception:

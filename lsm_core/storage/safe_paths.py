@@ -41,3 +41,11 @@ def inside_really(root: str, path: str) -> str:
     if os.path.realpath(folder) != expected:
         raise CorruptFile(path, f"is reached through a symbolic link, which may lead out of {root}")
     return clean
+
+
+def same_place(left: str, right: str) -> bool:
+    """Whether two paths lead to one directory or file, symbolic links followed."""
+    try:
+        return left == right or os.path.realpath(left) == os.path.realpath(right)
+    except ValueError:  # a NUL inside
+        return False

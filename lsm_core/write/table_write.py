@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import CommitMessage
+from lsm_core.commit import CommitMessage, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
@@ -151,7 +152,8 @@ class TableWrite:
         for writer in writers:
             writer.settle(wait or self._force)
         self._pool.close()
-        return [writer.drain() for writer in writers]
+        origin = origin_of(self.store)
+        return [replace(writer.drain(), origin=origin) for writer in writers]
 
     def abort(self) -> None:
         """Delete every file that was written and not yet handed out by :meth:`prepare_commit`, and end the compactions."""

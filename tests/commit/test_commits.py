@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.clock import FixedClock
-from lsm_core.commit import BATCH, CommitMessage, Committer, abort
+from lsm_core.commit import BATCH, CommitMessage, Committer, Origin, abort
 from lsm_core.errors import ColumnNotFound, CommitConflict, CorruptFile, InvalidData, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
 from lsm_core.format.snapshot import CommitKind
@@ -360,6 +360,7 @@ messages = st.builds(
     group,
     group,
     group,
+    origin=st.none() | st.builds(Origin, st.text(), st.text(), st.text(), st.integers(0, 2**62)),
 )
 
 
@@ -375,7 +376,8 @@ def test_messages_survive_their_bytes(any_message: CommitMessage) -> None:
         b"{}",
         b"[]",
         b"null",
-        b'{"version":2}',
+        b'{"version":3}',
+        b'{"version":2,"partition":"","bucket":0,"total_buckets":1,"origin":{"table":"t"}}',
         b'{"version":1,"partition":"!","bucket":0,"total_buckets":1}',
         b"\x80\x04.",
     ],

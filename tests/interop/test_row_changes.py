@@ -104,3 +104,23 @@ def test_overwrites_leave_the_files_where_java_leaves_them(tmp_path: Path, java:
     assert sorted((file["bucket"], file["level"], file["row_count"]) for file in java("files")["files"]) == mine
     assert {level for _, level, _ in mine} == {5}
     assert len(both_read(table, java)) == 10
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("dynamic", ["true", "false"])
+def test_an_empty_static_partition_replaces_what_java_replaces(tmp_path: Path, java: Java, dynamic: str) -> None:
+    table = create(tmp_path, [], **{"dynamic-partition-overwrite": dynamic})
+    kept = {"true": [("a", 0), ("b", 9)], "false": [("b", 9)]}[dynamic]
+    for engine in ("java", "dredge"):
+        table.truncate()
+        table.write(pa.concat_tables([rows("a", 0, 1, 0), rows("b", 0, 1, 0)]))
+        if engine == "java":
+            java("write", rows=rows("b", 9, 1, 0).to_pylist(), overwrite={"partition": {}})
+        else:
+            table.write(rows("b", 9, 1, 0), overwrite={})
+        assert [row[:2] for row in both_read(table, java)] == kept, engine
+        if engine == "java":
+            java("write", rows=[], overwrite={"partition": {}})
+        else:
+            table.write(rows("b", 0, 0, 0), overwrite={})
+        assert [row[:2] for row in both_read(table, java)] == (kept if dynamic == "true" else []), engine

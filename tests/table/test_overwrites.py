@@ -73,9 +73,31 @@ def test_nothing_in_place_of_a_partition_deletes_it(table: Table) -> None:
     assert table.write(rows(), overwrite=True) is None  # touches no partition
     table.drop_partitions([{"dt": "1970-01-02"}])
     assert content(table) == [(2, 0, 7), (2, 0, 8)]
-    table.write(rows(), overwrite={})
+    assert table.write(rows(), overwrite={}) is None  # as True
+    assert content(table) == [(2, 0, 7), (2, 0, 8)]
+    whole = table.copy({"dynamic-partition-overwrite": "false"})
+    whole.write(rows(), overwrite={})
     assert content(table) == []
-    assert table.write(rows(), overwrite={}) is None
+    assert whole.write(rows(), overwrite={}) is None
+
+
+@pytest.mark.parametrize("how", ["write", "new_commit"])
+def test_an_empty_spec_replaces_what_gets_rows_and_everything_only_where_the_option_says_so(
+    table: Table, how: str
+) -> None:
+    def overwrite(chosen: Table, data: pa.Table) -> None:
+        if how == "write":
+            chosen.write(data, overwrite={})
+            return
+        writer = chosen.new_write()
+        writer.write(data)
+        chosen.new_commit().overwrite(writer.prepare_commit(), {})
+
+    rest = [(d, h, k) for d in (1, 2) for h in (0, 1) for k in (7, 8)]
+    overwrite(table, rows((1, 0, 9)))
+    assert content(table) == [(1, 0, 9), *(row for row in rest if row[:2] != (1, 0))]
+    overwrite(table.copy({"dynamic-partition-overwrite": "false"}), rows((1, 0, 5)))
+    assert content(table) == [(1, 0, 5)]
 
 
 def test_what_does_not_fit_changes_nothing(table: Table) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from lsm_core.commit import BATCH, CommitMessage, Committer, abort
+from lsm_core.commit import BATCH, CommitMessage, Committer, abort, messages_of
+from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import CommitUnknown, InvalidOption
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.metadata.store import TableStore
@@ -29,7 +30,7 @@ class BatchWrite:
         self._write = TableWrite(store, overwrite=overwrite, compactor=compactor(store, automatic=force))
 
     def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
-        """Add rows. Raises InvalidData naming the column of a null key, UnsupportedFeature."""
+        """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, UnsupportedFeature."""
         self._write.write(data, row_kinds)
 
     def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
@@ -66,19 +67,23 @@ class BatchCommit:
     def commit(self, messages: Sequence[CommitMessage], commit_identifier: int | None = None) -> int | None:
         """Commit; returns the last snapshot id, None when there was nothing to do.
 
-        After a definite failure the messages' own files are deleted; after CommitUnknown nothing is.
+        Messages are committed once: again by the same named user and identifier they give the first commit's snapshot, by
+        anybody else CommitConflict. Raises InvalidData for messages of another table. After a definite failure the messages'
+        own files are deleted, unless the table knows them; after CommitUnknown nothing is.
         """
         identifier = BATCH if commit_identifier is None else commit_identifier
-        with _cleaned(self._store, messages):
-            return _last(self._committer.commit(list(messages), commit_identifier=identifier).snapshot_ids)
+        mine = messages_of(self._store, messages)
+        with _cleaned(self._store, mine):
+            return _last(self._committer.commit(mine, commit_identifier=identifier).snapshot_ids)
 
     def overwrite(
         self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None
     ) -> int | None:
-        """Commit in place of everything (or of the given partition)."""
-        with _cleaned(self._store, messages):
-            spec = None if partition_spec is None else dict(partition_spec)
-            return _last(self._committer.overwrite(list(messages), spec).snapshot_ids)
+        """Commit in place of the given partition; without one, of what :meth:`Table.write` replaces for ``overwrite=True``."""
+        mine = messages_of(self._store, messages)
+        with _cleaned(self._store, mine):
+            spec = asked_scope(self._store, partition_spec)
+            return _last(self._committer.overwrite(mine, spec).snapshot_ids)
 
 
 @contextmanager
@@ -109,9 +114,7 @@ def write_once(
     commit = BatchCommit(store)
     if not replacing:
         return commit.commit(messages)
-    if isinstance(overwrite, Mapping):
-        return commit.overwrite(messages, overwrite)
-    return commit.overwrite(messages, None if store.options.get("dynamic-partition-overwrite") else {})
+    return commit.overwrite(messages, overwrite if isinstance(overwrite, Mapping) else None)
 
 
 def _last(snapshot_ids: Sequence[int]) -> int | None:
