@@ -10,7 +10,7 @@
       DatabaseExists          TableExists
       CorruptFile             a file is missing, cut short or says something impossible
       StorageFull             the disk has no room left
-      StorageRefused          the file system lets nothing be created there (read-only, no permission)
+      StorageRefused          the file system lets nothing be created, moved or removed there (read-only, no permission)
       UnsupportedFeature      the table uses something Dredge does not keep up yet
       RetractNotSupported     a merge engine or aggregate met a -U or -D
       ArithmeticOverflow      exact arithmetic left the type's range
@@ -133,11 +133,11 @@ class StorageFull(DredgeError):
 
 
 class StorageRefused(DredgeError):
-    """The file system lets nobody, or not this user, create ``path``, for ``reason``; nothing was written."""
+    """The file system lets nobody, or not this user, create (or what ``verb`` says) ``path``, for ``reason``; nothing was written."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"cannot create {path}: {reason}")
+    def __init__(self, path: str, reason: str, verb: str = "create") -> None:
+        self.path, self.reason, self.verb = path, reason, verb
+        super().__init__(f"cannot {verb} {path}: {reason}")
 
 
 class UnsupportedFeature(DredgeError):

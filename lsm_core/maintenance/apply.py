@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.errors import DredgeError, InvalidOption, PlanStale
 from lsm_core.maintenance.actions import compact, rescale, snapshots, sweep
 from lsm_core.maintenance.actions.compact import Executed, Runner
 from lsm_core.maintenance.changed_keys import ChangedKeys, changed_keys
@@ -39,8 +39,12 @@ def apply_plan(
     """Apply ``plan`` and record the run. ``runner`` executes compaction tasks (default: threads of this process, with V2).
 
     Returns CompactionReport, ExpiryReport or SweepReport. Raises PlanStale when the plan was made for another table,
-    other options or by other code; buckets that changed since are skipped and reported, not raised.
+    other options or by other code; buckets that changed since are skipped and reported, not raised. Raises InvalidOption for
+    what is no plan.
     """
+    if not isinstance(plan, MaintenancePlan):
+        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
+        raise InvalidOption("plan", plan, accepted, store.name)
     started = time.perf_counter()
     run_id = new_run_id(store, plan.action)
     try:

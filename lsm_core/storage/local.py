@@ -41,14 +41,20 @@ def _step(name: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _creating(name: str, path: str) -> Iterator[None]:
-    """A step that creates: refused, nothing is there. Not for links and renames, whose refusal may come after the change."""
-    with _step(name, path):
-        try:
-            yield
-        except OSError as error:
-            if error.errno in _REFUSED:
-                raise StorageRefused(path, os.strerror(error.errno)) from error
-            raise
+    """A step that creates: refused, nothing is there. Not for publishing links, whose refusal may come after the change."""
+    with _step(name, path), _refusals(path, "create"):
+        yield
+
+
+@contextmanager
+def _refusals(path: str, verb: str) -> Iterator[None]:
+    """A file system that is read-only or forbids it becomes StorageRefused."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _REFUSED:
+            raise StorageRefused(path, os.strerror(error.errno), verb) from error
+        raise
 
 
 class LocalOutputFile:
@@ -240,7 +246,7 @@ class LocalFileIO:
 
     def rename(self, src: str, dst: str) -> bool:
         """Move a file or directory without replacing anything."""
-        with _step("rename", dst):
+        with _step("rename", dst), _refusals(src, "move"):
             if os.path.lexists(dst):
                 return False
             try:
@@ -255,10 +261,15 @@ class LocalFileIO:
             return True
 
     def delete_dir(self, path: str) -> bool:
-        """Remove a directory with all it holds; links inside are removed, not followed."""
-        with _step("delete_dir", path):
+        """Remove a directory with all it holds; links inside are removed, not followed.
+
+        Where its parent folder lets nothing be removed nothing is, rather than all but the directory itself.
+        """
+        with _step("delete_dir", path), _refusals(path, "remove"):
             if os.path.islink(path) or not os.path.isdir(path):
                 return False
+            if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
             shutil.rmtree(path)
             return True
 

@@ -178,13 +178,13 @@ class Catalog:
         raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
-        """Delete a table with everything below its directory. Raises TableNotFound."""
+        """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused."""
         path = self._existing(name, ignore_if_not_exists, "dropping")
         if path is not None:
             self.file_io.delete_dir(inside_really(self.root, path))
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
-        """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound."""
+        """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound, StorageRefused."""
         path = self._existing(name, ignore_if_not_exists, "renaming")
         target = self._table_path(self._plain(to, "renaming"))
         if path is not None and not self.file_io.rename(path, target):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
-from lsm_core.errors import CorruptFile, PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
@@ -211,6 +212,14 @@ def test_options_changed_between_plan_and_apply_are_named(tmp_path: Path) -> Non
     plan = table.copy({"target-file-size": "1 mb"}).plan_maintenance("compact")
     with pytest.raises(PlanStale, match="target-file-size"):
         table.apply(plan)
+
+
+@pytest.mark.parametrize("plan", [None, "compact", {}])
+def test_what_is_no_plan_is_named_and_leaves_no_record(tmp_path: Path, plan: Any) -> None:
+    table = keyed(tmp_path)
+    with pytest.raises(InvalidOption, match="'plan' of table db"):
+        table.apply(plan)
+    assert table.ledger() == []
 
 
 def test_level_zero_of_a_first_row_table_moves_up_at_once_or_gently(tmp_path: Path) -> None:

@@ -173,6 +173,13 @@ def test_a_file_of_an_older_schema_is_sorted_too(tmp_path: Path) -> None:
         ({"order_by": ["a", "a"]}, InvalidOption, "different ones"),
         ({"order_by": ["a"], "strategy": "peano"}, InvalidOption, "order, zorder, hilbert"),
         ({"order_by": ["a"], "strategy": "hilbert"}, InvalidOption, "at least two columns"),
+        (
+            {"strategy": "zz"},
+            InvalidOption,
+            "'strategy' of table .* cannot be 'zz'; accepted: order, zorder, hilbert",
+        ),
+        ({"strategy": "zorder"}, InvalidOption, "where no order_by names the columns"),
+        ({"strategy": None}, InvalidOption, "order, zorder, hilbert"),
         ({"order_by": ["a"], "buckets": [0]}, InvalidOption, "no buckets to choose"),
     ],
 )

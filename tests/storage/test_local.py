@@ -228,3 +228,33 @@ def test_a_file_system_that_takes_nothing_new_is_named(
         with pytest.raises(StorageRefused, match=rf"cannot create .*new.*: {os.strerror(number)}"):
             create(f"{tmp_path}/new")
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_what_cannot_be_moved_or_removed_is_named(
+    io: LocalFileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: str, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "file").write_text("x")
+    with monkeypatch.context() as patched:
+        patched.setattr("lsm_core.storage.local.os.rename", refuse)
+        patched.setattr("lsm_core.storage.local.shutil.rmtree", refuse)
+        with pytest.raises(StorageRefused, match=rf"cannot move .*table: {os.strerror(number)}"):
+            io.rename(f"{tmp_path}/table", f"{tmp_path}/other")
+        with pytest.raises(StorageRefused, match=rf"cannot remove .*table: {os.strerror(number)}"):
+            io.delete_dir(f"{tmp_path}/table")
+    assert names(tmp_path) == ["table"]
+
+
+def test_a_directory_in_a_folder_that_lets_nothing_go_keeps_its_files(
+    io: LocalFileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "file").write_text("x")
+    monkeypatch.setattr("lsm_core.storage.local.os.access", lambda path, mode: path != str(tmp_path))
+    with pytest.raises(StorageRefused, match=r"cannot remove .*table: Permission denied"):
+        io.delete_dir(f"{tmp_path}/table")
+    assert names(tmp_path / "table") == ["file"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,16 @@ def test_what_has_no_versions_says_so(tmp_path: Path, name: str) -> None:
         view(tmp_path, name, snapshot_id=1)
     with pytest.raises(errors.InvalidOption, match="no versions"):
         view(tmp_path, "sys.tables", tag="x")
+
+
+@pytest.mark.parametrize("verb", ["compact", "write", "new_write", "health", "apply", "plan_scan", "lookup"])
+def test_verbs_that_system_tables_lack_are_refused_by_name(tmp_path: Path, verb: str) -> None:
+    made(tmp_path)
+    found = catalog(tmp_path)
+    for name in ("db.t$ro", "db.t$files", "sys.tables"):
+        with pytest.raises(errors.UnsupportedFeature, match=f"{verb} of a system table.*table {re.escape(name)}"):
+            getattr(found.table(name), verb)()
+        assert not hasattr(found.table(name), "nothing")
 
 
 def test_unknown_system_tables_and_versions_are_named(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def plan_compaction(
     rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
     CorruptFile, InvalidData (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`).
     """
-    order = None if order_by is None else checked_order(store, order_by, strategy, buckets)
+    order = checked_order(store, order_by, strategy, buckets)
     require_compactable(store)
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)

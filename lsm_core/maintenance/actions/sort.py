@@ -30,13 +30,20 @@ class SortOrder:
 
 
 def checked_order(
-    store: TableStore, order_by: Sequence[str], strategy: str, buckets: Sequence[int] | None = None
-) -> SortOrder:
-    """The order, if ``store`` can be sorted by it.
+    store: TableStore, order_by: Sequence[str] | None, strategy: str, buckets: Sequence[int] | None = None
+) -> SortOrder | None:
+    """The order, if ``store`` can be sorted by it; None where no ``order_by`` asks for one.
 
     Raises UnsupportedFeature for tables with a primary key or with buckets and for types without order, ColumnNotFound, and
-    InvalidOption for an unknown strategy, no column or one twice, a partition column, chosen buckets.
+    InvalidOption for an unknown strategy, a curve without columns, no column or one twice, a partition column, chosen buckets.
     """
+    wanted = strategy.lower() if isinstance(strategy, str) else strategy
+    if wanted not in STRATEGIES:
+        raise InvalidOption("strategy", strategy, ", ".join(STRATEGIES), store.name)
+    if order_by is None:
+        if wanted != ORDER:
+            raise InvalidOption("strategy", strategy, f"{ORDER} where no order_by names the columns", store.name)
+        return None
     if store.has_primary_key:
         raise UnsupportedFeature(
             "sort compaction of tables with a primary key: their rows lie in key order", store.name
@@ -47,9 +54,6 @@ def checked_order(
         )
     if buckets is not None:
         raise InvalidOption("buckets", list(buckets), "nothing: the table has no buckets to choose", store.name)
-    wanted = strategy.lower() if isinstance(strategy, str) else strategy
-    if wanted not in STRATEGIES:
-        raise InvalidOption("strategy", strategy, ", ".join(STRATEGIES), store.name)
     columns = (order_by,) if isinstance(order_by, str) else tuple(order_by)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidOption("order_by", list(columns), "one column or several different ones", store.name)

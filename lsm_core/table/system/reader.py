@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
-from lsm_core.errors import ColumnNotFound, InvalidFilter
+from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
 from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
 from lsm_core.table.system.view import Wanted, shaped
+from lsm_core.table.verbs import Changing, Maintaining, Reading
 
 Parts = Callable[[Wanted], Iterator[pa.Table]]
+_VERBS: Final = frozenset(name for verbs in (Changing, Reading, Maintaining) for name in vars(verbs) if name[0] != "_")
 
 
 class ReadOnlyTable(ABC):
     """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
 
     name: str
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, verb: str) -> Callable[..., NoReturn]:
+            """The verbs of tables that change or look after something: there, to say that it cannot be done here."""
+            if verb not in _VERBS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {verb!r}")
+
+            def refuse(*_: object, **__: object) -> NoReturn:
+                raise UnsupportedFeature(f"{verb} of a system table, which has to_arrow and to_batches only", self.name)
+
+            return refuse
 
     @property
     def schema(self) -> TableSchema:
