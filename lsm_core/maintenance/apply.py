@@ -42,9 +42,7 @@ def apply_plan(
     other options or by other code; buckets that changed since are skipped and reported, not raised. Raises InvalidOption for
     what is no plan.
     """
-    if not isinstance(plan, MaintenancePlan):
-        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
-        raise InvalidOption("plan", plan, accepted, store.name)
+    _require_plan(store, plan)
     started = time.perf_counter()
     run_id = new_run_id(store, plan.action)
     try:
@@ -86,6 +84,12 @@ def restore(store: TableStore, trash_id: str, approved_by: str | None = None) ->
     )
     _write(store, entry)
     return report
+
+
+def _require_plan(store: TableStore, plan: object) -> None:
+    if not isinstance(plan, MaintenancePlan):
+        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
+        raise InvalidOption("plan", plan, accepted, store.name)
 
 
 def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
