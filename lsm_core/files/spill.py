@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +15,9 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile, InvalidOption, StorageFull
 from lsm_core.options import TableOptions
 from lsm_core.storage import trace
+from lsm_core.storage.scratch import ScratchFolder
 
+_PREFIX: Final = "dredge-spill-"
 # LZO has no codec in Arrow; spill files are read by nobody else, so its nearest relative takes its place.
 _CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
 
@@ -59,7 +59,8 @@ class SpillSpace:
     """A private folder for spilled runs; leaving the ``with`` block removes it whatever happened.
 
     ``parent`` None means the system's temporary folder. ``compression``: zstd (of ``level``), lz4, lzo (lz4 is used) or none.
-    Nothing here is table data: a crash leaves only a temporary folder. A space that is forgotten goes with its last reference.
+    Nothing here is table data: a crash leaves only a temporary folder, which the next space that spills removes. A space that is
+    forgotten goes with its last reference.
     """
 
     def __init__(self, parent: str | None = None, compression: str = "zstd", level: int = 1, table: str = "") -> None:
@@ -69,9 +70,8 @@ class SpillSpace:
         name = _CODECS[codec]
         self._codec = None if name is None else pa.Codec(name, level if name == "zstd" else None)
         self._parent = parent
-        self._folder: str | None = None
+        self._folder: ScratchFolder | None = None
         self._count = 0
-        self._remove: weakref.finalize[..., SpillSpace] | None = None
 
     @staticmethod
     def of(options: TableOptions) -> SpillSpace:
@@ -89,9 +89,9 @@ class SpillSpace:
 
     def close(self) -> None:
         """Remove the folder and everything in it; the next spill makes another."""
-        if self._remove is not None:
-            self._remove()
-        self._folder, self._remove = None, None
+        if self._folder is not None:
+            self._folder.remove()
+        self._folder = None
 
     def spill(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
         """Write ``batches`` (all of ``schema``) to a new file. Raises :class:`StorageFull`; a failed file is removed."""
@@ -118,20 +118,13 @@ class SpillSpace:
     def _new_path(self) -> str:
         if self._folder is None:
             try:
-                self._folder = tempfile.mkdtemp(prefix="dredge-spill-", dir=self._parent)
+                self._folder = ScratchFolder(_PREFIX, self._parent)
             except OSError as error:
                 if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                     raise StorageFull(self._parent or tempfile.gettempdir()) from error
                 raise
-            self._remove = weakref.finalize(self, _remove_own, self._folder, os.getpid())
         self._count += 1
-        return os.path.join(self._folder, f"run-{self._count - 1}.arrow")
-
-
-def _remove_own(folder: str, maker: int) -> None:
-    """A forked process inherits the finalizer, not the folder."""
-    if os.getpid() == maker:
-        shutil.rmtree(folder, ignore_errors=True)
+        return os.path.join(self._folder.path, f"run-{self._count - 1}.arrow")
 
 
 __all__ = ["SpillSpace", "SpilledRun"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,7 +48,7 @@ def test_a_failing_source_or_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
             space.spill(failing(KeyError("x")), SCHEMA)
         with pytest.raises(StorageFull):
             space.spill(failing(OSError(errno.ENOSPC, "full")), SCHEMA)
-        assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+        assert list(tmp_path.rglob("run-*")) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,3 +59,20 @@ def test_a_cut_spill_file_is_named(tmp_path: Path) -> None:
         Path(run.path).write_bytes(whole[: len(whole) // 2])
         with pytest.raises(CorruptFile, match="run-0"):
             list(run.batches())
+
+
+def test_what_a_killed_process_spilled_goes_when_another_spills(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, pyarrow as pa\n"
+        "from lsm_core.files import SpillSpace\n"
+        "space = SpillSpace(sys.argv[1])\n"
+        "batch = pa.record_batch([pa.array([1])], ['k'])\n"
+        "space.spill([batch], batch.schema)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    with SpillSpace(str(tmp_path)) as space:
+        space.spill(batches(1), SCHEMA)
+        assert left not in list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
