@@ -17,14 +17,19 @@ _ONLY_ON: Final = ("ignore-delete", "ignore-update-before")
 def check_change(options: Mapping[str, str], key: str, value: str | None, table: str, dynamic: bool = False) -> None:
     """Raise InvalidOption unless ``key`` may become ``value`` (None: its default) in a table with snapshots.
 
-    ``options``: before the change; ``dynamic``: for one reader or writer only, not in the schema. What changes nothing passes.
+    ``options``: before the change; ``dynamic``: for one reader or writer only, not in the schema. What changes nothing passes,
+    and so does what replaces a value that nobody could use.
     """
     (name,) = canonical({key: ""})
     known = REGISTRY.get(name)
     if known is None or known.name.startswith("dredge."):
         return
     own = canonical(options)
-    before, after = _typed(own, name), _typed({} if value is None else {name: value}, name)
+    after = _typed({} if value is None else {name: value}, name, table)
+    try:
+        before = _typed(own, name)
+    except InvalidOption:
+        return
     if before == after:
         return
     why = _refusal(own, name, before, after, dynamic)
@@ -32,9 +37,12 @@ def check_change(options: Mapping[str, str], key: str, value: str | None, table:
         raise InvalidOption(name, value, why, table)
 
 
-def _typed(options: Mapping[str, str], name: str) -> Any:
+def _typed(options: Mapping[str, str], name: str, table: str = "") -> Any:
     text = options.get(name, REGISTRY[name].default)
-    return None if text is None else parse_value(REGISTRY[name], text)
+    try:
+        return None if text is None else parse_value(REGISTRY[name], text)
+    except InvalidOption as error:
+        raise InvalidOption(error.key, error.value, error.accepted, table) from error
 
 
 def _refusal(options: Mapping[str, str], name: str, before: Any, after: Any, dynamic: bool) -> str:

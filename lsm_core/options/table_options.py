@@ -7,7 +7,7 @@ from typing import Any
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
-from lsm_core.options.registry import REGISTRY, canonical, check, parse_value
+from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, parse_value
 from lsm_core.options.tree_options import TreeOptions
 
 _INT_MAX = 2**31 - 1
@@ -28,6 +28,19 @@ class TableOptions(TreeOptions):
         self._raw = {str(k): str(v) for k, v in options.items()}
         self._typed = check(self._raw, table)
         self._check_together()
+
+    @classmethod
+    def usable(cls, options: Mapping[str, str], table: str = "") -> TableOptions:
+        """As the constructor, where options that cannot be used count as not set: for whoever lists or repairs a table."""
+        left = dict(options)
+        while True:
+            try:
+                return cls(left, table)
+            except InvalidOption as error:
+                fewer = {key: value for key, value in left.items() if error.key not in (key, ALIASES.get(key))}
+                if len(fewer) == len(left):
+                    raise
+                left = fewer
 
     # -- general ---------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class _Altering:
 
     def __init__(self, schema: TableSchema, table: str, has_snapshots: bool) -> None:
         self._schema, self._table, self._has_snapshots = schema, table, has_snapshots
-        self._before = TableOptions(schema.options, table)
+        self._before = TableOptions.usable(schema.options, table)
         self._row = as_row(schema.fields)
         # Other writers (pypaimon) do not always count nested fields.
         self._ids = FieldIds(max(schema.highest_field_id, highest_id(schema.fields)))

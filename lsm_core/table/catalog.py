@@ -11,6 +11,7 @@ from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import (
     DatabaseExists,
     DatabaseNotFound,
+    InvalidOption,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -21,7 +22,7 @@ from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
-from lsm_core.options import CatalogOptions
+from lsm_core.options import CatalogOptions, TableOptions
 from lsm_core.storage import file_io_for, inside_really
 from lsm_core.table.altering import changed
 from lsm_core.table.definition import Schema, new_table_schema
@@ -138,15 +139,36 @@ class Catalog:
             )
         return cast("Table", SystemTable(store, parsed.system))
 
+    def store_as_stored(self, name: str) -> TableStore:
+        """The state of a table or branch whatever its options: those that cannot be used count as not set. Raises as :meth:`table`.
+
+        Listing a catalog and repairing a table (:meth:`alter_table`) must not fail at what is to be seen or repaired.
+        """
+        parsed = TableName.parse(name)
+        path = self._path(parsed)
+        schema = schemas.latest_schema(self.file_io, path, parsed.branch)
+        if schema is None:
+            raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile")
+        options = TableOptions.usable(schema.options, parsed.on_branch)
+        return TableStore(self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch)
+
     def _store(self, parsed: TableName) -> TableStore:
+        path = self._path(parsed)
+        try:
+            return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
+        except InvalidOption as error:
+            accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
+            raise InvalidOption(error.key, error.value, accepted, error.table) from error
+
+    def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
         if not schemas.list_schema_ids(self.file_io, path):
             known = ", ".join(self.list_tables(parsed.database)) or "none"
             raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
         if parsed.branch != MAIN and not schemas.list_schema_ids(self.file_io, path, parsed.branch):
-            known = ", ".join(list_branches(TableStore.open(self.file_io, path, parsed.plain))) or "none"
+            known = ", ".join(list_branches(self.store_as_stored(parsed.plain))) or "none"
             raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
-        return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
+        return path
 
     def _global_table(self, parsed: TableName) -> GlobalTable:
         if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
@@ -157,14 +179,15 @@ class Catalog:
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
         """Carry out schema changes of a table or branch, all or nothing (api.md); retried when others alter it meanwhile.
 
-        Raises TableNotFound, InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
+        Works too where a stored option lets nobody open the table, once no such option is left. Raises TableNotFound,
+        InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
         up any more, WriterStale when others keep changing it at the same time.
         """
         parsed = TableName.parse(name)
         if parsed.system or parsed.database == SYSTEM_DATABASE:
             raise UnsupportedFeature(f"altering the system table {parsed}", parsed.on_branch)
         for _ in range(_ALTER_ATTEMPTS):
-            store = self._store(parsed)
+            store = self.store_as_stored(name)
             wanted = changed(store.schema, changes, store.name, snapshots.latest_id(store) is not None)
             if wanted == store.schema:
                 return
@@ -212,6 +235,10 @@ class Catalog:
 def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     """Raise UnsupportedFeature when the next schema asks for something that the table did not ask for and Dredge cannot do."""
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
+    if "bucket" in store.schema.options and not store.options.is_set("bucket"):
+        # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.
+        fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name)
+        store = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)
     known = set(unsupported(store, Purpose.WRITE))
     for feature in unsupported(after, Purpose.WRITE):
         if feature not in known:

@@ -10,7 +10,7 @@ from lsm_core.errors import InvalidOption, SnapshotNotFound, TableNotFound, Unsu
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import whole_number
+from lsm_core.options import TableOptions, whole_number
 from lsm_core.read.versions.startup import Mode, millis, startup
 
 _BY_WATERMARK: Final = "watermark-"
@@ -64,12 +64,16 @@ def resolve(
 
 
 def with_schema(store: TableStore, schema_id: int) -> TableStore:
-    """The same table as of another of its schemas, dynamic options kept. Raises CorruptFile when that schema is missing."""
+    """The same table as of another of its schemas, dynamic options kept. Raises CorruptFile when that schema is missing.
+
+    Where the options of that schema cannot be used, which was repaired since, those in force count.
+    """
     if schema_id == store.schema.id:
         return store
     schema = store.schema_of(schema_id)
+    options = None if TableOptions.usable(schema.options).raw == schema.options else store.options
     return TableStore(
-        store.file_io, store.root, store.name, schema, None, store.clock, store.branch, store.dynamic_options
+        store.file_io, store.root, store.name, schema, options, store.clock, store.branch, store.dynamic_options
     )
 
 

@@ -56,7 +56,7 @@ PARTITIONS: Final = table_schema(
 def _stores(catalog: Catalog) -> Iterator[tuple[str, str, TableStore]]:
     for database in catalog.list_databases():
         for table in catalog.list_tables(database):
-            yield database, table, catalog.table(f"{database}.{table}").store
+            yield database, table, catalog.store_as_stored(f"{database}.{table}")
 
 
 def tables(catalog: Catalog) -> Iterator[pa.Table]:
