@@ -7,6 +7,7 @@ from lsm_core.merge.counters import DELETE_AT_BOTTOM, EXPIRED, IGNORED_DELETE, O
 from lsm_core.merge.digest import Digest, digest
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living, RowExpiry
+from lsm_core.merge.engines.refusals import Refusals
 from lsm_core.merge.function import FoldFunction, MergeFunction, PickFunction, merge_function
 from lsm_core.merge.functions import AggregateFunction, aggregate_function
 from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
@@ -32,6 +33,7 @@ __all__ = [
     "MergeFunction",
     "NormalisedKeys",
     "PickFunction",
+    "Refusals",
     "RowExpiry",
     "RunInput",
     "UnsortedInput",

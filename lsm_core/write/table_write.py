@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from lsm_core.commit import CommitMessage, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.merge import Refusals, merge_function
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
@@ -79,7 +81,8 @@ class TableWrite:
         """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row; None = all "+I".
 
         Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
-        and row, :class:`WriterStale`; rows of the failed call may be in the buffer, so abort the writer then.
+        and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`; rows of the failed call may be in
+        the buffer, so abort the writer then.
         """
         given = as_rows(data, self.store.name)
         if row_kinds is not None and isinstance(given, pa.RecordBatchReader):
@@ -103,10 +106,8 @@ class TableWrite:
         numbers = conform_kinds(kinds, rows, self.store.name)
         start = 0
         for piece in pieces(given):
-            table = self._conform(piece)
             part = None if numbers is None else numbers.slice(start, piece.num_rows)
-            table, part = self._without_ignored(*self._merged_inputs(table, part))
-            self._add(partition, bucket, table, part)
+            self._add(partition, bucket, *self._taken(piece, part))
             start += piece.num_rows
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
@@ -173,7 +174,7 @@ class TableWrite:
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
-        table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
+        table, kinds = self._taken(piece, kinds)
         groups = list(self._groups(table))
         self._meet([(partition, bucket) for partition, bucket, _ in groups])
         for partition, bucket, positions in groups:
@@ -185,6 +186,19 @@ class TableWrite:
 
     def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
         return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)
+
+    def _taken(self, piece: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+        """The rows that go into the buffer, in the table's shape. Raises what :meth:`write` raises for rows."""
+        table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
+        if kinds is not None and self.store.has_primary_key:
+            self._refusals.require_mergeable(table, kinds)
+        return table, kinds
+
+    @cached_property
+    def _refusals(self) -> Refusals:
+        """Decided once, when rows come."""
+        function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
+        return Refusals.of(function, self.store.schema, self.store.name)
 
     def _conform(self, piece: pa.Table) -> pa.Table:
         table = conform(piece, self.store.schema, self.store.name, self._rows_seen)
@@ -203,6 +217,8 @@ class TableWrite:
                 reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
                 raise InvalidData(self.store.name, "row_kinds", reason)
             kinds = kinds_of_column(table, self._kind_field, self.store.name, self._rows_seen - table.num_rows)
+        if self.store.has_primary_key:
+            self._refusals.require_readable(table, self._rows_seen - table.num_rows)
         return counted(table, self._counts), kinds
 
     def _without_ignored(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:

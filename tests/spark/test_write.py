@@ -9,13 +9,22 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
-from lsm_core.errors import ColumnNotFound, CommitConflict, CommitUnknown, InvalidData, SparkFailed, UnsupportedFeature
+from lsm_core.errors import (
+    ColumnNotFound,
+    CommitConflict,
+    CommitUnknown,
+    InvalidData,
+    RetractNotSupported,
+    SparkFailed,
+    UnsupportedFeature,
+)
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark import read_table, write_table
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
 
 pytestmark = pytest.mark.spark
+_MAX = {"fields.v.aggregate-function": "max"}
 
 
 def test_a_write_through_spark_equals_a_local_write(spark: Any, tmp_path: Path) -> None:
@@ -122,6 +131,21 @@ def test_a_null_key_an_unknown_column_and_a_wrong_table_are_typed_errors(spark: 
         write_table(spark.sql("SELECT 1L k"), Catalog(str(tmp_path)).table("db.sums"))
     assert table.latest_snapshot() is None
     assert data_files(tmp_path) == set()
+
+
+def test_a_retract_that_no_merge_takes_is_refused_by_its_task(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    table = make_table(tmp_path, fields=fields, options={"merge-engine": "aggregation", **_MAX})
+    frame = spark.sql("SELECT id k, id v, IF(id = 77, '-D', '+I') op FROM range(0, 100, 1, 3)")
+    with pytest.raises(RetractNotSupported, match=r"table db.t, column 'v', key {'k': 77}: a -D row: .*'max'"):
+        write_table(frame, table, row_kind_column="op")
+    assert table.latest_snapshot() is None
+    assert data_files(tmp_path) == set()
+    allowed = make_table(
+        tmp_path, "db.u", fields=fields, options={"merge-engine": "aggregation", **_MAX, "ignore-delete": "true"}
+    )
+    write_table(frame, allowed, row_kind_column="op")
+    assert allowed.to_arrow().num_rows == 99
 
 
 def test_a_failing_writer_task_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path) -> None:

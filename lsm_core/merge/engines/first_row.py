@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from lsm_core.merge.comparable import Ints
 from lsm_core.merge.order import Groups
 from lsm_core.merge.rows import retracts
 from lsm_core.merge.sort_key import KeySpec
+
+REFUSAL: Final = "first-row does not take -U or -D; 'ignore-delete' = 'true' lets it ignore them"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,7 @@ class FirstRow:
         first = np.minimum.reduceat(shown, groups.starts)
         several = versions > 1
         if not self.ignore_delete and np.logical_or.reduceat(back, groups.starts)[several].any():
-            raise RetractNotSupported(
-                f"table {self.table}: first-row does not take -U or -D; 'ignore-delete' = 'true' lets it ignore them"
-            )
+            raise RetractNotSupported(f"table {self.table}: {REFUSAL}")
         found = first < len(back)
         picked = np.where(found, groups.order[np.minimum(first, len(back) - 1)], -1)
         return np.where(several, picked, oldest)

@@ -38,6 +38,11 @@ from lsm_core.merge.engines.sequence_group import (
 from lsm_core.merge.functions import AGG, LATE, RETRACT, SKIP, Accumulators, AggregateFunction, GroupError
 from lsm_core.merge.sort_key import KeySpec
 
+REFUSAL: Final = (
+    "partial-update does not take -U or -D; "
+    "allow it with 'ignore-delete', 'partial-update.remove-record-on-delete' or a sequence group"
+)
+
 
 @dataclass(frozen=True)
 class PartialUpdate:
@@ -116,8 +121,7 @@ class PartialUpdate:
 
     def _refuse(self, window: FoldInput, inputs: GroupRows, place: int) -> None:
         key = key_of(window, inputs, int(inputs.group_of[place]), self.key_spec)
-        advice = "allow it with 'ignore-delete', 'partial-update.remove-record-on-delete' or a sequence group"
-        raise RetractNotSupported(f"table {self.table}, key {key}: partial-update does not take -U or -D; {advice}")
+        raise RetractNotSupported(f"table {self.table}, key {key}: {REFUSAL}")
 
     def _loose(self, answer: Answer, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
         """Fields outside all groups: the last add that is not null, else what the key began with."""

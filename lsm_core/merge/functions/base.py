@@ -180,10 +180,16 @@ class AggregateFunction(ABC):
             return Folding(folding.values, folding.offsets, None, folding.source)
         if not self.supports_retract and folding.ops is not None and (refused := folding.ops == RETRACT).any():
             group = int(folding.groups[int(np.argmax(refused))])
-            reason = f"aggregate function '{self.name}' of column '{self.field}' does not take back (-U, -D)"
-            advice = f"'{self.options.key('ignore-retract')}' = 'true' lets it ignore them"
-            raise GroupError(RETRACT_REFUSED, group, f"{reason}; {advice}")
+            raise GroupError(RETRACT_REFUSED, group, str(self.refusal))
         return folding
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no retract can be folded, and what would allow it; None: they can be, or are ignored."""
+        if self.supports_retract or self.ignore_retract:
+            return None
+        reason = f"aggregate function '{self.name}' of column '{self.field}' does not take back (-U, -D)"
+        return f"{reason}; '{self.options.key('ignore-retract')}' = 'true' lets it ignore them"
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
         """Plain aggregation of numbers without nulls: ``layers[k]`` holds the rows of the k-th inputs, of the largest groups first.

@@ -67,6 +67,15 @@ class OneByOne(AggregateFunction):
             reason = f"{self.name} of column '{self.field}' cannot read a value of {len(data)} bytes: {error.reason}"
             raise GroupError(INVALID, group, reason) from error
 
+    def unreadable(self, values: pa.Array) -> tuple[pa.Scalar, str] | None:
+        """The first of ``values`` (nulls aside) that cannot be merged, and why; None: all can be."""
+        for value in values.drop_null():
+            try:
+                self._read(value.as_py(), 0)
+            except GroupError as error:
+                return value, error.reason
+        return None
+
     @abstractmethod
     def _decode(self, data: bytes) -> Any:
         """What a value stands for. Raises CorruptFile."""

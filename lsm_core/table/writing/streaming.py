@@ -25,7 +25,7 @@ class StreamWrite:
     """A writer that lives for many commits and compacts its buckets in the background, unless the table is `write-only`.
 
     Leaving its ``with`` block, by an error or not, deletes what was not handed out by :meth:`prepare_commit`. After an error
-    of any method but InvalidData of :meth:`write`, close it and open another.
+    of any method but InvalidData and RetractNotSupported of :meth:`write`, close it and open another.
     """
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
@@ -34,7 +34,7 @@ class StreamWrite:
         self._write = StreamTableWrite(store, commit_user, compactor(store, automatic=True))
 
     def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
-        """Add rows. Raises InvalidData naming the column of a null key, StorageFull, and what a compaction failed with."""
+        """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, StorageFull, what compactions failed with."""
         self._write.write(data, row_kinds)
 
     def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
