@@ -40,7 +40,7 @@ def open_kv(
     """Rows of a key-value file in key order, as batches of :func:`kv_read_schema`, at most ``batch_rows`` rows each.
 
     ``columns`` chooses value columns (None: all). Thin files get their `_KEY_*` from the value columns. Where both are
-    stored one is decoded and serves as both. Files of older schemas are read by field id: columns they lack are null, others
+    stored one is decoded and serves as both (damage in the other, `_KEY_<c>` or ``<c>``, is not noticed here). Files of older schemas are read by field id: columns they lack are null, others
     cast. ``deleted``: positions in the whole file that do not come out. The file opens at the first ``next``. Raises
     :class:`ColumnNotFound` on an unknown column, :class:`CorruptFile` naming the file when it is missing, cut short, or not
     what its manifest entry says, and :class:`InvalidData` for a value that its column's new type cannot take.
