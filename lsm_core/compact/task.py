@@ -165,15 +165,9 @@ class Judge(Protocol):
     """An independent opinion on the rewrites of a bucket, heard before anything is published (verification V2)."""
 
     def watch(
-        self,
-        store: TableStore,
-        partition: bytes,
-        bucket: int,
-        inputs: Sequence[DataFileMeta],
-        within: KeyBounds | None = None,
-        now_ms: int | None = None,
+        self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None
     ) -> Witness:
-        """A witness for the rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches."""
+        """A witness for the task's rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches."""
 
 
 def _hex(bound: bytes | None) -> str | None:

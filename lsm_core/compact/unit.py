@@ -56,7 +56,7 @@ def run_bucket_task(
             groups = _groups(task, plan, within)
             if judge is not None and task.verification == V2 and groups:
                 inputs = [file for group in groups for file in group]
-                witness = judge.watch(store, task.partition, task.bucket, inputs, within, task.now_ms)
+                witness = judge.watch(store, task, inputs, within)
             for files in groups:
                 done.append(
                     rewrite(

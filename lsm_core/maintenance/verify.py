@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.compact import BucketTask
 from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import VerificationFailed
 from lsm_core.format.binary_row import encode_rows
@@ -46,16 +47,10 @@ class ReferenceJudge:
     """
 
     def watch(
-        self,
-        store: TableStore,
-        partition: bytes,
-        bucket: int,
-        inputs: Sequence[DataFileMeta],
-        within: KeyBounds | None = None,
-        now_ms: int | None = None,
+        self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None = None
     ) -> ReferenceWitness:
-        """A witness for the rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at epoch ms ``now_ms``."""
-        return ReferenceWitness(Place(store, partition, bucket, within), inputs, now_ms)
+        """A witness for the task's rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at the task's clock."""
+        return ReferenceWitness(Place(store, task.partition, task.bucket, within), inputs, task.now_ms)
 
     def check(
         self,
@@ -71,7 +66,7 @@ class ReferenceJudge:
 
         Returns how many; raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
         """
-        witness = self.watch(store, partition, bucket, inputs, now_ms=now_ms)
+        witness = ReferenceWitness(Place(store, partition, bucket), inputs, now_ms)
         for files, see in ((inputs, witness.input), (outputs, witness.output)):
             for file in files:
                 for _, batch in witness.place.batches(file, store.schema.field_names):

@@ -6,18 +6,20 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort
-from lsm_core.errors import CommitUnknown, DredgeError, StorageFull
+from lsm_core.errors import CommitUnknown, StorageFull
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
+from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
+from tests.faults.outcomes import outcome_of
 
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "3"}
 Rows = list[tuple[Any, ...]]
@@ -105,13 +107,7 @@ def test_a_failure_at_any_step_of_a_commit_has_an_honest_outcome(tmp_path: Path,
     for step in range(1, total + 1):
         case = copy_of(built, tmp_path / f"t{step}")
         faulty = FaultyFileIO(LocalFileIO(), step, mode)
-        try:
-            commit_with(case, faulty)
-            outcome = "succeeded"
-        except CommitUnknown:
-            outcome = "unknown"
-        except (InjectedFault, DredgeError):
-            outcome = "failed"
+        outcome = outcome_of(partial(commit_with, case, faulty))
         outcomes.add(outcome)
         where = (name, mode, step, faulty.log[step - 1], outcome)
         store = reopen(case.root)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.errors import CommitUnknown, DredgeError
 from lsm_core.metadata import manifests
-from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
+from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
+from tests.faults.outcomes import outcome_of
 from tests.faults.victims import SCHEMA, rows
 from tests.support.stores import data_files_on_disk
 
@@ -67,13 +68,7 @@ def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(built: Pa
         shutil.copytree(built, warehouse)
         faulty = FaultyFileIO(LocalFileIO(), step, mode)
         handed: set[str] = set()
-        try:
-            live(Catalog(str(warehouse)).table("db.t"), faulty, handed)
-            outcome = "succeeded"
-        except CommitUnknown:
-            outcome = "unknown"
-        except (InjectedFault, DredgeError):
-            outcome = "failed"
+        outcome = outcome_of(partial(live, Catalog(str(warehouse)).table("db.t"), faulty, handed))
         outcomes.add(outcome)
         where = (mode, step, faulty.log[min(step, len(faulty.log)) - 1], outcome)
         table = Catalog(str(warehouse)).table("db.t")

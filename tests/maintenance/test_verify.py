@@ -114,7 +114,7 @@ def test_the_judge_stops_every_lie(tmp_path: Path, lie: str) -> None:
 def test_rows_that_the_judge_was_never_shown_are_no_proof(tmp_path: Path, side: str) -> None:
     table = _history(tmp_path)
     task, inputs, outputs = _compacted(table)
-    witness = ReferenceJudge().watch(table.store, task.partition, task.bucket, inputs)
+    witness = ReferenceJudge().watch(table.store, task, inputs)
     skipped = (inputs if side == "input" else outputs)[-1]
     for files, see in ((inputs, witness.input), (outputs, witness.output)):
         for file in files:

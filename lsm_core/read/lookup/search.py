@@ -12,20 +12,12 @@ _WORD = 8
 
 def lower_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
     """For each of ``wanted`` the number of ``keys`` (ascending) below it. Both are of one kind (same column types)."""
-    if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
-        return np.asarray(np.searchsorted(keys.values, wanted.values, "left"), np.int64)
-    assert isinstance(keys, ByteKeys)
-    assert isinstance(wanted, ByteKeys)
-    return _halved(keys, wanted, np.arange(len(wanted)), through=False)
+    return _bound(keys, wanted, through=False)
 
 
 def upper_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
     """As :func:`lower_bound`, but the number of ``keys`` not above it."""
-    if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
-        return np.asarray(np.searchsorted(keys.values, wanted.values, "right"), np.int64)
-    assert isinstance(keys, ByteKeys)
-    assert isinstance(wanted, ByteKeys)
-    return _halved(keys, wanted, np.arange(len(wanted)), through=True)
+    return _bound(keys, wanted, through=True)
 
 
 def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]:
@@ -53,6 +45,14 @@ def take(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:
     if isinstance(keys, IntKeys):
         return IntKeys(keys.values[rows])
     return ByteKeys(keys.data, keys.starts[rows], keys.lengths[rows])
+
+
+def _bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> Ints:
+    if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
+        return np.asarray(np.searchsorted(keys.values, wanted.values, "right" if through else "left"), np.int64)
+    assert isinstance(keys, ByteKeys)
+    assert isinstance(wanted, ByteKeys)
+    return _halved(keys, wanted, np.arange(len(wanted)), through=through)
 
 
 def _halved(keys: ByteKeys, wanted: ByteKeys, rows: Ints, *, through: bool) -> Ints:
