@@ -39,6 +39,10 @@ class PickFunction(Protocol):
         """Value columns that must be read so that merging answers for the columns ``read``."""
         ...
 
+    def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
+        """Whether the newest version of each key is what :meth:`pick` gives, for rows of these kinds."""
+        ...
+
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
         """Row index of each group's result, -1 for none. ``kinds`` None: all rows are adds.
 

@@ -237,25 +237,29 @@ class ByteKeys:
 
     def ascending(self) -> bool:
         """Whether no key is smaller than the one before it."""
+        tied = self._tied_with_last()
+        return tied is not None and bool((self.lengths[tied] >= self.lengths[tied - 1]).all())
+
+    def climbing(self) -> bool:
+        """Whether every key is larger than the one before it."""
+        tied = self._tied_with_last()
+        return tied is not None and bool((self.lengths[tied] > self.lengths[tied - 1]).all())
+
+    def _tied_with_last(self) -> Ints | None:
+        """Rows that say the same as the one before, as far as the shorter of the two goes; None if any is smaller."""
         if len(self) < 2:
-            return True
+            return np.zeros(0, np.int64)
         longest = int(self.lengths.max())
         position, words = self.lead.position, self.lead.words
         if (words[1:] < words[:-1]).any():
-            return False
+            return None
         tied = np.flatnonzero(words[1:] == words[:-1]) + 1
         while len(tied) and (position := position + 8) < longest:
             here, before = self.words(position, tied), self.words(position, tied - 1)
             if (here < before).any():
-                return False
+                return None
             tied = tied[here == before]
-        return bool((self.lengths[tied] >= self.lengths[tied - 1]).all())
-
-    def climbing(self) -> bool:
-        """Whether every key is larger than the one before it, as far as its first differing bytes tell."""
-        if len(self) < 2:
-            return True
-        return bool((self.lead.words[1:] > self.lead.words[:-1]).all())
+        return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""

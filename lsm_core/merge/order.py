@@ -10,16 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.comparable import Ints, Mask, values_of
-from lsm_core.merge.keys import order_parts
+from lsm_core.merge.keys import IntKeys, order_parts
 from lsm_core.merge.rows import Piece, Rows, retracts
 from lsm_core.merge.sort_key import KeySpec
+
+_DENSE: Final = 4
+"""A slot for every number between the smallest and the largest key is worth it up to so many slots a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,45 @@ class Groups:
         """Row index of the newest version of each key."""
         return self.order[self.ends - 1]
 
+    @property
+    def last_size(self) -> int:
+        """Rows of the last key."""
+        return len(self.order) - int(self.starts[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Newest:
+    """The newest version of each key, in key order, and nothing of the others; ``last_size``: rows of the last key."""
+
+    newest: Ints
+    last_size: int
+
+    def __len__(self) -> int:
+        return len(self.newest)
+
+
+def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
+    """The newest version of each key, found without ordering anything; None where that does not go.
+
+    It goes where integer keys lie close together and versions of a key come one after the other: each row is put into the
+    slot of its key, where only the last one stays. A tenth of what sorting costs.
+    """
+    if not isinstance(rows.keys, IntKeys):
+        return None
+    keys = rows.keys.values
+    low, high = int(keys.min()), int(keys.max())
+    if high - low >= _DENSE * len(keys) or not _arrive_in_order(rows, spec, int(keys[0]) == low):
+        return None
+    slots = np.full(high - low + 1, -1, np.int32)
+    slots[keys - np.int64(low)] = np.arange(len(keys), dtype=np.int32)
+    newest: npt.NDArray[Any] = slots[slots >= 0]
+    if len(rows.pieces[0]) == 1:
+        # carried over from the window before: the one row that may be newer than what comes after it
+        first = np.flatnonzero(keys == np.int64(low))
+        _order_versions(rows, spec, first, np.ones(len(first) - 1, np.bool_))
+        newest[0] = first[-1]
+    return Newest(newest, int(np.count_nonzero(keys == np.int64(high))))
+
 
 def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Groups:
     """Order ``rows`` and find the groups of equal keys."""
@@ -54,7 +96,7 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     """Bring the versions of each key into order, in place."""
-    if _arrive_in_order(rows, spec, order):
+    if _arrive_in_order(rows, spec, order[0] == 0):
         # the argsort was stable, so only the key carried over from the window before can be out of order
         first_group = int(np.argmin(np.append(same, False))) + 1
         order, same = order[:first_group], same[: first_group - 1]
@@ -85,11 +127,14 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
         order[at] = order[at][np.lexsort((*reversed(parts), group))]
 
 
-def _arrive_in_order(rows: Rows, spec: KeySpec, order: Ints) -> bool:
-    """Whether versions of a key lie in their order as they are, but for one row of the first key."""
+def _arrive_in_order(rows: Rows, spec: KeySpec, starts_lowest: bool) -> bool:
+    """Whether versions of a key lie in their order as they are, but for one row of the first key.
+
+    ``starts_lowest``: the first row has the smallest key.
+    """
     if spec.sequence_columns:
         return False
-    pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and order[0] == 0 else rows.pieces
+    pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and starts_lowest else rows.pieces
     if rows.has(SEQUENCE_NUMBER):
         return sequences_climb(pieces)
     return all((-a.level, a.age) <= (-b.level, b.age) for a, b in pairwise(pieces))
@@ -104,7 +149,7 @@ def sequences_climb(pieces: Sequence[Piece]) -> bool:
     before = here = np.iinfo(np.int64).min
     for piece in pieces:
         column = piece.batch.column(SEQUENCE_NUMBER)
-        if not piece.keys.climbing() or column.null_count:
+        if not (piece.climbing or piece.keys.climbing()) or column.null_count:
             return False
         if last_key is None or not last_key < piece.keys.scalar(0):  # type: ignore[operator]
             before = here

@@ -23,7 +23,8 @@ PART_ROWS = 131_072
 class Piece:
     """Some consecutive rows of one input, their normalised keys, and the level and age of the file they come from.
 
-    ``row_bytes``: bytes of a row, on average over the batch that the piece was cut from.
+    ``row_bytes``: bytes of a row, on average over the batch that the piece was cut from. ``climbing``: every key is known to be
+    larger than the one before.
     """
 
     batch: pa.RecordBatch
@@ -31,6 +32,7 @@ class Piece:
     level: int
     age: int
     row_bytes: float = 0.0
+    climbing: bool = False
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -38,7 +40,7 @@ class Piece:
     def slice(self, start: int, stop: int) -> Piece:
         """Rows ``start`` to before ``stop``, without copying."""
         batch, keys = self.batch.slice(start, stop - start), self.keys.slice(start, stop)
-        return Piece(batch, keys, self.level, self.age, self.row_bytes)
+        return Piece(batch, keys, self.level, self.age, self.row_bytes, self.climbing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,7 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
     if len(picked) == last - first + 1 and bool((np.diff(picked) == 1).all()):
         return rows.span(first, last + 1)
     # half the index is read for every column: windows are far smaller than four billion rows
-    index = picked.astype(np.uint32) if len(rows) < 1 << 32 else picked
+    index = picked.astype(np.uint32, copy=False) if len(rows) < 1 << 32 else picked
     parts = [pa.array(index[at : at + OUTPUT_ROWS]) for at in range(0, len(index), OUTPUT_ROWS)]
     schema = rows.pieces[0].batch.schema
     columns: list[list[pa.Array]] = []

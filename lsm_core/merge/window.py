@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.merge.comparable import Ints
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.fold import FoldInput, OpenState
-from lsm_core.merge.function import FoldFunction, MergeFunction
-from lsm_core.merge.order import Groups, merge_order
+from lsm_core.merge.function import FoldFunction, MergeFunction, PickFunction
+from lsm_core.merge.order import Groups, Newest, merge_order, newest_versions
 from lsm_core.merge.rows import Piece, Rows, emit, retracts, window_parts
 from lsm_core.merge.sort_key import KeySpec
 
@@ -97,13 +99,14 @@ class Buffer:
     def _add(self, batch: pa.RecordBatch, level: int, age: int) -> None:
         keys = self._spec.keys(batch)
         first = keys.scalar(0)
-        if (self._last is not None and first < self._last) or not keys.ascending():  # type: ignore[operator]
+        climbing = keys.climbing()
+        if (self._last is not None and first < self._last) or not (climbing or keys.ascending()):  # type: ignore[operator]
             raise UnsortedInput(self.index, self.name)
         self._last = keys.scalar(len(keys) - 1)
         self._most_rows = max(self._most_rows, len(keys))
         self._most_bytes = max(self._most_bytes, batch.nbytes)
         self.rows += len(keys)
-        self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys)))
+        self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys), climbing))
 
     @property
     def last_key(self) -> Key:
@@ -248,13 +251,11 @@ class Merger:
         if not pieces:
             return []
         rows = Rows.of(pieces)
-        groups = merge_order(rows, self.spec, sorted_runs=sorted_runs)
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
-        picked = self.function.pick(groups, kinds, carry is not None and carry.folded)
+        groups, picked = self._picked(self.function, rows, kinds, carry is not None and carry.folded, sorted_runs)
         self.counters.drop(OLDER_VERSION, len(rows) - len(groups))
         if open_end:
-            versions = len(groups.order) - int(groups.starts[-1])
-            folded = versions > 1 or (len(groups) == 1 and carry is not None and carry.folded)
+            folded = groups.last_size > 1 or (len(groups) == 1 and carry is not None and carry.folded)
             self.carry = self._hold(rows, int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1]), folded)
             picked = picked[:-1]
         found = picked >= 0
@@ -267,6 +268,21 @@ class Merger:
             picked = kept
         self.counters.rows_out += len(picked)
         return emit(rows, picked)
+
+    def _picked(
+        self,
+        function: PickFunction,
+        rows: Rows,
+        kinds: npt.NDArray[np.int64] | None,
+        folded: bool,
+        sorted_runs: bool,
+    ) -> tuple[Groups | Newest, Ints]:
+        """The keys, and what the engine makes of each; they are ordered only where that matters."""
+        newest = newest_versions(rows, self.spec) if sorted_runs and function.takes_newest(kinds) else None
+        if newest is not None:
+            return newest, newest.newest
+        groups = merge_order(rows, self.spec, sorted_runs=sorted_runs)
+        return groups, function.pick(groups, kinds, folded)
 
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool

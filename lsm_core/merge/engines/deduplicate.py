@@ -32,6 +32,10 @@ class Deduplicate:
         missing = [column for column in self.key_spec.sequence_columns if column not in read]
         return (*read, *missing)
 
+    def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
+        """Whether the newest version of each key is all that :meth:`pick` would look at."""
+        return not self.ignore_delete or kinds is None or not retracts(kinds).any()
+
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
         """Row index of each group's newest version, or of its newest add under ``ignore_delete``; -1 for none."""
         newest = groups.newest

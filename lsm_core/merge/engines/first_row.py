@@ -34,6 +34,10 @@ class FirstRow:
         """The columns read: sequence numbers alone decide."""
         return tuple(read)
 
+    def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
+        """Never: the oldest stays."""
+        return False
+
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
         """Row index of each group's oldest version that is no retract; -1 for none. Raises RetractNotSupported."""
         oldest = groups.order[groups.starts]
