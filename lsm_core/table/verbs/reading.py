@@ -10,46 +10,18 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.read import Split, lookup, plan_scan
 from lsm_core.read.changes import Choice, StreamScan, answer_batches, answer_table, incremental_table, span_between
+from lsm_core.table.verbs.answering import Answering, Asked
 from lsm_core.table.verbs.on_table import OnTable
 
 
-class Reading(OnTable):
+class Reading(Answering, OnTable):
     """Reads of the newest version or of another one."""
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-    ) -> pa.Table:
-        """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
+    def _table(self, asked: Asked) -> pa.Table:
+        return answer_table(self.store, asked.columns, asked.filter, asked.limit, asked.named)
 
-        Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see :meth:`incremental`.
-        ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
-        Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile, UnsupportedFeature.
-        """
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_table(self.store, columns, filter, limit, named)
-
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_batches(self.store, columns, filter, limit, named)
+    def _batches(self, asked: Asked) -> Iterator[pa.RecordBatch]:
+        return answer_batches(self.store, asked.columns, asked.filter, asked.limit, asked.named)
 
     def plan_scan(
         self,
