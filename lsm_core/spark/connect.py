@@ -109,7 +109,7 @@ def running_server(folder: str | Path) -> ConnectServer | None:
         server = ConnectServer(**fields)
     except (OSError, ValueError, TypeError):
         return None
-    if _start_tick(server.pid) != server.started or not _answers(server.port):
+    if start_tick(server.pid) != server.started or not _answers(server.port):
         return None
     return server
 
@@ -121,7 +121,7 @@ def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
         server = ConnectServer(**json.loads(state.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return False
-    alive = _start_tick(server.pid) == server.started
+    alive = start_tick(server.pid) == server.started
     if alive:
         _end(server.pid, server.started, timeout_s)
     state.unlink(missing_ok=True)
@@ -146,10 +146,10 @@ def _launch(folder: Path, port: int, master: str, conf: Mapping[str, str]) -> Co
         )
     _CHILDREN[process.pid] = process
     try:
-        server = ConnectServer(process.pid, _start_tick(process.pid) or 0, port, token, str(folder))
+        server = ConnectServer(process.pid, start_tick(process.pid) or 0, port, token, str(folder))
         _write_state(folder / _STATE, server)
     except BaseException:
-        _end(process.pid, _start_tick(process.pid), 5)
+        _end(process.pid, start_tick(process.pid), 5)
         raise
     return server
 
@@ -213,18 +213,18 @@ def _end(pid: int, started: int | None, timeout_s: float) -> None:
     """Signal our own process group (made with start_new_session, so the group's id is the pid), and reap our own child."""
     child = _CHILDREN.pop(pid, None)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if started is not None and _start_tick(pid) == started:
+        if started is not None and start_tick(pid) == started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, number)
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and _start_tick(pid) == started is not None:
+        while time.monotonic() < deadline and start_tick(pid) == started is not None:
             time.sleep(0.05)
     if child is not None:
         child.wait()
 
 
-def _start_tick(pid: int) -> int | None:
-    """When the process started, in the kernel's ticks (0 where there is no /proc); ``None`` when it is gone or a zombie."""
+def start_tick(pid: int) -> int | None:
+    """Return when the process started, in the kernel's ticks (0 where there is no /proc); ``None`` when it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
@@ -263,4 +263,4 @@ def _check_free(port: int) -> int:
     return port
 
 
-__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "stop_server"]
+__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "start_tick", "stop_server"]

@@ -1,0 +1,139 @@
+"""Runs are forked from a warm process: a process each, that can be interrupted, and whose death is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.execution.api import create_execution_plan
+from dagster._core.launcher import WorkerStatus
+
+from orchestration.launcher import PROCESS_TAG, WarmRunLauncher
+
+FOLDER = "DREDGE_TEST_FOLDER"
+
+
+@dg.op
+def tell() -> None:
+    """Leaves behind what kind of process it ran in."""
+    import sys
+
+    (Path(os.environ[FOLDER]) / "told").write_text(f"{os.getpid()} {'warm' if 'colorsys' in sys.modules else 'cold'}")
+
+
+@dg.op
+def rest() -> None:
+    """Rests until somebody ends it."""
+    (Path(os.environ[FOLDER]) / "told").write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def telling() -> None:
+    tell()
+
+
+@dg.job(executor_def=dg.in_process_executor)
+def resting() -> None:
+    rest()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "dagster.yaml").write_text(
+        "run_launcher:\n  module: orchestration.launcher\n  class: WarmRunLauncher\n"
+        "  config:\n    preload: [dagster._cli.api, colorsys, nowhere.to_be_found]\n"
+        "telemetry:\n  enabled: false\n"
+    )
+    before = os.environ.get(FOLDER)
+    os.environ[FOLDER] = str(
+        folder
+    )  # before the first fork: the process that forks keeps the environment it began with
+    yield folder
+    os.environ.pop(FOLDER) if before is None else os.environ.update({FOLDER: before})
+
+
+@pytest.fixture
+def instance(home: Path) -> Iterator[dg.DagsterInstance]:
+    (home / "told").unlink(missing_ok=True)
+    with dg.DagsterInstance.from_config(str(home)) as made:
+        assert isinstance(made.run_launcher, WarmRunLauncher)
+        yield made
+
+
+def launched(instance: dg.DagsterInstance, job: dg.JobDefinition) -> str:
+    found = dg.reconstructable(job)
+    plan = create_execution_plan(found)
+    run = instance.create_run_for_job(job, execution_plan=plan, job_code_origin=found.get_python_origin())
+    return instance.launch_run(run.run_id, workspace=None).run_id  # type: ignore[arg-type]
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def ended(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
+    def found() -> dg.DagsterRun:
+        run = instance.get_run_by_id(run_id)
+        assert run is not None
+        return run
+
+    wait_for(lambda: found().is_finished)
+    return found()
+
+
+def at_work(home: Path) -> int:
+    wait_for(lambda: (home / "told").exists() and bool((home / "told").read_text()))
+    return int((home / "told").read_text().split()[0])
+
+
+def test_each_run_has_a_process_of_its_own_that_has_its_imports_already(
+    instance: dg.DagsterInstance, home: Path
+) -> None:
+    seen = []
+    for _ in range(2):
+        run = ended(instance, launched(instance, telling))
+        assert run.status is dg.DagsterRunStatus.SUCCESS
+        pid, kind = (home / "told").read_text().split()
+        assert kind == "warm"
+        assert run.tags[PROCESS_TAG].startswith(f"{pid}:")
+        seen.append(int(pid))
+    assert len({*seen, os.getpid()}) == 3
+
+
+def test_a_killed_process_ends_its_run_as_failed(instance: dg.DagsterInstance, home: Path) -> None:
+    run_id = launched(instance, resting)
+    os.kill(at_work(home), signal.SIGKILL)
+    assert ended(instance, run_id).status is dg.DagsterRunStatus.FAILURE
+    told = [entry.message for entry in instance.all_logs(run_id)]
+    assert any("ended with code -9 before the run did" in message for message in told)
+
+
+def test_run_monitoring_learns_of_a_process_that_nobody_watched(instance: dg.DagsterInstance, home: Path) -> None:
+    run_id = launched(instance, resting)
+    pid = at_work(home)
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    launcher = instance.run_launcher
+    assert launcher.check_run_worker_health(run).status is WorkerStatus.RUNNING
+    os.kill(pid, signal.SIGKILL)
+    ended(instance, run_id)
+    assert launcher.check_run_worker_health(run).status is WorkerStatus.FAILED
+
+
+def test_a_person_ends_a_run_from_another_process(instance: dg.DagsterInstance, home: Path) -> None:
+    run_id = launched(instance, resting)
+    at_work(home)
+    with dg.DagsterInstance.from_config(str(home)) as other:  # the web server's
+        assert other.run_launcher.terminate(run_id)
+    assert ended(instance, run_id).status is dg.DagsterRunStatus.CANCELED
+    assert not instance.run_launcher.terminate(run_id)
