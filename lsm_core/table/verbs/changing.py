@@ -24,7 +24,7 @@ class Changing(OnTable):
         """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
 
         ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
-        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, UnsupportedFeature, CommitConflict.
+        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
         """
         return write_once(self.store, data, row_kinds, overwrite)
 
