@@ -168,7 +168,8 @@ class Committer:
     ) -> list[int]:
         """Commit, in order of identifier, what this user has not committed yet; returns the new snapshot ids.
 
-        Idempotent: identifiers up to the user's last are skipped. A crash between the two snapshots of an identifier is
+        Idempotent: identifiers up to the user's last are skipped, and where all of its snapshots have expired those whose
+        files the table knows. A crash between the two snapshots of an identifier is
         healed: its missing compaction part is committed, or left out where others took its inputs meanwhile, since its rows
         are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
         """
@@ -178,7 +179,9 @@ class Committer:
         for identifier, messages in numbered.items():
             parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
-            if parts.append.num_rows and not finished:
+            if done is None and self._was_committed(messages):
+                _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
+            elif parts.append.num_rows and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
                 ids.append(self._run(self._with_new_files(request, messages)))
             if parts.compact.num_rows and CommitKind.COMPACT not in finished:
@@ -238,6 +241,11 @@ class Committer:
             return True
         _, entries = entries_source(self._store, added, scope)(snapshots.latest(self._store))
         return has_deletes(entries)
+
+    def _was_committed(self, messages: Sequence[CommitMessage]) -> bool:
+        """Whether the table holds, or held, the new files of a commit whose snapshot, as all of this user's, has expired."""
+        new = {file.file_name for message in messages for file in message.new_files}
+        return bool(new) and new <= AddedFiles(self._store, messages).in_use()
 
     def _numbered(self, committables: object, first: int | None) -> dict[int, list[CommitMessage]]:
         """The messages by identifier, in order, from ``first`` on; all of them are checked before the first is committed."""

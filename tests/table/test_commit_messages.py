@@ -185,6 +185,26 @@ def test_a_numbered_commit_that_a_retry_wrote_again_is_refused(tmp_path: Path) -
     assert keys_of(table) == [1, 2, 3, 4]
 
 
+def test_a_stream_s_commits_happen_once_after_their_snapshots_expired(tmp_path: Path) -> None:
+    table = create(tmp_path, kind="append")
+    made: dict[int, list[CommitMessage]] = {}
+    with table.new_stream_write("job") as writer:
+        for number in (1, 2, 3):
+            writer.write(rows(number))
+            made[number] = writer.prepare_commit(commit_identifier=number)
+    table.new_stream_commit("job").filter_and_commit({number: made[number] for number in (1, 2)})
+    table.write(rows(4))
+    table.compact(full=True)
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert len(table.snapshots()) == 1
+    (last,) = table.new_stream_commit("job").filter_and_commit(made)
+    assert keys_of(table) == [1, 2, 3, 4]
+    assert table.new_stream_commit("job").filter_and_commit(made) == []
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert (latest.id, latest.commit_identifier) == (last, 3)
+
+
 def test_messages_without_an_origin_are_committed_once_too(tmp_path: Path) -> None:
     """Those that an older Dredge made: version 1 of their bytes does not say where they come from."""
     table = create(tmp_path, kind="append")
