@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -134,7 +135,9 @@ def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick,
 
 def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: DemoTable, tick: Tick, batch: int) -> int:
     """The largest months of flights go through Spark, a task a bucket; all other commits come from writers in this process."""
-    events = events_of(table)
+    # beside the replay's state: in the folder that every demo empties when it begins
+    folder = Path(warehouse.replay_state).parent / "events" if warehouse.replay_state else None
+    events = events_of(table) if folder is None else kept_events_of(table, folder)
     due = [number for number in commits_at(table.name, events, tick) if batch_of_commit(table.name, number) == batch]
     target = warehouse.table(table.identifier)
     for number in due:
@@ -154,6 +157,20 @@ def events_of(table: DemoTable) -> pa.Table:
     """A table's whole story, made once a process; one at a time, since some share what they read."""
     with _ONE_AT_A_TIME:
         return table.events()
+
+
+@functools.cache
+def kept_events_of(table: DemoTable, folder: Path) -> pa.Table:
+    """The same, made once a ``folder``: the first process that asks leaves it there, the next ones read it."""
+    path = folder / f"{table.name}.arrow"
+    if path.exists():
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    made, draft = events_of(table), path.with_suffix(f".{os.getpid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with pa.ipc.new_file(str(draft), made.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as sink:
+        sink.write_table(made)
+    draft.replace(path)
+    return made
 
 
 def with_kinds(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Table]:

@@ -22,6 +22,7 @@ from assets.demo.replay import (
     create_tables,
     events_of,
     in_flight,
+    kept_events_of,
     replay_batch,
     tick_named,
     what_arrives,
@@ -29,7 +30,7 @@ from assets.demo.replay import (
     write_here,
 )
 from assets.demo.story import BACKFILL, TICKS, Tick, batch_clock_ms, commits_at
-from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, TABLES, DemoTable
+from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, DemoTable
 from lsm_core import Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
@@ -185,6 +186,16 @@ def test_no_compaction_at_any_moment_changes_an_answer(
             assert answer_of(target.to_arrow()) == answer_of(plain.to_arrow())
     assert compactions >= 2
     assert len(plain.snapshots()) == len(np.unique(events["_commit"].to_numpy()))
+
+
+def test_the_next_process_reads_the_events_that_the_first_one_kept(tmp_path: Path) -> None:
+    made = kept_events_of(PLANES, tmp_path)
+    kept_events_of.cache_clear()  # what the next process begins with
+    read = kept_events_of(PLANES, tmp_path)
+    assert read is not made
+    assert read.equals(made)
+    assert made.equals(events_of(PLANES))
+    assert [path.name for path in tmp_path.iterdir()] == ["planes.arrow"]
 
 
 def test_a_commit_submitted_twice_adds_nothing(warehouse: WarehouseResource) -> None:
