@@ -8,12 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.processes import SESSION, ByGroup, group_of
 from tests.support.spark import TracedSession, traced_session
 
 settings.register_profile(
     "dredge", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("dredge")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    """Files stay whole: fixtures of a module, such as a running platform, are made once."""
+    return ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The largest group first, or the other process would wait for it at the end."""
+    items.sort(key=lambda item: group_of(item.nodeid) != SESSION[0])
 
 
 @pytest.fixture(scope="session")
