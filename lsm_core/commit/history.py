@@ -143,7 +143,7 @@ class AddedFiles:
     """
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
-        self._store, self._complete = store, True
+        self._store, self._complete, self._checked = store, True, 0
         mine = [message for message in messages if message.own_files()]
         self.names = frozenset(file.file_name for message in mine for file in message.own_files())
         self._partitions = sorted({message.partition for message in mine})
@@ -153,14 +153,19 @@ class AddedFiles:
         self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
 
     def require_new(self, latest: Snapshot | None) -> None:
-        """Raise :class:`CommitConflict` naming files that were in the table, and the commit that added them where it is known."""
-        for snapshot in self._later(latest):
+        """Raise :class:`CommitConflict` naming files that were in the table, and the commit that added them where it is known.
+
+        Asked again at a later snapshot, it reads those that came since.
+        """
+        newest = 0 if latest is None else latest.id
+        for snapshot in self._later(latest, self._checked if self._checked <= newest else 0):
             if snapshot.commit_kind in _ADDS_LEVEL0:
                 found = self._named(manifests.delta_entries(self._store, snapshot))
                 if found:
                     self._refuse(found, snapshot)
         if not self._complete:
             self._refuse(self._kept(), None)
+        self._checked = newest
 
     def in_use(self) -> set[str]:
         """Names of those files that are live, or were added since they were made, or are kept by a tag, branch or deletion record."""
@@ -172,12 +177,12 @@ class AddedFiles:
             found |= self._named(manifests.delta_entries(self._store, snapshot))
         return found if self._complete else found | self._kept()
 
-    def _later(self, latest: Snapshot | None) -> Iterator[Snapshot]:
-        """Snapshots, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
+    def _later(self, latest: Snapshot | None, known: int = 0) -> Iterator[Snapshot]:
+        """Snapshots after ``known``, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
         self._complete = True
         newest = 0 if latest is None else latest.id
         counted = self._after is not None and self._after <= newest  # else the table was rolled back: ask the clock
-        for number in range(newest, self._after if counted and self._after is not None else 0, -1):
+        for number in range(newest, max(known, self._after if counted and self._after is not None else 0), -1):
             snapshot = latest if latest is not None and number == newest else snapshots.try_read(self._store, number)
             if snapshot is None:
                 self._complete = False

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
-from lsm_core.commit import CommitHooks, Committer, Phase
+from lsm_core.commit import CommitHooks, Committer, Phase, origin_of
 from lsm_core.errors import CommitConflict
 from tests.commit.tables import live_files, message, reopen, write_append, write_kv
 
@@ -28,6 +29,7 @@ def main(root: str, user: str, commits: int, mode: str = "") -> None:
     base = int(user) * 1_000_000
     committer = Committer(store, f"w-{user}", CommitHooks(stop_myself if mode else None))
     for i in range(commits):
+        origin = origin_of(store)
         rows = {"k": [base + i, 10**9], "v": [f"{user}-{i}", user]}
         if mode == "compact":
             old = [file for _, _, file in live_files(store)]
@@ -37,7 +39,8 @@ def main(root: str, user: str, commits: int, mode: str = "") -> None:
         else:
             new = message(store, new_files=write_append(store, rows))
         try:
-            print(committer.commit([new], commit_identifier=i).snapshot_id, flush=True)
+            made = replace(new, origin=origin)  # as a writer makes it
+            print(committer.commit([made], commit_identifier=i).snapshot_id, flush=True)
         except CommitConflict as error:
             print(f"conflict {error}", flush=True)
 
