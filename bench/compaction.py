@@ -6,22 +6,24 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
 from bench.data import rows as made_rows
-from bench.harness import Result, Timing, alternate, ratio
+from bench.harness import OnFresh, Result, Timing, alternate, ratio
 from bench.limits import decode_files, encode_file, files_by_bucket
 from bench.table_life import scratch
 from bench.tables import copied, made, written_by_dredge, written_by_java, written_by_pyarrow
 from lsm_core import Catalog, Table
 from lsm_core.commit import CommitMessage, Committer
+from lsm_core.compact import unit
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.kv_layout import kv_arrow_schema
@@ -85,16 +87,18 @@ def _beside_limits(bench: str, folder: Path, origin: str, rows: int, rounds: int
         with pinned(cores):
             timings = alternate(
                 {
-                    "dredge": lambda: _compact(folder, origin),
-                    "V1": lambda: _compact(folder, origin, judged=False),
+                    "dredge": _compacting(folder, origin),
+                    "V1": _compacting(folder, origin, judged=False),
+                    "alone": _compacting(folder, origin, judged=False, reread=False),
                     "limit": lambda cores=cores: _copy(buckets, kept, folder, cores),  # type: ignore[misc]
                 },
                 rounds,
             )
         name = f"files of {origin}: full compaction / copy limit, {cores} core{'s' * (cores > 1)}"
         results += ratio(bench, name, timings["dredge"], timings["limit"], target, rows)
-        less = timings["V1"].median / timings["limit"].median
-        results.append(Result(bench, f"{name}, without V2", less, "x", None))
+        for which, what in (("V1", "without V2"), ("alone", "neither V1 nor V2")):
+            less = timings[which].median / timings["limit"].median
+            results.append(Result(bench, f"{name}, {what}", less, "x", None))
     return results
 
 
@@ -104,11 +108,13 @@ def _beside_java(bench: str, folder: Path, origin: str, java: Any, rounds: int, 
     for number in range(rounds + 2):
         with copied(folder, origin) as database:
             theirs = float(java.call("bench_compact", table=f"{database}.t", full=True, threads=2)["secs"])
-        started = time.perf_counter()
-        _compact(folder, origin)
+        with copied(folder, origin) as database:
+            started = time.perf_counter()
+            _compact(folder, database)
+            ours = time.perf_counter() - started
         if number > 1:
             seconds["java"].append(theirs)
-            seconds["dredge"].append(time.perf_counter() - started)
+            seconds["dredge"].append(ours)
     mine, other = (Timing(tuple(seconds[name])) for name in ("dredge", "java"))
     pairs = [b / a for a, b in zip(mine.seconds, other.seconds, strict=True)]
     name = f"files of {origin}: Java's full compaction / ours, 2 threads"
@@ -118,15 +124,21 @@ def _beside_java(bench: str, folder: Path, origin: str, java: Any, rounds: int, 
     ]
 
 
-def _compact(folder: Path, origin: str, *, judged: bool = True) -> Table:
-    """Plan, compact and commit a fresh copy of a table."""
-    with copied(folder, origin) as database:
-        table = Catalog(str(folder)).table(f"{database}.t")
-        if judged:
-            table.compact(full=True)
-        else:
-            plan = plan_maintenance(table.store, "compact", full=True)
-            apply_plan(table.store, plan, runner=local_runner(None))
+def _compacting(folder: Path, origin: str, *, judged: bool = True, reread: bool = True) -> OnFresh:
+    return OnFresh(
+        lambda: copied(folder, origin), lambda database: _compact(folder, database, judged=judged, reread=reread)
+    )
+
+
+def _compact(folder: Path, database: str, *, judged: bool = True, reread: bool = True) -> Table:
+    """Plan, compact and commit a table; without V2, and without V1 (which no user can switch off), to know what they cost."""
+    table = Catalog(str(folder)).table(f"{database}.t")
+    if judged:
+        table.compact(full=True)
+        return table
+    with nullcontext() if reread else mock.patch.object(unit, "check_content"):
+        plan = plan_maintenance(table.store, "compact", full=True)
+        apply_plan(table.store, plan, runner=local_runner(None))
     return table
 
 
@@ -165,12 +177,12 @@ def run_one_bucket(rows: int | None, rounds: int) -> list[Result]:
     with scratch() as folder:
         written_by_dredge(folder, total, COMMITS, 1)
 
-        def on(cores: int) -> Callable[[], object]:
-            def subject() -> None:
+        def on(cores: int) -> OnFresh:
+            def subject(database: str) -> None:
                 with pinned(cores):
-                    _compact(folder, "dredge")
+                    _compact(folder, database)
 
-            return subject
+            return OnFresh(lambda: copied(folder, "dredge"), subject)
 
         timings = alternate({"one": on(1), "two": on(2)}, rounds)
         pairs = [a / b for a, b in zip(timings["one"].seconds, timings["two"].seconds, strict=True)]
@@ -201,7 +213,7 @@ def run_tiny(rows: int | None, rounds: int) -> list[Result]:
         for name, count in counts.items():
             _tiny(made(folder, name, 1), count)
         timings = alternate(
-            {name: lambda name=name: _compact(folder, name) for name in counts},  # type: ignore[misc]
+            {name: _compacting(folder, name) for name in counts},
             min(rounds, 3),
         )
     pairs = [a / b for a, b in zip(timings["all"].seconds, timings["half"].seconds, strict=True)]

@@ -6,7 +6,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,19 +50,36 @@ class Timing:
         return statistics.median(self.seconds)
 
 
-def alternate(subjects: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, Timing]:
+@dataclass(frozen=True)
+class OnFresh:
+    """A subject that needs something of its own each round; making it and clearing it away is not timed."""
+
+    made: Callable[[], AbstractContextManager[Any]]
+    work: Callable[[Any], object]
+
+
+def alternate(subjects: Mapping[str, Callable[[], object] | OnFresh], rounds: int = ROUNDS) -> dict[str, Timing]:
     """Run every subject once per round, in turn, after one warm-up round; wall-clock seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     for round_number in range(rounds + 1):
         for name, subject in subjects.items():
-            gc.collect()
-            pa.default_memory_pool().release_unused()
-            started = time.perf_counter()
-            subject()
-            elapsed = time.perf_counter() - started
+            elapsed = _timed(subject)
             if round_number:
                 seconds[name].append(elapsed)
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
+
+
+def _timed(subject: Callable[[], object] | OnFresh) -> float:
+    fresh = subject if isinstance(subject, OnFresh) else None
+    with nullcontext() if fresh is None else fresh.made() as given:
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        started = time.perf_counter()
+        if fresh is None:
+            subject()  # type: ignore[operator]
+        else:
+            fresh.work(given)
+        return time.perf_counter() - started
 
 
 def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, rows: int) -> list[Result]:
