@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,9 +47,14 @@ class ConnectServer:
         """Address for clients, without the secret."""
         return f"sc://localhost:{self.port}"
 
-    def environment(self) -> dict[str, str]:
-        """Return what a client process needs in its environment: ``spark_session()`` then finds the server by itself."""
-        return {REMOTE_VARIABLE: self.url, TOKEN_VARIABLE: self.token}
+    def environment(self, *, one_session: bool = False) -> dict[str, str]:
+        """Return what a client process needs in its environment: ``spark_session()`` then finds the server by itself.
+
+        ``one_session``: all clients given this environment share a session. Settings and views are then common to them, and so are
+        the Python workers, which Spark starts anew for every session otherwise.
+        """
+        session = f"/;session_id={uuid.uuid4()}" if one_session else ""
+        return {REMOTE_VARIABLE: f"{self.url}{session}", TOKEN_VARIABLE: self.token}
 
     @property
     def log_path(self) -> str:

@@ -33,9 +33,8 @@ _SPARK: Final = {
     # The runs' sessions share what is compiled; none brings files of its own.
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # Tens of thousands of rows are interpreted sooner than the code for them is made.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # The versions of a bucket's keys fit in memory: sorting them once more costs as much as folding them.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
 }
 
 
@@ -81,7 +80,9 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     say(f"{len(tables)} empty tables in {warehouse.path}")
     stack.callback(stop_server, home / "spark")
     server = start_server(home / "spark", conf=_SPARK, wait=False)  # both take seconds to start: side by side
-    platform = start_platform(home / "dagster", {**_environment(warehouse), **server.environment()}, port=port)
+    platform = start_platform(
+        home / "dagster", {**_environment(warehouse), **server.environment(one_session=True)}, port=port
+    )
     stack.callback(platform.stop)
     platform.client.dismiss_welcome()
     say(f"Dagster with its daemon: {platform.url}")
