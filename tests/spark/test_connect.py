@@ -86,6 +86,23 @@ def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
     }
 
 
+def test_clients_may_share_a_session_which_outlives_each_of_them(server: tuple[ConnectServer, Path]) -> None:
+    code = """
+import os, sys
+from lsm_core.spark import spark_session
+spark = spark_session()
+if sys.argv[1] == "first":
+    spark.range(7).createOrReplaceTempView("seven")
+print("ANSWER:", spark.catalog.tableExists("seven"), os.environ["DREDGE_SPARK_REMOTE"].count("session_id"))
+"""
+    shared, alone = server[0].environment(one_session=True), server[0].environment()
+    told = [
+        run_script(code, who, env=env).stdout for who, env in (("first", shared), ("next", shared), ("next", alone))
+    ]
+    assert [text.strip() for text in told] == ["ANSWER: True 1", "ANSWER: True 1", "ANSWER: False 0"]
+    assert server[0].environment(one_session=True) != shared
+
+
 def test_a_running_server_is_reused_and_its_secret_stays_out_of_sight(server: tuple[ConnectServer, Path]) -> None:
     running = server[0]
     assert start_server(running.folder) == running
