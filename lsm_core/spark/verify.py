@@ -32,7 +32,6 @@ Place: TypeAlias = tuple[bytes, int]
 
 _EXAMPLES: Final = 20
 _PLACE: Final = ("partition", "bucket")
-_FACTS: Final = ("raw", "rows", "one", "two")
 _VERSIONS: Final = f"CAST(sum({VERSIONS}) AS BIGINT)"
 
 
@@ -178,18 +177,21 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
             both = one if both is None else both.unionAll(one)
     if both is None:
         return [{} for _ in frames]
-    sums = [f"CAST(sum(IF(present, CAST({name} AS DECIMAL(38, 0)), 0)) AS STRING)" for name in ("h0", "h1")]
+    # halves, whose sums no bucket overflows
+    halves = [half.format(name) for name in ("h0", "h1") for half in ("shiftright({}, 32)", "{} & 4294967295")]
+    sums = [f"sum(IF(present, {half}, 0))" for half in halves]
     found = (
         both.groupBy("side", "bucket")
         .agg(*_exprs([_VERSIONS, "count_if(present)", *sums]))
-        .toDF("side", "bucket", *_FACTS)
+        .toDF("side", "bucket", "raw", "rows", "high one", "low one", "high two", "low two")
         .toArrow()
     )
-    values = [found.column(name).to_numpy(zero_copy_only=False) for name in ("side", "bucket", *_FACTS)]
+    values = [column.to_numpy(zero_copy_only=False) for column in found.columns]
     facts: list[dict[int, tuple[int, int, int, int]]] = [{} for _ in frames]
     for i in range(found.num_rows):  # one per side and bucket
         numbers = [int(value[i]) for value in values]
-        facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], numbers[4], numbers[5])
+        one, two = ((numbers[at] << 32) + numbers[at + 1] for at in (4, 6))
+        facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], one, two)
     return facts
 
 

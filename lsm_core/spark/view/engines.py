@@ -43,17 +43,27 @@ class Fold:
         if self.begins:
             lent = f"{first}.k IN (1, 3)"
             nothing = {member: f"IF({lent}, {first}.{member}, {null})" for member, null in nothing.items()}
-        flags = [member for member in self.steps if member not in self.types]
         start = ", ".join(
-            [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in flags]
+            [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in self.flags]
         )
-        step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *flags))
+        step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *self.flags))
         if self.verdicts:  # a lambda over one struct of them, so that each is found once a version
             told = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
             after = f"transform(array(struct({told})), g -> struct({step}))[0]"
         else:
             after = f"struct({step})"
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
+
+    def lone(self, versions: str) -> str:
+        """The same struct of an array's first version alone: a row as it is, and no row if it is a delete."""
+        members = [f"{versions}[0].{member} AS {member}" for member in self.columns.values()]
+        flags = [f"{versions}[0].k IN (1, 3) AS {f}" if f == "gone" else f"false AS {f}" for f in self.flags]
+        return f"struct({', '.join([*members, *flags])})"
+
+    @property
+    def flags(self) -> list[str]:
+        """Members of the accumulator that are no columns."""
+        return [member for member in self.steps if member not in self.types]
 
 
 def fold_of(store: TableStore) -> Fold:

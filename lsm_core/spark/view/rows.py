@@ -89,10 +89,10 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str) -> DataFra
         *_exprs([f"sort_array(collect_list(struct({own}))) AS v"])
     )
     # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
-    many = f"inline(array(IF(size(v) > 1 AND NOT x, {fold.expression('v')}, NULL)))"
-    merged = gathered.selectExpr("b", "x", "size(v) AS s", "v[0] AS f", many)
-    values = [f"IF(s = 1, f.{short}, {short}) AS {quoted(name)}" for name, short in fold.columns.items()]
-    kept = "NOT x AND IF(s = 1, f.k IN (0, 2), NOT gone) AS __dredge_row"
+    folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
+    merged = gathered.selectExpr("b", "x", "size(v) AS s", f"inline(array({folded}))")
+    values = [f"{short} AS {quoted(name)}" for name, short in fold.columns.items()]
+    kept = "NOT x AND NOT gone AS __dredge_row"
     return merged.selectExpr("b AS __dredge_bucket", f"s AS {VERSIONS}", kept, *values)
 
 
