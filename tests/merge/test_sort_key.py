@@ -60,7 +60,7 @@ def keyed_rows(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 @given(keyed_rows(), st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_normalised_keys_order_and_group_rows_as_the_judge_does(
     example: tuple[list[str], list[tuple[Any, ...]]], runs: bool
 ) -> None:
@@ -94,7 +94,7 @@ def test_counting_rows_up_to_a_key_agrees_with_the_judge(
 
 
 @given(keyed_rows(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_key_bytes_of_files_order_as_the_judge_does_with_nulls_first(
     example: tuple[list[str], list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:

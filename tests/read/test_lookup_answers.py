@@ -110,7 +110,7 @@ def filled(table: Table, known: pa.Table, random: np.random.Generator) -> pa.Tab
     return rows
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     kinds=st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=3),
     engine=st.sampled_from(sorted(ENGINES)),
