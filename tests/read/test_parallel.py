@@ -87,9 +87,11 @@ def test_an_error_comes_at_its_place_and_ends_all_workers() -> None:
 
 
 def test_leaving_early_closes_the_jobs() -> None:
+    started: list[int] = []
     closed: list[int] = []
 
     def watched(number: int) -> Batches:
+        started.append(number)
         try:
             yield from job(number, 1000)
         finally:
@@ -98,7 +100,8 @@ def test_leaving_early_closes_the_jobs() -> None:
     batches = in_order([partial(watched, n) for n in range(5)], 2, 100)
     next(batches)
     batches.close()
-    assert sorted(closed) == [0, 1]
+    assert sorted(closed) == sorted(started)
+    assert {0} <= set(started) <= {0, 1}  # the second worker may not have begun
     assert running() == []
 
 
