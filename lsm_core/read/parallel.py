@@ -32,7 +32,8 @@ def cores() -> int:
 def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batches:
     """The batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
 
-    At most about ``most_bytes`` (None: no bound) of batches wait to be handed out, and one batch a worker more. What a job raises
+    At most about ``most_bytes`` (None: no bound) of batches wait to be handed out, one more of the job whose turn it is, so that it
+    always goes on, and one batch a worker. What a job raises
     is raised at its place. Closing the generator stops all workers; none outlives it.
     """
     if workers < 2 or len(jobs) < 2:
