@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge.comparable import Ints, Mask, values_of
+from lsm_core.merge.comparable import Ints, Mask, flat, is_text, values_of
 from lsm_core.merge.keys import IntKeys, order_parts
 from lsm_core.merge.rows import Piece, Rows, retracts
 from lsm_core.merge.sort_key import KeySpec
@@ -65,17 +66,21 @@ class Newest:
 def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
     """The newest version of each key, found without ordering anything; None where that does not go.
 
-    It goes where integer keys lie close together and versions of a key come one after the other: each row is put into the
-    slot of its key, where only the last one stays. A tenth of what sorting costs.
+    It goes where integer keys lie close together and sequence numbers say that versions of a key come one after the other: each
+    row is put into the slot of its key, where only the last one stays, or that with the largest sequence fields (no text).
+    A tenth of what sorting costs.
     """
     if not isinstance(rows.keys, IntKeys):
         return None
     keys = rows.keys.values
     low, high = int(keys.min()), int(keys.max())
-    if high - low >= _DENSE * len(keys) or not _arrive_in_order(rows, spec, int(keys[0]) == low):
+    if high - low >= _DENSE * len(keys) or not _numbered_in_order(rows, int(keys[0]) == low):
         return None
     slots = np.full(high - low + 1, -1, np.int32)
-    slots[keys - np.int64(low)] = np.arange(len(keys), dtype=np.int32)
+    if not spec.sequence_columns:
+        slots[keys - np.int64(low)] = np.arange(len(keys), dtype=np.int32)
+    elif not _keep_largest(slots, keys - np.int64(low), rows, spec):
+        return None
     newest: npt.NDArray[Any] = slots[slots >= 0]
     if len(rows.pieces[0]) == 1:
         # carried over from the window before: the one row that may be newer than what comes after it
@@ -83,6 +88,32 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
         _order_versions(rows, spec, first, np.ones(len(first) - 1, np.bool_))
         newest[0] = first[-1]
     return Newest(newest, int(np.count_nonzero(keys == np.int64(high))))
+
+
+def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
+    """Put into the slot of each key the row with the largest sequence fields, of equal ones the last; False where that does not go.
+
+    ``places``: the slot of each row. Each piece holds a key once, so a piece at a time is compared with what its slots hold.
+    """
+    if not all(rows.has(name) for name in (SEQUENCE_NUMBER, *spec.sequence_columns)):
+        return False
+    columns = [pa.chunked_array([piece.batch.column(name) for piece in rows.pieces]) for name in spec.sequence_columns]
+    if any(is_text(column.type) for column in columns):
+        return False
+    parts = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
+    held = [np.full(len(slots), np.iinfo(np.int64).min) for _ in parts]
+    for start, stop in pairwise(rows.offsets.tolist()):
+        slot = places[start:stop]
+        wins = np.ones(stop - start, np.bool_)
+        for part, best in zip(reversed(parts), reversed(held), strict=True):
+            mine, theirs = part[start:stop], best[slot]
+            wins = (mine > theirs) | ((mine == theirs) & wins)
+        won = np.flatnonzero(wins)
+        slot = slot[won]
+        for part, best in zip(parts, held, strict=True):
+            best[slot] = part[start:stop][won]
+        slots[slot] = start + won
+    return True
 
 
 def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Groups:
@@ -96,7 +127,7 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     """Bring the versions of each key into order, in place."""
-    if _arrive_in_order(rows, spec, order[0] == 0):
+    if not spec.sequence_columns and _numbered_in_order(rows, order[0] == 0):
         # the argsort was stable, so only the key carried over from the window before can be out of order
         first_group = int(np.argmin(np.append(same, False))) + 1
         order, same = order[:first_group], same[: first_group - 1]
@@ -127,13 +158,11 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
         order[at] = order[at][np.lexsort((*reversed(parts), group))]
 
 
-def _arrive_in_order(rows: Rows, spec: KeySpec, starts_lowest: bool) -> bool:
-    """Whether versions of a key lie in their order as they are, but for one row of the first key.
+def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
+    """Whether versions of a key lie in the order of their sequence numbers as they are, but for one row of the first key.
 
     ``starts_lowest``: the first row has the smallest key.
     """
-    if spec.sequence_columns:
-        return False
     pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and starts_lowest else rows.pieces
     if rows.has(SEQUENCE_NUMBER):
         return sequences_climb(pieces)

@@ -17,8 +17,19 @@ from lsm_core.merge.rows import Piece, Rows
 from lsm_core.merge.sort_key import KeySpec
 from lsm_core.types import parse
 
-_SCHEMA = TableSchema(0, (DataField(0, "id", parse("BIGINT NOT NULL")),), 0, primary_keys=("id",))
+_FIELDS = (
+    DataField(0, "id", parse("BIGINT NOT NULL")),
+    DataField(1, "at", parse("INT")),
+    DataField(2, "weight", parse("DOUBLE")),
+    DataField(3, "note", parse("STRING")),
+)
+_SCHEMA = TableSchema(0, _FIELDS, 3, primary_keys=("id",))
 _SPEC = KeySpec.of(_SCHEMA, (), descending=False, table="t")
+_BY_FIELDS = [
+    KeySpec.of(_SCHEMA, names, descending=descending, table="t")
+    for names in (("at",), ("at", "weight"), ("weight",))
+    for descending in (False, True)
+]
 
 
 def _piece(keys: list[int], numbers: list[int], age: int, *, with_numbers: bool = True) -> Piece:
@@ -56,6 +67,39 @@ def test_the_newest_versions_are_those_that_ordering_finds(pieces: list[Piece]) 
     if found is not None:
         assert found.newest.tolist() == groups.newest.tolist()
         assert (len(found), found.last_size) == (len(groups), groups.last_size)
+
+
+_WEIGHTS = [-0.0, 0.0, float("nan"), -1.5, float("inf"), None]
+
+
+@settings(max_examples=200)
+@given(pieces=_runs(), spec=st.sampled_from(_BY_FIELDS), data=st.data())
+def test_sequence_fields_too_need_no_ordering(pieces: list[Piece], spec: KeySpec, data: st.DataObject) -> None:
+    def with_fields(piece: Piece) -> Piece:
+        batch = piece.batch
+        for name, kind, values in (("at", pa.int32(), [None, -1, 0, 1]), ("weight", pa.float64(), _WEIGHTS)):
+            drawn = data.draw(st.lists(st.sampled_from(values), min_size=len(piece), max_size=len(piece)))
+            batch = batch.append_column(name, pa.array(drawn, kind))
+        return Piece(batch, piece.keys, piece.level, piece.age)
+
+    rows = Rows.of([with_fields(piece) for piece in pieces])
+    groups, found = merge_order(rows, spec), newest_versions(rows, spec)
+    if found is not None:
+        assert found.newest.tolist() == groups.newest.tolist()
+        assert (len(found), found.last_size) == (len(groups), groups.last_size)
+
+
+def test_the_largest_sequence_field_wins_without_ordering_and_text_is_ordered() -> None:
+    def piece(age: int, at: list[int | None], note: list[str]) -> Piece:
+        plain = _piece([1, 2, 3], [10 * age + n for n in range(3)], age)
+        batch = plain.batch.append_column("at", pa.array(at, pa.int32())).append_column("note", pa.array(note))
+        return Piece(batch, plain.keys, 0, age)
+
+    rows = Rows.of([piece(1, [7, None, 5], ["c", "b", "a"]), piece(2, [6, 0, 5], ["a", "b", "c"])])
+    found = newest_versions(rows, _BY_FIELDS[0])
+    assert found is not None
+    assert found.newest.tolist() == [0, 4, 5]  # larger, any value above null, the later of two equal ones
+    assert newest_versions(rows, KeySpec.of(_SCHEMA, ("note",), descending=False, table="t")) is None
 
 
 def test_close_keys_in_the_order_of_their_sequence_need_no_ordering() -> None:
