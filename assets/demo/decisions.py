@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from assets.demo.outcomes import OUTCOMES
 from assets.demo.tables import TABLES, DemoTable
 
 _REFERENCE: Final = Path(__file__).parent / "reference" / "expected.json"
@@ -21,21 +22,26 @@ PAUSE: Final = "storage move, since 2013-09-30"
 
 @dataclass(frozen=True)
 class ExpectedDecision:
-    """One line of a sensor's tick must start with ``subject`` and go on as ``words`` say; ``runs``: it starts a run."""
+    """One line of a sensor's tick must start with ``subject`` and go on as ``words`` say; ``runs``: it starts a run.
+
+    ``afterwards``: the words once a run of the other sensor has compacted it at this tick; None: none does.
+    """
 
     sensor: str
     subject: str
     words: str
     runs: bool
+    afterwards: str | None = None
 
     @property
     def reason(self) -> str:
         """The words without outcome and code: what a run carries as its reason."""
         return self.words.partition("): ")[2]
 
-    def is_said_by(self, line: str) -> bool:
-        """Whether a line of the tick says it."""
-        return line.startswith(f"{self.subject}: {self.words}")
+    def is_said_by(self, line: str, *, compacting: bool = False) -> bool:
+        """Whether a line of the tick says it; ``compacting``: a run had begun, the line may tell of before or afterwards."""
+        words = [self.words, *([self.afterwards] if compacting and self.afterwards is not None else [])]
+        return any(line.startswith(f"{self.subject}: {text}") for text in words)
 
 
 def expected_decisions(tick: str) -> list[ExpectedDecision]:
@@ -43,16 +49,25 @@ def expected_decisions(tick: str) -> list[ExpectedDecision]:
     ours = {table.name: table for table in TABLES}
     story = json.loads(_REFERENCE.read_text())["story"]
     rested = _days_since_compaction(story, tick)
+    compacted = {(item.table, item.partition): item.after for item in OUTCOMES[tick]}
     found = []
     for sensor, name, partition, number, days, decision in story[tick]["decisions"]:
         if sensor not in _SENSORS or name not in ours:
             continue
         # The list counts from the last append; the sensor from the newest file (Paimon's rule), which may be a compaction's.
         idle = None if days is None else min(days, rested.get((name, partition), days))
-        words = _words(ours[name], sensor, decision).format(
-            number=number, days=idle, s="" if number == 1 else "s", trigger=_trigger(ours[name]), pause=PAUSE
+        words, runs = _words(ours[name], sensor, decision), decision in _RUNS
+        fixed = {"trigger": _trigger(ours[name]), "pause": PAUSE}
+        left = None if runs else compacted.get((name, partition))
+        found.append(
+            ExpectedDecision(
+                sensor,
+                _subject(ours[name], partition),
+                words.format(number=number, days=idle, s="" if number == 1 else "s", **fixed),
+                runs,
+                None if left is None else words.format(number=left, days=0, s="" if left == 1 else "s", **fixed),
+            )
         )
-        found.append(ExpectedDecision(sensor, _subject(ours[name], partition), words, decision in _RUNS))
     return found
 
 

@@ -77,11 +77,8 @@ class Story:
         runs = self._wait_for_runs(began)
         self.say(f"{tick.name}   {what_arrives(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
-            what = run.tags[names.TAG_TABLE] + (
-                f"/{run.tags[names.TAG_PARTITION]}" if names.TAG_PARTITION in run.tags else ""
-            )
-            self.say(f"     {what}: {run.tags[names.TAG_REASON]}")
-        self._hold_decisions(tick.name, first, due)
+            self.say(f"     {_subject(run)}: {run.tags[names.TAG_REASON]}")
+        self._hold_decisions(tick.name, first, due, runs)
         if runs:
             newest = self._newest()
             self._hold_outcomes(tick.name, written, newest)
@@ -244,9 +241,15 @@ class Story:
         """Tables whose own rules do not count: a policy holds them back."""
         return {alert.table for alert in expected_alerts(TICKS[0].name)}
 
-    def _hold_decisions(self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]]) -> None:
+    def _hold_decisions(
+        self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]
+    ) -> None:
+        # One sensor's run may be done before the other one looks.
+        begun = {_subject(run): run.created for run in runs}
         for item in expected_decisions(tick):
-            said = any(item.is_said_by(line) for line in ticks[item.sensor].text.splitlines())
+            told = ticks[item.sensor]
+            compacting = item.subject in begun and begun[item.subject] < (told.ended or 0.0)
+            said = any(item.is_said_by(line, compacting=compacting) for line in told.text.splitlines())
             self._hold(f"{tick}: {item.subject}: {item.words}", said, "no such line on the tick")
         keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
         wanted = {f"{table}/{partition}" if partition else table for table, partition in due}
@@ -290,6 +293,12 @@ class Story:
                         pending.append(status.path)
                     count += not status.is_dir and status.name.startswith(("data-", "manifest-"))
         return count
+
+
+def _subject(run: Run) -> str:
+    """The table of a maintenance run, and the partition if it is about one."""
+    table, partition = run.tags[names.TAG_TABLE], run.tags.get(names.TAG_PARTITION)
+    return table if partition is None else f"{table}/{partition}"
 
 
 def _until(what: str) -> Iterator[None]:

@@ -232,3 +232,15 @@ def test_ticks_are_named_and_unknown_ones_refused() -> None:
     assert [what_arrives(tick) for tick in TICKS] == ["the backfill", "batches 0-4", "batches 5-9", "batches 10-15"]
     with pytest.raises(InvalidOption, match="T0, T1, T2, T3"):
         tick_named("T7")
+
+
+def test_a_decline_may_tell_of_the_compacted_tree_only_once_its_run_began() -> None:
+    decline = next(
+        item for item in expected_decisions("T3") if item.subject.endswith("=2013-02") and item.sensor == "sorted_run"
+    )
+    before = f"{decline.subject}: decline (too few runs): 2 sorted runs < 5; nothing to do"
+    after = f"{decline.subject}: decline (too few runs): 1 sorted run < 5; nothing to do"
+    assert decline.is_said_by(before) and decline.is_said_by(before, compacting=True)
+    assert decline.is_said_by(after, compacting=True) and not decline.is_said_by(after)
+    untouched = next(item for item in expected_decisions("T1") if not item.runs)
+    assert untouched.afterwards is None and not untouched.is_said_by(after, compacting=True)
