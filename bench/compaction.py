@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.data import rows as made_rows
-from bench.harness import OnFresh, Result, Timing, alternate, ratio
+from bench.harness import OnFresh, Result, Subject, Timing, alternate, ratio
 from bench.limits import decode_files, encode_file, files_by_bucket
 from bench.table_life import scratch
 from bench.tables import copied, made, written_by_dredge, written_by_java, written_by_pyarrow
@@ -37,6 +38,8 @@ LIMITS = {1: 1.3, 2: 1.4}
 FASTER_THAN_JAVA = {"java": 2.5, "pyarrow": 5.0}
 ONE_BUCKET = 1.5
 TINY_FILES, TINY_ROWS = 5_000, 200
+PART_ROUNDS = 3
+"""Rounds of what is only told beside the figures that have targets."""
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
@@ -84,20 +87,21 @@ def _beside_limits(bench: str, folder: Path, origin: str, rows: int, rounds: int
     buckets = files_by_bucket(Catalog(str(folder)).table(f"{origin}.t"))
     kept = _rows_after(folder, origin)
     for cores, target in LIMITS.items():
+        limit: dict[str, Subject] = {"limit": partial(_copy, buckets, kept, folder, cores)}
         with pinned(cores):
-            timings = alternate(
+            timings = alternate({"dredge": _compacting(folder, origin), **limit}, rounds)
+            parts = alternate(
                 {
-                    "dredge": _compacting(folder, origin),
                     "V1": _compacting(folder, origin, judged=False),
                     "alone": _compacting(folder, origin, judged=False, reread=False),
-                    "limit": lambda cores=cores: _copy(buckets, kept, folder, cores),  # type: ignore[misc]
+                    **limit,
                 },
-                rounds,
+                min(rounds, PART_ROUNDS),
             )
         name = f"files of {origin}: full compaction / copy limit, {cores} core{'s' * (cores > 1)}"
         results += ratio(bench, name, timings["dredge"], timings["limit"], target, rows)
         for which, what in (("V1", "without V2"), ("alone", "neither V1 nor V2")):
-            less = timings[which].median / timings["limit"].median
+            less = parts[which].median / parts["limit"].median
             results.append(Result(bench, f"{name}, {what}", less, "x", None))
     return results
 

@@ -58,7 +58,10 @@ class OnFresh:
     work: Callable[[Any], object]
 
 
-def alternate(subjects: Mapping[str, Callable[[], object] | OnFresh], rounds: int = ROUNDS) -> dict[str, Timing]:
+Subject = Callable[[], object] | OnFresh
+
+
+def alternate(subjects: Mapping[str, Subject], rounds: int = ROUNDS) -> dict[str, Timing]:
     """Run every subject once per round, in turn, after one warm-up round; wall-clock seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     for round_number in range(rounds + 1):
@@ -69,7 +72,7 @@ def alternate(subjects: Mapping[str, Callable[[], object] | OnFresh], rounds: in
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
 
 
-def _timed(subject: Callable[[], object] | OnFresh) -> float:
+def _timed(subject: Subject) -> float:
     fresh = subject if isinstance(subject, OnFresh) else None
     with nullcontext() if fresh is None else fresh.made() as given:
         gc.collect()
