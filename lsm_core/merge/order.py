@@ -102,7 +102,9 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
         return False
     parts = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
     held = [np.full(len(slots), np.iinfo(np.int64).min) for _ in parts]
-    for start, stop in pairwise(rows.offsets.tolist()):
+    stop = 0
+    for piece in rows.pieces:
+        start, stop = stop, stop + len(piece)
         slot = places[start:stop]
         wins = np.ones(stop - start, np.bool_)
         for part, best in zip(reversed(parts), reversed(held), strict=True):
