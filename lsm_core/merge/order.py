@@ -101,20 +101,19 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
     if any(is_text(column.type) for column in columns):
         return False
     parts = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
-    held = [np.full(len(slots), np.iinfo(np.int64).min) for _ in parts]
     stop = 0
     for piece in rows.pieces:
         start, stop = stop, stop + len(piece)
         slot = places[start:stop]
-        wins = np.ones(stop - start, np.bool_)
-        for part, best in zip(reversed(parts), reversed(held), strict=True):
-            mine, theirs = part[start:stop], best[slot]
-            wins = (mine > theirs) | ((mine == theirs) & wins)
+        held = slots[slot]
+        wins = np.ones(len(piece), np.bool_)
+        for part in reversed(parts):
+            mine, theirs = part[start:stop], part[held]
+            wins &= mine == theirs
+            wins |= mine > theirs
+        wins |= held < 0  # an empty slot, whatever lies at the end of `part`
         won = np.flatnonzero(wins)
-        slot = slot[won]
-        for part, best in zip(parts, held, strict=True):
-            best[slot] = part[start:stop][won]
-        slots[slot] = start + won
+        slots[slot[won]] = start + won
     return True
 
 
