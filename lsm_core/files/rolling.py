@@ -18,6 +18,7 @@ from lsm_core.types.nesting import refit
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
 """Encoded bytes of a row group where option `file.block-size` does not say."""
+_WHENCE: Final = "NOT NULL, but there are nulls in it: from before it became so, or a retract left no value"
 _FULL_ENOUGH: Final = 0.9
 """A file this near its target is closed: another row group would be a sliver."""
 
@@ -185,10 +186,10 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def require_not_null(batch: pa.RecordBatch, table: str) -> None:
-    """Raise :class:`InvalidData` for nulls in a NOT NULL column: rows from before it became one, which Java does not rewrite either."""
+    """Raise :class:`InvalidData` for nulls in a NOT NULL column, which Java does not write either."""
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
-            raise InvalidData(table, field.name, "rows written before the column became NOT NULL hold nulls")
+            raise InvalidData(table, field.name, _WHENCE)
 
 
 __all__ = ["FileDescriber", "RollingWriter", "fit"]

@@ -67,6 +67,8 @@ class TableWrite:
         self._live: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._offset = sequence_offset
         self._rows_seen = 0
+        self._halfway = False
+        """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
         self._counts = counted_columns(store.schema)
 
@@ -81,9 +83,10 @@ class TableWrite:
         """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row; None = all "+I".
 
         Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
-        and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`; rows of the failed call may be in
-        the buffer, so abort the writer then.
+        and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`. Where rows of the failed call are in
+        the buffer already, the writer can only be aborted.
         """
+        self._require_whole()
         given = as_rows(data, self.store.name)
         if row_kinds is not None and isinstance(given, pa.RecordBatchReader):
             given = given.read_all()
@@ -94,11 +97,13 @@ class TableWrite:
             part = None if kinds is None else kinds.slice(start, piece.num_rows)
             self._write_piece(piece, part)
             start += piece.num_rows
+        self._halfway = False
 
     def write_bucket(
         self, partition: bytes, bucket: int, data: Rows, kinds: pa.Array | pa.ChunkedArray | None = None
     ) -> None:
         """Add rows that were routed already (:func:`lsm_core.write.bucket.route`); otherwise as :meth:`write`."""
+        self._require_whole()
         given = as_rows(data, self.store.name)
         if kinds is not None and isinstance(given, pa.RecordBatchReader):
             given = given.read_all()
@@ -109,6 +114,7 @@ class TableWrite:
             part = None if numbers is None else numbers.slice(start, piece.num_rows)
             self._add(partition, bucket, *self._taken(piece, part))
             start += piece.num_rows
+        self._halfway = False
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
         """Flush a bucket and compact it in the background: what the table's options pick, or everything (``full``).
@@ -143,18 +149,24 @@ class TableWrite:
         """Flush everything; one message per touched bucket. The writer can be used on, for the next commit.
 
         ``wait_compaction`` (always with `commit.force-compact`): wait for the compactions that are under way. When this
-        raises nothing was handed out: abort the writer.
+        raises (after a :meth:`write` that failed halfway it always does) nothing was handed out: abort the writer.
         """
         return [message for message in self._prepared(wait_compaction) if not message.is_empty]
 
     def _prepared(self, wait: bool) -> list[CommitMessage]:
         """One message a bucket, empty ones too. All buckets are settled before the first one lets go of its files."""
+        self._require_whole()
         writers = [writer for _, writer in sorted(self._buckets.items())]
         for writer in writers:
             writer.settle(wait or self._force)
         self._pool.close()
         origin = origin_of(self.store)
         return [replace(writer.drain(), origin=origin) for writer in writers]
+
+    def _require_whole(self) -> None:
+        if self._halfway:
+            reason = "a write failed halfway, some of its rows are in: abort it and write them again"
+            raise DredgeError(f"table {self.store.name}: {reason}")
 
     def abort(self) -> None:
         """Delete every file that was written and not yet handed out by :meth:`prepare_commit`, and end the compactions."""
@@ -164,6 +176,7 @@ class TableWrite:
                 with suppress(OSError, DredgeError):
                     self.store.file_io.delete(path)
         self._buckets.clear()
+        self._halfway = False
         self._pool.close()
         if self._compactor is not None:
             self._compactor.close()
@@ -245,6 +258,7 @@ class TableWrite:
         if not rows.num_rows:
             return
         writer = self._bucket(partition, bucket)
+        self._halfway = True
         if isinstance(writer, KeyValueBucket):
             writer.add(rows, kinds)
         else:

@@ -55,6 +55,23 @@ def test_delta_tells_every_row_and_diff_what_came_of_it(tmp_path: Path) -> None:
     assert table.copy({"incremental-between": "1,4"}).to_arrow(snapshot_id=1).num_rows == 3
 
 
+def test_versions_with_other_bucket_counts_are_not_compared_wherever_their_files_lie(tmp_path: Path) -> None:
+    places: set[bool] = set()
+    for key in range(40):
+        if len(places) == 2:
+            break
+        table = make(tmp_path / str(key), bucket="5")
+        put(table, ("+I", key, 1))
+        old = {bucket.bucket for bucket in table.health()}
+        table.apply(table.plan_maintenance("rescale", bucket_num=2))
+        table = Catalog(tmp_path / str(key)).table("db.t")
+        places.add(old == {bucket.bucket for bucket in table.health()})
+        with pytest.raises(UnsupportedFeature, match="comparing versions with 5 and 2 buckets"):
+            table.incremental(1, 2, mode="diff")
+        assert changes(table, 2, 2, "diff") == []
+    assert places == {True, False}
+
+
 def test_logs_show_the_changes_that_options_ask_for(tmp_path: Path) -> None:
     """`$binlog` makes one row of an update's two, also across batches; without options both show the table as it is."""
     table = make(tmp_path, bucket="1")

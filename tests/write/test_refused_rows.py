@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.commit import Committer
-from lsm_core.errors import InvalidData, RetractNotSupported
+from lsm_core.errors import DredgeError, InvalidData, RetractNotSupported
 from lsm_core.merge.functions import function_names, roaring64
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -243,3 +243,32 @@ def test_junk_that_others_wrote_is_still_read_and_moved_as_it_stands(tmp_path: P
     table = catalog.table("db.t")
     table.apply(table.plan_maintenance("rescale"))
     assert table.to_arrow().to_pylist() == [{"k": 7, "v": b"junk"}]
+
+
+def test_a_call_that_is_refused_halfway_cannot_be_committed(tmp_path: Path) -> None:
+    store = make(tmp_path, {})
+    bad = pa.table({"k": pa.array([None], pa.int32()), "g": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32())})
+    batches = [*row(1).cast(bad.schema).to_batches(), *bad.to_batches()]
+
+    def halfway(writer: TableWrite) -> None:
+        with pytest.raises(InvalidData, match="'k'"):
+            writer.write(pa.RecordBatchReader.from_batches(bad.schema, batches))
+
+    writer = TableWrite(store)
+    halfway(writer)
+    for attempt in (
+        writer.prepare_commit,
+        lambda: writer.write(row(2)),
+    ):  # a good call does not make whole what was not
+        with pytest.raises(DredgeError, match="a write failed halfway"):
+            attempt()
+    writer.abort()
+    assert writer.prepare_commit() == []
+
+    whole = TableWrite(store)
+    with pytest.raises(InvalidData, match="'k'"):
+        whole.write(bad)  # refused before any of its rows was taken
+    whole.write(row(3))
+    Committer(store).commit(whole.prepare_commit())
+    assert read(store).column("k").to_pylist() == [3]
+    assert len(data_files_on_disk(store)) == 1

@@ -55,9 +55,9 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
     compacted comes again, as in Java. Raises UnsupportedFeature where the number of buckets changed in between.
     """
     sides = [_buckets(choice, snapshot) for snapshot in (before, after)]
+    _require_same_buckets(choice.store, *sides)
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
-        _require_same_buckets(choice.store, old, new)
         compare = _compared if choice.store.has_primary_key else _appended
         with closing(compare(choice, place, old, new)) as batches:
             yield from batches
@@ -79,11 +79,13 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
     return {(group[0], group[1]): side(group) for group in bucket_groups(entries)}
 
 
-def _require_same_buckets(store: TableStore, old: _Side, new: _Side) -> None:
-    if old.entries is not None and new.entries is not None and old.total_buckets != new.total_buckets:
-        raise UnsupportedFeature(
-            f"comparing versions with {old.total_buckets} and {new.total_buckets} buckets", store.name
-        )
+def _require_same_buckets(store: TableStore, before: Mapping[Place, _Side], after: Mapping[Place, _Side]) -> None:
+    """Of each partition: its rows may lie in buckets of other numbers, whichever of them hold files."""
+    totals = {partition: side.total_buckets for (partition, _), side in before.items()}
+    for (partition, _), side in after.items():
+        if totals.get(partition, side.total_buckets) != side.total_buckets:
+            numbers = f"{totals[partition]} and {side.total_buckets}"
+            raise UnsupportedFeature(f"comparing versions with {numbers} buckets", store.name)
 
 
 def _appended(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
