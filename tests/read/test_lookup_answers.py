@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import lookup
-from lsm_core.storage import LocalFileIO
-from tests.support.data import golden_names, unpack_golden
+from tests.golden.cases import Case, cases, unreadable
 from tests.support.stores import read
 
 _DAY = dt.date(1999, 12, 31)
@@ -160,12 +159,13 @@ def test_random_tables(
         is_answer(table.store, full, known)
 
 
-@pytest.mark.parametrize("name", golden_names())
-def test_tables_of_java(name: str, tmp_path: Path) -> None:
-    """All keys that their newest version holds, and half of them; tables without a key, or that reads refuse, are left out."""
-    store = TableStore.open(LocalFileIO(), str(unpack_golden(name, tmp_path)), "db.t")
-    if not store.schema.primary_keys or store.options.raw.get("sequence.snapshot-ordering") == "true":
-        pytest.skip("no key, or not read")
+KEYED = [case for case in cases() if case.story["schema"].get("primaryKeys") and unreadable(case.story) is None]
+
+
+@pytest.mark.parametrize("case", KEYED, ids=lambda case: case.name)
+def test_tables_of_java(case: Case, tmp_path: Path) -> None:
+    """All keys that their newest version holds, and half of them; tables that reads refuse are left out."""
+    store = case.unpack(tmp_path)
     full = read(store)
     keys = full.select(list(store.schema.primary_keys))
     is_answer(store, full, keys)
