@@ -58,6 +58,20 @@ class Policies:
         return Policy(**values, origins=MappingProxyType(origins))
 
 
+class _OnceLoader(yaml.SafeLoader):
+    """Refuses a key that comes twice: YAML's last one would win, and a pause above it be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value != "<<" and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+                seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
     """Read the file that ``DREDGE_POLICIES`` names; without it every table has the built-in defaults.
 
@@ -70,7 +84,7 @@ def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
 def read_policies(path: Path) -> Policies:
     """Read one policy file; raises ``InvalidOption``."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceLoader)  # noqa: S506  (a SafeLoader)
     except OSError as error:
         raise InvalidOption(POLICIES_VARIABLE, str(path), f"a readable YAML file ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -83,6 +83,22 @@ def test_a_malformed_file_is_refused_naming_the_place(tmp_path: Path, text: str,
     assert place in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("tables:\n  db.pz: {paused: move}\n  db.pz: {level0_warn: 5}", "db.pz"),
+        ("tables: {}\ndefaults: {}\ntables: {}", "tables"),
+    ],
+)
+def test_what_is_there_twice_is_refused_so_that_no_pause_is_lost(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidOption, match=f"'{key}' is there twice.*line 3"):
+        read_policies(path)
+    path.write_text("tables:\n  db.a: &quiet {paused: move}\n  db.b: {<<: *quiet, level0_warn: 5}")
+    assert read_policies(path).of("db.b").paused == read_policies(path).of("db.a").paused == "move"
+
+
 def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="DREDGE_POLICIES"):
         load_policies({"DREDGE_POLICIES": str(tmp_path / "none.yaml")})
