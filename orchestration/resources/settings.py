@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dagster._utils.schedules import is_valid_cron_schedule
+
 from lsm_core.errors import InvalidOption
 
 _ON: Final = frozenset({"on", "true", "1", "yes"})
@@ -37,8 +39,8 @@ class Settings:
             sensor_budget_seconds=_number(values, "DREDGE_SENSOR_BUDGET", base.sensor_budget_seconds, 0.1),
             sensors_on=_switch(values, "DREDGE_SENSORS", default=base.sensors_on),
             schedules_on=_switch(values, "DREDGE_SCHEDULES", default=base.schedules_on),
-            retention_cron=values.get("DREDGE_RETENTION_CRON", "").strip() or base.retention_cron,
-            expectations_cron=values.get("DREDGE_EXPECTATIONS_CRON", "").strip() or base.expectations_cron,
+            retention_cron=_cron(values, "DREDGE_RETENTION_CRON", base.retention_cron),
+            expectations_cron=_cron(values, "DREDGE_EXPECTATIONS_CRON", base.expectations_cron),
         )
 
 
@@ -53,6 +55,13 @@ def _number(values: Mapping[str, str], key: str, default: float, least: float) -
     if not least <= number <= 3600:
         raise InvalidOption(key, text, f"{least} to 3600 seconds")
     return number
+
+
+def _cron(values: Mapping[str, str], key: str, default: str) -> str:
+    text = values.get(key, "").strip()
+    if text and not is_valid_cron_schedule(text):
+        raise InvalidOption(key, text, "a cron expression of five fields, like '17 * * * *', that comes due some day")
+    return text or default
 
 
 def _switch(values: Mapping[str, str], key: str, *, default: bool) -> bool:

@@ -1,0 +1,27 @@
+"""Variables of the platform that say something impossible are refused by name when definitions load, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lsm_core.errors import InvalidOption
+from orchestration.definitions import build_definitions
+from orchestration.resources.settings import Settings
+
+
+@pytest.mark.parametrize("variable", ["DREDGE_RETENTION_CRON", "DREDGE_EXPECTATIONS_CRON"])
+@pytest.mark.parametrize("text", ["soon", "61 * * * *", "* * * * * *", "0 0 30 2 *"])
+def test_a_cron_that_never_comes_due_is_refused_by_name(tmp_path: Path, variable: str, text: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path), variable: text})
+    assert (caught.value.key, caught.value.value) == (variable, text)
+
+
+def test_crons_are_taken_as_dagster_takes_them() -> None:
+    found = Settings.from_environment(
+        {"DREDGE_RETENTION_CRON": " @daily ", "DREDGE_EXPECTATIONS_CRON": "*/5 1 * * 1-5"}
+    )
+    assert (found.retention_cron, found.expectations_cron) == ("@daily", "*/5 1 * * 1-5")
+    assert Settings.from_environment({"DREDGE_RETENTION_CRON": " "}) == Settings()
