@@ -6,18 +6,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from dagster._utils.schedules import is_valid_cron_schedule
 
 from lsm_core.errors import InvalidOption
 
+URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Intervals and budgets in seconds; crons in the server's time zone (UTC); what starts switched on."""
+    """Intervals and budgets in seconds; crons in UTC; what starts switched on; the web server that reloads the code location.
+
+    ``dagster_url`` is an http(s) address without a slash at its end, "" for none.
+    """
 
     sensor_seconds: int = 30
     sensor_budget_seconds: float = 20.0
@@ -25,10 +30,11 @@ class Settings:
     schedules_on: bool = True
     retention_cron: str = "17 * * * *"
     expectations_cron: str = "23 4 * * *"
+    dagster_url: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES`` and the crons.
+        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
 
         Raises ``InvalidOption`` naming the variable.
         """
@@ -41,6 +47,7 @@ class Settings:
             schedules_on=_switch(values, "DREDGE_SCHEDULES", default=base.schedules_on),
             retention_cron=_cron(values, "DREDGE_RETENTION_CRON", base.retention_cron),
             expectations_cron=_cron(values, "DREDGE_EXPECTATIONS_CRON", base.expectations_cron),
+            dagster_url=_address(values),
         )
 
 
@@ -62,6 +69,23 @@ def _cron(values: Mapping[str, str], key: str, default: str) -> str:
     if text and not is_valid_cron_schedule(text):
         raise InvalidOption(key, text, "a cron expression of five fields, like '17 * * * *', that comes due some day")
     return text or default
+
+
+def _address(values: Mapping[str, str]) -> str:
+    """The web server's address; a password in it would be shown by every tick that cannot reach it, so none is taken."""
+    text = values.get(URL_VARIABLE, "").strip()
+    accepted = "an http:// or https:// address with a host and no user or query, like http://localhost:3000"
+    try:
+        parts = urlsplit(text)
+        secret = "@" in parts.netloc
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise InvalidOption(URL_VARIABLE, text, f"{accepted} ({error})") from error
+    if secret:
+        raise InvalidOption(URL_VARIABLE, f"{parts.scheme}://...@{parts.hostname}", accepted)
+    if text and not (fits and text.isprintable() and " " not in text and not parts.query and not parts.fragment):
+        raise InvalidOption(URL_VARIABLE, text, accepted)
+    return text.rstrip("/")
 
 
 def _switch(values: Mapping[str, str], key: str, *, default: bool) -> bool:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Final
-from urllib.parse import urlsplit
 
 import dagster as dg
 
 from lsm_core.errors import DredgeError
 from orchestration import names
 from orchestration.model import TableCard
-from orchestration.resources.settings import Settings
+from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 
-URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 DESCRIPTION = (
     "Compares the warehouse with what this code location knows. Where DREDGE_DAGSTER_URL names the web server, changed tables make "
     "it reload the location; else the tick says what to reload."
@@ -44,7 +40,7 @@ def catalog_sensor(cards: Sequence[TableCard], settings: Settings) -> dg.SensorD
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
         for line in changes:
             context.log.info(line)
-        return dg.SkipReason("\n".join([*changes, _reload(context), *left_out]))
+        return dg.SkipReason("\n".join([*changes, _reload(context, settings.dagster_url), *left_out]))
 
     return catalog
 
@@ -58,19 +54,16 @@ def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> lis
     return lines
 
 
-def _reload(context: dg.SensorEvaluationContext) -> str:
+def _reload(context: dg.SensorEvaluationContext, address: str) -> str:
     origin = context.code_location_origin
     location = origin.location_name if origin is not None else "dredge"
-    address = os.environ.get(URL_VARIABLE, "").strip()
     if not address:
         return f"reload the code location '{location}' to see them (Deployment > Code locations)"
     from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError, ReloadRepositoryLocationStatus
 
     try:
-        parts = urlsplit(address)
-        client = DagsterGraphQLClient(
-            parts.hostname or "localhost", port_number=parts.port, use_https=parts.scheme == "https"
-        )
+        scheme, _, place = address.partition("://")  # place: host, port and path, as Dagster's client joins them
+        client = DagsterGraphQLClient(place, use_https=scheme == "https")
         answer = client.reload_repository_location(location)
     except (DagsterGraphQLClientError, OSError, ValueError) as error:
         cause = " ".join(str(error.__cause__ or error).split())[:300]

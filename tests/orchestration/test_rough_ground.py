@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +118,42 @@ def test_a_replay_state_that_cannot_be_read_keeps_everything_still(tmp_path: Pat
             assert "cannot be told" in (house.tick(sensor).skip_message or "")
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://here:port"])
-def test_a_web_server_that_does_not_answer_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    monkeypatch.setenv("DREDGE_DAGSTER_URL", address)
+@pytest.mark.filterwarnings(
+    "ignore:Using variable_values:DeprecationWarning"
+)  # Dagster's client and gql's next version
+def test_a_web_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
     keyed_table(tmp_path / "wh")
-    with open_house(tmp_path / "wh") as house:
+    with open_house(tmp_path / "wh", DREDGE_DAGSTER_URL="http://127.0.0.1:9") as house:
         keyed_table(tmp_path / "wh", "shop.fresh")
         lines = house.lines(house.tick(CATALOG))
         assert lines[0] == "shop.fresh: new"
-        assert f"could not be reloaded through DREDGE_DAGSTER_URL={address}: " in lines[1]
+        assert "could not be reloaded through DREDGE_DAGSTER_URL=http://127.0.0.1:9: " in lines[1]
+        assert "refused" in lines[1]
+
+
+@pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning")
+def test_a_web_server_below_a_path_is_asked_to_reload(tmp_path: Path) -> None:
+    asked: list[str] = []
+    entry = {"__typename": "WorkspaceLocationEntry", "locationOrLoadError": {"__typename": "RepositoryLocation"}}
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": {"reloadRepositoryLocation": entry}}).encode())
+
+    keyed_table(tmp_path / "wh")
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/dagster"
+        with open_house(tmp_path / "wh", DREDGE_DAGSTER_URL=address) as house:
+            keyed_table(tmp_path / "wh", "shop.fresh")
+            assert "was reloaded" in house.lines(house.tick(CATALOG))[1]
+        server.shutdown()
+    assert asked == ["/dagster/graphql"]
 
 
 @pytest.mark.parametrize("text", ["defaults: {idle_after: true}", "tables: {a.b: {paused: ' '}}"])

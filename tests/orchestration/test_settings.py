@@ -25,3 +25,22 @@ def test_crons_are_taken_as_dagster_takes_them() -> None:
     )
     assert (found.retention_cron, found.expectations_cron) == ("@daily", "*/5 1 * * 1-5")
     assert Settings.from_environment({"DREDGE_RETENTION_CRON": " "}) == Settings()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("localhost:3000", "here", "ftp://here", "http://", "http://:3000", "http://here:port", "http://here:99999"),
+        *("http://user:secret@here", "http://here/?a=b", "http://he re", "http://[::1"),
+    ],
+)
+def test_an_address_that_is_no_web_servers_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidOption, match=r"'DREDGE_DAGSTER_URL' cannot be .*http://localhost:3000") as caught:
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path), "DREDGE_DAGSTER_URL": text})
+    assert "secret" not in str(caught.value)
+
+
+def test_an_address_keeps_its_path_and_its_port() -> None:
+    for text in ("http://here:3000", "https://here.example/dagster", "http://[::1]:3000"):
+        assert Settings.from_environment({"DREDGE_DAGSTER_URL": f" {text}/ "}).dagster_url == text
+    assert Settings.from_environment({}).dagster_url == ""
