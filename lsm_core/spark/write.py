@@ -18,9 +18,10 @@ from lsm_core.metadata.support import require_writable
 from lsm_core.spark.jobs import Outcome, shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
 from lsm_core.spark.jobs.failures import BatchFunction
 from lsm_core.spark.jobs.tasks import ANSWER_DDL, answer, collect, failure
+from lsm_core.types import kinds_from_text
 from lsm_core.write import TableWrite
 from lsm_core.write.bucket import route
-from lsm_core.write.rows import conform, conform_kinds
+from lsm_core.write.rows import Given, conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,11 +126,12 @@ def _router(store_text: str, kind_column: str | None, slots: int) -> BatchFuncti
         store = TableStore.from_json(store_text)
         values = spark_arrow_schema(store.schema.fields, store.name)
         schema = pa.schema([*_ROUTING, *values])
-        first = _task_number() << _TASK_SHIFT
-        seen = 0
+        task = _task_number()
+        first, seen = task << _TASK_SHIFT, 0
         for batch in batches:
-            data, kinds = _split_kinds(batch, kind_column, store.name)
-            rows = conform(data, store.schema, store.name, seen)
+            given = Given(seen, f"partition {task} of the DataFrame")
+            data, kinds = _split_kinds(batch, kind_column, store.name, given)
+            rows = conform(data, store.schema, store.name, given)
             partition, bucket = route(store, rows)
             order = pa.array(np.arange(first + seen, first + seen + rows.num_rows, dtype=np.int64))
             slot = _slot(partition, bucket, slots, max(1, store.options.bucket))
@@ -140,11 +142,11 @@ def _router(store_text: str, kind_column: str | None, slots: int) -> BatchFuncti
     return run
 
 
-def _split_kinds(batch: pa.RecordBatch, kind_column: str | None, table: str) -> tuple[pa.Table, pa.Array]:
+def _split_kinds(batch: pa.RecordBatch, kind_column: str | None, table: str, given: Given) -> tuple[pa.Table, pa.Array]:
     data = pa.Table.from_batches([batch])
     if kind_column is None:
         return data, pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)
-    kinds = conform_kinds(batch.column(kind_column), batch.num_rows, table)
+    kinds = kinds_from_text(batch.column(kind_column), table, kind_column, given.row)
     return data.drop_columns([kind_column]), kinds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -30,26 +31,35 @@ _TEXTS = ("+I", "-U", "+U", "-D")
 _TEXT_ARRAY = pa.array(_TEXTS, pa.string())
 
 
-def kinds_from_text(texts: pa.Array | pa.ChunkedArray, table: str = "") -> pa.Array:
-    """Return int8 kinds for an array of ``+I -U +U -D``. Raises InvalidData naming the first bad value."""
+def kinds_from_text(
+    texts: pa.Array | pa.ChunkedArray,
+    table: str = "",
+    column: str = "row_kinds",
+    row_name: Callable[[int], str] = "row {}".format,
+) -> pa.Array:
+    """Return int8 kinds for an array of ``+I -U +U -D``, or of their numbers.
+
+    Raises InvalidData naming ``column``, the first bad value and its row as ``row_name`` calls it.
+    """
     flat = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     if pa.types.is_integer(flat.type):
-        return _checked_numbers(flat, table)
+        good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), fill_value=False)
+        _require(good, flat, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
+        return flat.cast(pa.int8())
     if pa.types.is_dictionary(flat.type):
         flat = flat.dictionary_decode()
     found = pc.index_in(flat.cast(pa.string()), value_set=_TEXT_ARRAY)
-    if found.null_count:
-        bad = flat.filter(pc.is_null(found))[0].as_py()
-        raise InvalidData(table, "row_kinds", f"{bad!r} is no row kind; accepted: {', '.join(_TEXTS)}")
+    _require(pc.is_valid(found), flat, ", ".join(_TEXTS), table, column, row_name)
     return found.cast(pa.int8())
 
 
-def _checked_numbers(flat: pa.Array, table: str) -> pa.Array:
-    good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), fill_value=False)
-    if not pc.all(good, min_count=0).as_py():
-        bad = flat.filter(pc.invert(good))[0].as_py()
-        raise InvalidData(table, "row_kinds", f"{bad!r} is no row kind; accepted: 0 to 3 or {', '.join(_TEXTS)}")
-    return flat.cast(pa.int8())
+def _require(
+    good: pa.Array, given: pa.Array, accepted: str, table: str, column: str, row_name: Callable[[int], str]
+) -> None:
+    row = pc.index(good, pa.scalar(value=False)).as_py()
+    if row >= 0:
+        said = f"{row_name(row)}: {given[row].as_py()!r} is no row kind; accepted: {accepted}"
+        raise InvalidData(table, column, said)
 
 
 def kinds_to_text(kinds: pa.Array | pa.ChunkedArray) -> pa.Array:

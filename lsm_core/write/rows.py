@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -29,6 +30,30 @@ Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str
 """What callers may hand in, and whatever else Arrow takes for a table: a pandas or polars frame, say."""
 
 
+@dataclass(frozen=True)
+class Given:
+    """Rows as errors call them: numbered in ``what``, of which this piece begins at row ``first``."""
+
+    first: int = 0
+    what: str = "the rows given"
+
+    def row(self, place: int) -> str:
+        """The name of the row at ``place`` of the piece."""
+        return f"row {self.first + place} (from 0) of {self.what}"
+
+    def rows(self, count: int) -> str:
+        """The name of the first ``count`` rows of the piece."""
+        return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.what}"
+
+    def after(self, rows: int) -> Given:
+        """The piece that follows after ``rows``."""
+        return replace(self, first=self.first + rows)
+
+
+ALL: Final = Given()
+"""Numbered from the first row of the call."""
+
+
 def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
     """``data`` as Arrow holds it; readers stay streams. Raises :class:`InvalidData` for what is no table."""
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
@@ -52,21 +77,21 @@ def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[p
         yield table.slice(start, rows)
 
 
-def conform(data: pa.Table, schema: TableSchema, table: str, first_row: int = 0) -> pa.Table:
+def conform(data: pa.Table, schema: TableSchema, table: str, given: Given = ALL) -> pa.Table:
     """``data`` with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
 
     Missing columns, and nulls in nullable columns, take the column's default or null, as in Java. Raises
     :class:`ColumnNotFound` for an unknown column and :class:`InvalidData` for a value that does not fit its type (length,
-    precision, digits) or a null where NOT NULL is said, also inside nested values; rows count from ``first_row``.
+    precision, digits) or a null where NOT NULL is said, also inside nested values; rows are named as ``given`` says.
     """
     unknown = [name for name in data.column_names if not schema.has_field(name)]
     if unknown:
         raise ColumnNotFound(table, unknown[0], schema.field_names)
     if len(set(data.column_names)) != len(data.column_names):
         raise InvalidData(table, "", f"a column is given twice: {data.column_names}")
-    columns = [_column(data, field, table, first_row) for field in schema.fields]
+    columns = [_column(data, field, table, given) for field in schema.fields]
     for field, column in zip(schema.fields, columns, strict=True):
-        _check_nulls(column, field, schema, table, first_row)
+        _check_nulls(column, field, schema, table, given)
     return pa.table(columns, schema=schema.arrow_schema)
 
 
@@ -83,15 +108,15 @@ def conform_kinds(
             raise InvalidData(table, "row_kinds", f"no column of row kinds: {error}") from error
     if len(row_kinds) != rows:
         raise InvalidData(table, "row_kinds", f"{len(row_kinds)} row kinds for {rows} rows")
-    return kinds_from_text(row_kinds, table)
+    return kinds_from_text(row_kinds, table, row_name=ALL.row)
 
 
-def kinds_of_column(table: pa.Table, name: str, where: str, first_row: int) -> pa.Array:
+def kinds_of_column(table: pa.Table, name: str, where: str, given: Given) -> pa.Array:
     """Row kinds (int8) from the column that `rowkind.field` names (Java `RowKindGenerator`). Raises :class:`InvalidData`."""
     column = table.column(name)
     if column.null_count:
-        raise InvalidData(where, name, f"row {first_row + _first(pc.is_null(column))}: null instead of a row kind")
-    return kinds_from_text(column, where)
+        raise InvalidData(where, name, f"{given.row(_first(pc.is_null(column)))}: null instead of a row kind")
+    return kinds_from_text(column, where, name, given.row)
 
 
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
@@ -112,10 +137,10 @@ def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table
 
 
-def _column(data: pa.Table, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
+def _column(data: pa.Table, field: DataField, table: str, given: Given) -> pa.ChunkedArray:
     target = to_arrow(field.type)
     if field.name in data.column_names:
-        column = _fitted(data.column(field.name), field, table, first_row)
+        column = _fitted(data.column(field.name), field, table, given)
         if field.default is None or not field.type.nullable or not column.null_count:
             return column
         return pc.if_else(pc.is_null(column), _default(field, table), column)
@@ -134,21 +159,21 @@ def _default(field: DataField, table: str) -> pa.Scalar:
         raise InvalidData(table, field.name, f"the column's default cannot be used: {error}") from error
 
 
-def _fitted(column: pa.ChunkedArray, field: DataField, table: str, first_row: int) -> pa.ChunkedArray:
+def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: Given) -> pa.ChunkedArray:
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
-        fitted = _cast(chunk, field, table, first_row)
-        _check_intact(fitted, field, table, first_row)
+        fitted = _cast(chunk, field, table, given)
+        _check_intact(fitted, field, table, given)
         found = find_misfit(fitted, field.type)
         if found is not None:
             said = f"{_shown(found.value)} does not fit {to_sql(found.kind)}: {found.reason}"
-            raise InvalidData(table, field.name + found.path, f"row {first_row + found.row}: {said}")
+            raise InvalidData(table, field.name + found.path, f"{given.row(found.row)}: {said}")
         chunks.append(fitted)
-        first_row += len(chunk)
+        given = given.after(len(chunk))
     return pa.chunked_array(chunks, kind)
 
 
-def _check_intact(array: pa.Array, field: DataField, table: str, first_row: int) -> None:
+def _check_intact(array: pa.Array, field: DataField, table: str, given: Given) -> None:
     """Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file."""
     if pa.types.is_nested(
         array.type
@@ -157,11 +182,11 @@ def _check_intact(array: pa.Array, field: DataField, table: str, first_row: int)
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        said = f"rows {first_row} to {first_row + len(array) - 1}: broken value: {error}"
+        said = f"{given.rows(len(array))}: broken value: {error}"
         raise InvalidData(table, field.name, said) from error
 
 
-def _cast(array: pa.Array, field: DataField, table: str, first_row: int) -> pa.Array:
+def _cast(array: pa.Array, field: DataField, table: str, given: Given) -> pa.Array:
     if array.type.equals(to_arrow(field.type)):
         return array
     try:
@@ -169,7 +194,7 @@ def _cast(array: pa.Array, field: DataField, table: str, first_row: int) -> pa.A
     except pa.ArrowException as error:
         row, reason = _first_failure(array, field.type, error)
         value = _shown(array[row].as_py())
-        said = f"row {first_row + row}: {value} does not fit {to_sql(field.type)}: {reason}"
+        said = f"{given.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
         raise InvalidData(table, field.name, said) from error
 
 
@@ -226,12 +251,12 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _check_nulls(column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, first_row: int) -> None:
+def _check_nulls(column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, given: Given) -> None:
     is_key = field.name in schema.primary_keys
     if not column.null_count or (field.type.nullable and not is_key):
         return
-    row = first_row + _first(pc.is_null(column))
-    raise InvalidData(table, field.name, f"row {row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
+    row = given.row(_first(pc.is_null(column)))
+    raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
 
 
 def _first(mask: pa.Array | pa.ChunkedArray) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
+from lsm_core.write.rows import Given
 from lsm_core.write.table_write import TableWrite
 
 
@@ -17,11 +18,12 @@ class StoredRows(TableWrite):
     def __init__(self, store: TableStore) -> None:
         super().__init__(store, overwrite=True)
 
-    def _conform(self, piece: pa.Table) -> pa.Table:
-        self._rows_seen += piece.num_rows
+    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+        del given
         return piece.select(self.store.schema.field_names).cast(self.store.schema.arrow_schema)
 
-    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
+        del given
         return table, kinds
 
 

@@ -25,7 +25,18 @@ from lsm_core.write.bucket import fixed, unaware
 from lsm_core.write.buffer import BufferPool
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory, live_files
-from lsm_core.write.rows import Rows, as_rows, conform, conform_kinds, counted, counted_columns, kinds_of_column, pieces
+from lsm_core.write.rows import (
+    ALL,
+    Given,
+    Rows,
+    as_rows,
+    conform,
+    conform_kinds,
+    counted,
+    counted_columns,
+    kinds_of_column,
+    pieces,
+)
 
 _LARGEST_VALUE: Final = 64 << 20
 _MOST_OPEN_FILES: Final = 10
@@ -66,7 +77,6 @@ class TableWrite:
         self._force = bool(store.options.get("commit.force-compact"))
         self._live: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._offset = sequence_offset
-        self._rows_seen = 0
         self._halfway = False
         """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
@@ -95,7 +105,7 @@ class TableWrite:
         start = 0
         for piece in pieces(given):
             part = None if kinds is None else kinds.slice(start, piece.num_rows)
-            self._write_piece(piece, part)
+            self._write_piece(piece, part, ALL.after(start))
             start += piece.num_rows
         self._halfway = False
 
@@ -112,7 +122,7 @@ class TableWrite:
         start = 0
         for piece in pieces(given):
             part = None if numbers is None else numbers.slice(start, piece.num_rows)
-            self._add(partition, bucket, *self._taken(piece, part))
+            self._add(partition, bucket, *self._taken(piece, part, ALL.after(start)))
             start += piece.num_rows
         self._halfway = False
 
@@ -186,8 +196,8 @@ class TableWrite:
         """Bytes of rows in memory."""
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
-    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None) -> None:
-        table, kinds = self._taken(piece, kinds)
+    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: Given) -> None:
+        table, kinds = self._taken(piece, kinds, given)
         groups = list(self._groups(table))
         self._meet([(partition, bucket) for partition, bucket, _ in groups])
         for partition, bucket, positions in groups:
@@ -200,9 +210,10 @@ class TableWrite:
     def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
         return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)
 
-    def _taken(self, piece: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+    def _taken(self, piece: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
         """The rows that go into the buffer, in the table's shape. Raises what :meth:`write` raises for rows."""
-        table, kinds = self._without_ignored(*self._merged_inputs(self._conform(piece), kinds))
+        table, kinds = self._merged_inputs(self._conform(piece, given), kinds, given)
+        table, kinds = self._without_ignored(table, kinds, given)
         if kinds is not None and self.store.has_primary_key:
             self._refusals.require_mergeable(table, kinds)
         return table, kinds
@@ -213,9 +224,8 @@ class TableWrite:
         function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         return Refusals.of(function, self.store.schema, self.store.name)
 
-    def _conform(self, piece: pa.Table) -> pa.Table:
-        table = conform(piece, self.store.schema, self.store.name, self._rows_seen)
-        self._rows_seen += piece.num_rows
+    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+        table = conform(piece, self.store.schema, self.store.name, given)
         for name, column in zip(table.column_names, table.columns, strict=True):
             if column.nbytes > _LARGEST_VALUE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
                 longest = pc.max(pc.binary_length(column)).as_py() or 0
@@ -223,36 +233,45 @@ class TableWrite:
                     raise ValueTooLarge(f"table {self.store.name}, column '{name}': one value has {longest} bytes")
         return table
 
-    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
         """Rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
                 reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
                 raise InvalidData(self.store.name, "row_kinds", reason)
-            kinds = kinds_of_column(table, self._kind_field, self.store.name, self._rows_seen - table.num_rows)
+            kinds = kinds_of_column(table, self._kind_field, self.store.name, given)
         if self.store.has_primary_key:
-            self._refusals.require_readable(table, self._rows_seen - table.num_rows)
+            self._refusals.require_readable(table, self._ignored(kinds), given.row)
         return counted(table, self._counts), kinds
 
-    def _without_ignored(self, table: pa.Table, kinds: pa.Array | None) -> tuple[pa.Table, pa.Array | None]:
+    def _without_ignored(
+        self, table: pa.Table, kinds: pa.Array | None, given: Given
+    ) -> tuple[pa.Table, pa.Array | None]:
         """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""
         if kinds is None:
             return table, None
         if not self.store.schema.primary_keys:
             changes = np.flatnonzero(kinds.to_numpy(zero_copy_only=False))
             if len(changes):
-                raise InvalidData(self.store.name, "row_kinds", f"row {changes[0]}: an append table takes inserts only")
+                raise InvalidData(
+                    self.store.name, "row_kinds", f"{given.row(int(changes[0]))}: an append table takes inserts only"
+                )
             return table, None
-        if self.store.options.ignore_delete:
-            ignored = is_retract(kinds)
-        elif self.store.options.get("ignore-update-before"):
-            ignored = kinds.to_numpy(zero_copy_only=False) == RowKind.UPDATE_BEFORE
-        else:
-            return table, kinds
-        if not ignored.any():
+        ignored = self._ignored(kinds)
+        if ignored is None or not ignored.any():
             return table, kinds
         kept = pa.array(~ignored)
         return table.filter(kept), kinds.filter(kept)
+
+    def _ignored(self, kinds: pa.Array | None) -> np.ndarray[Any, Any] | None:
+        """Which rows `ignore-delete` and `ignore-update-before` drop; None: nothing is dropped."""
+        if kinds is None:
+            return None
+        if self.store.options.ignore_delete:
+            return is_retract(kinds)
+        if self.store.options.get("ignore-update-before"):
+            return np.asarray(kinds.to_numpy(zero_copy_only=False) == RowKind.UPDATE_BEFORE)
+        return None
 
     def _add(self, partition: bytes, bucket: int, rows: pa.Table, kinds: pa.Array | None) -> None:
         if not rows.num_rows:

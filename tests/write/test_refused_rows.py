@@ -216,7 +216,10 @@ def test_junk_in_a_column_of_sketches_is_refused(tmp_path: Path, function: str, 
     table.write(pa.table({"k": [1, 2, 3], "v": [good, None, good]}))
     before, files = table.latest_snapshot(), data_files_on_disk(table.store)
     for bad in (junk, good[: len(good) // 2]):
-        with pytest.raises(InvalidData, match=rf"table db.t, column 'v': row 3, key {{'k': 8}}: {function} .*cannot"):
+        with pytest.raises(
+            InvalidData,
+            match=rf"table db.t, column 'v': row 3 \(from 0\) of the rows given, key {{'k': 8}}: {function} .*cannot",
+        ):
             table.write(pa.table({"k": [5, 6, 7, 8, 9], "v": [good, None, good, bad, bad]}))
     assert (table.latest_snapshot(), data_files_on_disk(table.store)) == (before, files)
     table.write(pa.table({"k": [1, 2, 3], "v": [good, good, None]}))
@@ -225,11 +228,30 @@ def test_junk_in_a_column_of_sketches_is_refused(tmp_path: Path, function: str, 
 
 def test_junk_in_a_sequence_group_is_refused_and_elsewhere_bytes_are_bytes(tmp_path: Path) -> None:
     store = make(tmp_path, {**GROUP, "fields.v.aggregate-function": "rbm32"}, "BYTES")
-    with pytest.raises(InvalidData, match=r"column 'v': row 0, key {'k': 7}: rbm32"):
+    with pytest.raises(InvalidData, match=r"column 'v': row 0 \(from 0\) of the rows given, key {'k': 7}: rbm32"):
         write(store, row(7, 1, b"junk", "BYTES"))
     plain = make(tmp_path / "plain", GROUP, "BYTES")
     write(plain, row(7, 1, b"junk", "BYTES"))
     assert read(plain).column("v").to_pylist() == [b"junk"]
+
+
+@pytest.mark.parametrize("option", ["ignore-delete", "ignore-update-before"])
+def test_bytes_of_a_row_that_is_dropped_are_nobodys_business(tmp_path: Path, option: str) -> None:
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "rbm32", "fields.v.ignore-retract": "true"}
+    table = table_of(tmp_path, {**options, option: "true"}, pa.binary())
+    good = SKETCHES["rbm32"]
+    table.write(pa.table({"k": [1, 2, 2], "v": [good, b"junk", good]}), ["+I", "-U", "+I"])
+    assert table.to_arrow().to_pylist() == [{"k": 1, "v": good}, {"k": 2, "v": good}]
+    with pytest.raises(InvalidData, match=r"row 2 \(from 0\) of the rows given, key {'k': 3}: rbm32"):
+        table.write(pa.table({"k": [1, 2, 3], "v": [good, b"junk", b"junk"]}), ["+I", "-U", "+I"])
+
+
+def test_a_bad_kind_is_named_with_the_users_column(tmp_path: Path) -> None:
+    options = {"bucket": "1", "rowkind.field": "op"}
+    store = make_store(tmp_path / "t", {"k": "INT NOT NULL", "op": "STRING"}, ["k"], (), options)
+    for bad, said in (("delete", "'delete' is no row kind; accepted: .I, -U"), (None, "null instead of a row kind")):
+        with pytest.raises(InvalidData, match=rf"table db.t, column 'op': row 1 \(from 0\) of the rows given: {said}"):
+            write(store, pa.table({"k": [1, 2], "op": ["+I", bad]}))
 
 
 def test_junk_that_others_wrote_is_still_read_and_moved_as_it_stands(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import parse
-from lsm_core.write.rows import as_rows, conform, conform_kinds, pieces
+from lsm_core.write.rows import Given, as_rows, conform, conform_kinds, pieces
 
 FIELDS = {
     "k": "INT NOT NULL",
@@ -58,15 +58,17 @@ def test_dictionaries_and_large_strings_are_plain_columns() -> None:
 )
 def test_a_value_that_does_not_fit_names_column_and_row(column: str, values: list[object], row: int) -> None:
     data = {"k": [1, 2, 3], "s": ["a", "b", "c"]} | {column: values}
-    with pytest.raises(InvalidData, match=rf"db\.t, column '{column}': row {100 + row}:"):
-        conform(pa.table(data), SCHEMA, "db.t", first_row=100)
+    with pytest.raises(InvalidData, match=rf"db\.t, column '{column}': row {100 + row} \(from 0\) of the table:"):
+        conform(pa.table(data), SCHEMA, "db.t", Given(100, "the table"))
 
 
 @pytest.mark.parametrize(("column", "what"), [("k", "primary key"), ("s", "NOT NULL")])
 def test_a_null_that_may_not_be_names_column_and_row(column: str, what: str) -> None:
     data = {"k": [1, 2, 3], "s": ["a", "b", "c"]}
     data[column][1] = None  # type: ignore[call-overload]
-    with pytest.raises(InvalidData, match=f"column '{column}': row 1: null in a {what} column"):
+    with pytest.raises(
+        InvalidData, match=rf"column '{column}': row 1 \(from 0\) of the rows given: null in a {what} column"
+    ):
         conform(pa.table(data), SCHEMA, "db.t")
 
 
@@ -121,6 +123,8 @@ def test_row_kinds_may_be_a_list() -> None:
     assert kinds.to_pylist() == [3, 0]
     with pytest.raises(InvalidData, match="row_kinds"):
         conform_kinds([object(), 1], 2, "db.t")
+    with pytest.raises(InvalidData, match=r"'row_kinds': row 1 \(from 0\) of the rows given: '\+i' is no row kind"):
+        conform_kinds(["-D", "+i"], 2, "db.t")
 
 
 def one_column(kind: Any, default: str | None = None) -> TableSchema:
@@ -130,28 +134,44 @@ def one_column(kind: Any, default: str | None = None) -> TableSchema:
 @pytest.mark.parametrize(
     ("kind", "values", "said"),
     [
-        ("CHAR(2)", ["ab", "abc"], r"column 'v': row 101: 'abc' does not fit CHAR\(2\): 3 characters"),
-        ("VARCHAR(3)", ["abc", "abcd"], r"row 101: 'abcd' does not fit VARCHAR\(3\): 4 characters"),
-        ("BINARY(1)", [b"a", b"ab"], r"row 101: b'ab' does not fit BINARY\(1\): 2 bytes"),
-        ("DECIMAL(3, 1)", [99, 100], r"row 101: 100 does not fit DECIMAL\(3, 1\)"),
-        ("DECIMAL(20, 0)", [2**62, "x"], r"row 101: 'x' does not fit DECIMAL"),
-        ("TIMESTAMP(0)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5000)], r"row 101: .* 0 digits"),
-        ("TIMESTAMP(3)", [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5)], r"row 101: .*lose data"),
-        ("TIME(0)", [dt.time(1), dt.time(1, 0, 0, 5000)], r"row 101: .* 0 digits"),
+        (
+            "CHAR(2)",
+            ["ab", "abc"],
+            r"column 'v': row 101 \(from 0\) of the table: 'abc' does not fit CHAR\(2\): 3 characters",
+        ),
+        (
+            "VARCHAR(3)",
+            ["abc", "abcd"],
+            r"row 101 \(from 0\) of the table: 'abcd' does not fit VARCHAR\(3\): 4 characters",
+        ),
+        ("BINARY(1)", [b"a", b"ab"], r"row 101 \(from 0\) of the table: b'ab' does not fit BINARY\(1\): 2 bytes"),
+        ("DECIMAL(3, 1)", [99, 100], r"row 101 \(from 0\) of the table: 100 does not fit DECIMAL\(3, 1\)"),
+        ("DECIMAL(20, 0)", [2**62, "x"], r"row 101 \(from 0\) of the table: 'x' does not fit DECIMAL"),
+        (
+            "TIMESTAMP(0)",
+            [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5000)],
+            r"row 101 \(from 0\) of the table: .* 0 digits",
+        ),
+        (
+            "TIMESTAMP(3)",
+            [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 0, 0, 0, 5)],
+            r"row 101 \(from 0\) of the table: .*lose data",
+        ),
+        ("TIME(0)", [dt.time(1), dt.time(1, 0, 0, 5000)], r"row 101 \(from 0\) of the table: .* 0 digits"),
         (
             {"type": "ARRAY", "element": "INT NOT NULL"},
             [[1], [1, None]],
-            r"column 'v\[\]': row 101: None does not fit INT NOT NULL",
+            r"column 'v\[\]': row 101 \(from 0\) of the table: None does not fit INT NOT NULL",
         ),
         (
             {"type": "ARRAY", "element": "TINYINT"},
             [[1], [300]],
-            r"column 'v': row 101: \[300\] does not fit ARRAY<TINYINT>",
+            r"column 'v': row 101 \(from 0\) of the table: \[300\] does not fit ARRAY<TINYINT>",
         ),
         (
             {"type": "ROW", "fields": [{"id": 2, "name": "c", "type": "CHAR(1)"}]},
             [{"c": "a"}, {"c": "ab"}],
-            r"column 'v\.c': row 101: 'ab' does not fit CHAR\(1\)",
+            r"column 'v\.c': row 101 \(from 0\) of the table: 'ab' does not fit CHAR\(1\)",
         ),
         (
             {"type": "ROW", "fields": [{"id": 2, "name": "c", "type": "CHAR(1)"}]},
@@ -163,12 +183,12 @@ def one_column(kind: Any, default: str | None = None) -> TableSchema:
 def test_every_type_is_held_to_what_it_declares(kind: Any, values: list[Any], said: str) -> None:
     given = pa.table({"v": pa.array([str(v) for v in values]) if "x" in values else values})
     with pytest.raises(InvalidData, match=said):
-        conform(given, one_column(kind), "db.t", first_row=100)
+        conform(given, one_column(kind), "db.t", Given(100, "the table"))
     if "no field" not in said:
         assert conform(given.slice(0, 1), one_column(kind), "db.t").num_rows == 1
         cut = pa.concat_tables([given.slice(1), given]).slice(1)
         with pytest.raises(InvalidData, match=said):
-            conform(cut, one_column(kind), "db.t", first_row=100)
+            conform(cut, one_column(kind), "db.t", Given(100, "the table"))
 
 
 def test_fields_of_rows_are_matched_by_name_and_missing_ones_are_null() -> None:
@@ -212,7 +232,7 @@ def test_defaults_stand_for_missing_columns_and_for_nulls_as_in_java(kind: str, 
 def test_a_null_in_a_not_null_column_is_no_call_for_its_default() -> None:
     schema = one_column("INT NOT NULL", "7")
     assert conform(pa.table({"o": [1]}), schema, "db.t").column("v").to_pylist() == [7]
-    with pytest.raises(InvalidData, match=r"'v': row 1: null in a NOT NULL column"):
+    with pytest.raises(InvalidData, match=r"'v': row 1 \(from 0\) of the rows given: null in a NOT NULL column"):
         conform(pa.table({"v": pa.array([1, None])}), schema, "db.t")
 
 
@@ -237,8 +257,8 @@ def _no_utf8() -> pa.Array:
 def test_values_that_no_reader_would_take_are_refused(kind: str, values: pa.Array, said: str) -> None:
     schema = TableSchema(0, (DataField(0, "v", parse(kind)),), 0, (), ())
     with pytest.raises(InvalidData, match=said) as caught:
-        conform(pa.table({"v": values}), schema, "db.t", first_row=10)
+        conform(pa.table({"v": values}), schema, "db.t", Given(10))
     assert "db.t" in str(caught.value)
     assert "'v'" in str(caught.value)
-    assert "rows 10 to 12" in str(caught.value)
+    assert "rows 10 to 12 (from 0) of the rows given" in str(caught.value)
     assert conform(pa.table({"v": values.slice(0, 1)}), schema, "db.t").num_rows == 1

@@ -95,12 +95,26 @@ def test_ignore_delete_drops_retracts_at_the_door(tmp_path: Path) -> None:
 
 def test_a_bad_row_names_itself_and_leaves_nothing(store: TableStore) -> None:
     with (
-        pytest.raises(InvalidData, match="column 'k': row 501"),
+        pytest.raises(InvalidData, match=r"column 'k': row 1 \(from 0\) of the rows given: null"),
         TableWrite(store.copy({"write-buffer-size": "1 kb"})) as w,
     ):
         w.write(rows(list(range(500))))
         w.write(pa.table({"k": [1, None], "v": [1, 2], "s": ["a", "b"]}))
     assert data_files_on_disk(store) == set()
+
+
+def test_rows_are_numbered_within_the_call_also_across_its_pieces(
+    monkeypatch: pytest.MonkeyPatch, store: TableStore
+) -> None:
+    monkeypatch.setattr("lsm_core.write.rows.CHUNK_BYTES", 1)
+    with TableWrite(store) as writer:
+        writer.write(rows([1, 2, 3]))
+        with pytest.raises(InvalidData, match=r"column 'k': row 2 \(from 0\) of the rows given"):
+            writer.write(pa.table({"k": [4, 5, None], "v": [1, 2, 3], "s": ["a", "b", "c"]}))
+        writer.abort()
+    unkeyed = make_store(store.root + "-append", FIELDS, [], (), {})
+    with pytest.raises(InvalidData, match=r"row 2 \(from 0\) of the rows given: an append table takes inserts only"):
+        write(unkeyed, rows([1, 2, 3]), ["+I", "+I", "-D"])
 
 
 def test_abort_deletes_every_uncommitted_file(store: TableStore) -> None:

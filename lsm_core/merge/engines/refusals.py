@@ -6,7 +6,7 @@ because single rows bypass the merge function. Java refuses it only where two ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,18 +86,20 @@ class Refusals:
                 what = f"a {RowKind(int(found[first])).text} row: {rule.reason}"
                 raise RetractNotSupported(f"table {self.table}{column}, key {self._key(given, first)}: {what}")
 
-    def require_readable(self, rows: pa.Table, first_row: int) -> None:
+    def require_readable(self, rows: pa.Table, ignored: Mask | None, row_name: Callable[[int], str]) -> None:
         """Raise InvalidData, naming column, row and key, for bytes that are not what the column's function merges.
 
-        Every distinct value is decoded, as merging would. Rows count from ``first_row``.
+        Every distinct value of rows that are not ``ignored`` is decoded, as merging would. ``row_name``: what a row is called.
         """
         for function in self.decoded:
             column = rows.column(function.field)
+            if ignored is not None:
+                column = pc.if_else(pa.array(ignored), pa.scalar(None, column.type), column)
             found = function.unreadable(column.unique())
             if found is not None:
                 value, reason = found
                 row = int(pc.index(column, value).as_py())
-                said = f"row {first_row + row}, key {self._key(rows, row)}: {reason}"
+                said = f"{row_name(row)}, key {self._key(rows, row)}: {reason}"
                 raise InvalidData(self.table, function.field, said)
 
     def _needed(self) -> list[str]:
