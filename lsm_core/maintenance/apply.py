@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from lsm_core.errors import DredgeError, InvalidOption, PlanStale
+from lsm_core.errors import DredgeError, InvalidOption, PlanStale, StorageFull, StorageRefused
 from lsm_core.maintenance.actions import compact, rescale, snapshots, sweep
 from lsm_core.maintenance.actions.compact import Executed, Runner
 from lsm_core.maintenance.changed_keys import ChangedKeys, changed_keys
@@ -279,14 +279,22 @@ def _record(
         report={} if report is None else _numbers(report),
         lines=tuple(lines),
     )
-    _write(store, entry)
+    _write(store, entry, error)
 
 
-def _write(store: TableStore, entry: LedgerEntry) -> None:
+def _write(store: TableStore, entry: LedgerEntry, error: DredgeError | None = None) -> None:
+    """Write a run down. ``error``: how it failed; what it says of the storage is not said a second time, for the ledger."""
     try:
         write_entry(store, entry)
     except (OSError, DredgeError) as failure:
-        _LOG.warning("run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
+        told = isinstance(error, StorageRefused | StorageFull) and isinstance(failure, type(error))
+        _LOG.log(
+            logging.DEBUG if told else logging.WARNING,
+            "run %s of table %s is not in the ledger: %s",
+            entry.run_id,
+            store.name,
+            failure,
+        )
 
 
 def _changed(report: Report | None) -> bool:

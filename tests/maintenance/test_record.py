@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, DredgeError, StorageFull, StorageRefused
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, keyed, rows, with_io
@@ -67,4 +69,27 @@ def test_a_ledger_that_cannot_be_written_does_not_undo_what_was_done(
     report = with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step)).compact()
     assert report.snapshot_id == 6
     assert "is not in the ledger" in caplog.text
+    assert table.ledger() == []
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EROFS, StorageRefused), (errno.ENOSPC, StorageFull)])
+def test_storage_that_takes_neither_files_nor_ledger_is_told_once(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    kind: type[DredgeError],
+) -> None:
+    table = keyed(tmp_path)
+    for i in range(5):
+        table.write(rows(range(10), v=i))
+
+    def refuse(path: str, *_: object) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lsm_core.storage.local.io.FileIO", refuse)
+        with pytest.raises(kind, match="bucket-0"):
+            table.compact()
+    assert not caplog.records
     assert table.ledger() == []
