@@ -268,8 +268,10 @@ class LocalFileIO:
         with _step("delete_dir", path), _refusals(path, "remove"):
             if os.path.islink(path) or not os.path.isdir(path):
                 return False
-            if not os.access(os.path.dirname(path), os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            folder = os.path.dirname(path)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(number, os.strerror(number), path)
             shutil.rmtree(path)
             return True
 

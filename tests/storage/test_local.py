@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -256,5 +257,8 @@ def test_a_directory_in_a_folder_that_lets_nothing_go_keeps_its_files(
     (tmp_path / "table" / "file").write_text("x")
     monkeypatch.setattr("lsm_core.storage.local.os.access", lambda path, mode: path != str(tmp_path))
     with pytest.raises(StorageRefused, match=r"cannot remove .*table: Permission denied"):
+        io.delete_dir(f"{tmp_path}/table")
+    monkeypatch.setattr("lsm_core.storage.local.os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(StorageRefused, match=r"cannot remove .*table: Read-only file system"):
         io.delete_dir(f"{tmp_path}/table")
     assert names(tmp_path / "table") == ["file"]
