@@ -62,12 +62,13 @@ class FileClock:
     path: str
 
     def now_ms(self) -> int:
-        """Return epoch milliseconds. Raises FileNotFoundError, or ValueError naming the file when it holds no number."""
+        """Return epoch milliseconds. Raises OSError, or ValueError naming the file when it holds no number."""
         text = Path(self.path).read_bytes()
         try:
             return int(text)
         except ValueError as error:
-            raise ValueError(f"clock file {self.path} holds {text[:40]!r}, not epoch milliseconds") from error
+            shown = text[:40].decode("ascii", "backslashreplace")
+            raise ValueError(f"clock file {self.path} holds {shown!r}, not epoch milliseconds") from error
 
     def set(self, ms: int) -> None:
         """Set the shared time (by rename, so that no reader sees half a number)."""
@@ -101,6 +102,17 @@ def clock_from(spec: str | Clock | None) -> Clock:
     raise ValueError(f"clock cannot be {spec!r}; accepted: {_ACCEPTED}")
 
 
+def why_silent(clock: Clock) -> str | None:
+    """Why ``clock`` tells no time (a file that is missing or holds no number), None when it does."""
+    try:
+        clock.now_ms()
+    except OSError as error:
+        return f"{error.strerror or type(error).__name__}"
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def to_spec(clock: Clock) -> str:
     """Return the text form of ``clock``."""
     return clock.to_spec()
@@ -111,4 +123,4 @@ def local_offset_ms(now_ms: int) -> int:
     return time.localtime(now_ms // 1000).tm_gmtoff * 1000
 
 
-__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec"]
+__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec", "why_silent"]

@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from lsm_core import Catalog, Table
-from lsm_core.clock import Clock, clock_from
+from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata import TableStore, support
 from lsm_core.types import to_sql
@@ -40,23 +40,27 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
         """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``; raises ``InvalidOption``."""
         values = os.environ if environment is None else environment
-        clock = values.get(CLOCK_VARIABLE, "").strip() or "system"
-        try:
-            clock_from(clock)
-        except ValueError as error:
-            raise InvalidOption(CLOCK_VARIABLE, clock, "'system', 'fixed:<epoch ms>' or 'file:<path>'") from error
-        return cls(
+        found = cls(
             path=warehouse_path(values),
-            clock=clock,
+            clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
         )
+        found.time()
+        return found
 
     def time(self) -> Clock:
-        """Return the injected clock."""
-        return clock_from(self.clock)
+        """Return the injected clock; raises ``InvalidOption`` naming variable and file when it tells no time now."""
+        try:
+            clock = clock_from(self.clock)
+        except ValueError as error:
+            raise InvalidOption(CLOCK_VARIABLE, self.clock, "'system', 'fixed:<epoch ms>' or 'file:<path>'") from error
+        silent = why_silent(clock)
+        if silent is not None:
+            raise InvalidOption(CLOCK_VARIABLE, self.clock, f"a file that holds epoch milliseconds ({silent})")
+        return clock
 
     def catalog(self) -> Catalog:
-        """Return the catalog over the warehouse."""
+        """Return the catalog over the warehouse; raises ``InvalidOption`` as :meth:`time`."""
         return Catalog(self.path, clock=self.time())
 
     def table(self, name: str) -> Table:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import dagster as dg
 
-from lsm_core.errors import DredgeError
+from lsm_core.errors import DredgeError, InvalidOption
 from orchestration import names
 from orchestration.model import TableCard
 from orchestration.partitions import missing_keys, usable_keys
@@ -78,10 +78,10 @@ class Sweep:
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Look at as many tables as the budget allows, at least one, and answer with runs, events and reasons."""
         cursor = Cursor.read(context.cursor)
-        replaying = warehouse.replaying()
-        if replaying is not None:
-            context.log.info(replaying)
-            return dg.SensorResult(skip_reason=replaying, cursor=cursor.write())
+        stopped = warehouse.replaying() or _no_time(warehouse)
+        if stopped is not None:
+            context.log.info(stopped)
+            return dg.SensorResult(skip_reason=stopped, cursor=cursor.write())
         if not self.cards:
             return dg.SensorResult(
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
@@ -166,6 +166,15 @@ def tell(decisions: Sequence[Decision]) -> list[str]:
         counts[decision.reason.value] = counts.get(decision.reason.value, 0) + 1
     rest = [f"{decisions[0].table}: {count} more partitions: decline ({reason})" for reason, count in counts.items()]
     return [*lines, *rest]
+
+
+def _no_time(warehouse: WarehouseResource) -> str | None:
+    """Why no age can be told now: said once a tick, not as trouble of every table."""
+    try:
+        warehouse.time()
+    except InvalidOption as error:
+        return str(error)
+    return None
 
 
 def _turn(cards: Sequence[TableCard], first: str | None) -> list[TableCard]:

@@ -353,6 +353,27 @@ def test_a_blank_warehouse_and_a_senseless_clock_are_named(shell: Shell, capsys:
     assert capsys.readouterr().err.startswith("dredge: option '--clock' cannot be 'noon'; accepted: system")
 
 
+@pytest.mark.parametrize(("text", "reason"), [(None, "No such file"), ("soon", "'soon', not epoch milliseconds")])
+def test_a_clock_file_that_tells_no_time_is_one_line(
+    shell: Shell,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    reason: str,
+) -> None:
+    clock = tmp_path / "clock"
+    if text is not None:
+        clock.write_text(text)
+    assert run(["status", "-w", str(shell.place), "--clock", f"file:{clock}"]) == 1
+    assert capsys.readouterr().err.startswith(f"dredge: option '--clock' cannot be 'file:{clock}'; accepted: ")
+    monkeypatch.setenv("DREDGE_CLOCK", f"file:{clock}")
+    assert run(["status", "-w", str(shell.place)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"dredge: option 'DREDGE_CLOCK' cannot be 'file:{clock}'; accepted: ")
+    assert reason in said and said.count("\n") == 1
+
+
 def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
     catalog = Catalog(shell.place)
     catalog.create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})

@@ -100,15 +100,38 @@ def test_a_malformed_clock_is_refused_by_name(tmp_path: Path, clock: str) -> Non
         build_definitions({"DREDGE_WAREHOUSE": str(tmp_path), "DREDGE_CLOCK": clock})
 
 
-@pytest.mark.parametrize("text", [None, "soon"])
-def test_a_clock_file_gone_bad_is_told_and_ends_no_tick(tmp_path: Path, text: str | None) -> None:
+BAD_CLOCKS = pytest.mark.parametrize(("text", "reason"), [(None, "No such file"), ("soon", "'soon', not epoch")])
+
+
+@BAD_CLOCKS
+def test_a_clock_file_that_tells_no_time_is_refused_by_variable_and_file(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
+    place = tmp_path / "clock"
     if text is not None:
-        (tmp_path / "clock").write_text(text)
+        place.write_text(text)
+    with pytest.raises(InvalidOption, match="'DREDGE_CLOCK' cannot be 'file:.*/clock'; accepted: .*" + reason):
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path), "DREDGE_CLOCK": f"file:{place}"})
+
+
+@BAD_CLOCKS
+def test_a_clock_file_gone_bad_is_told_once_a_tick_and_not_as_broken_tables(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
+    place = tmp_path / "clock"
+    place.write_text("1700000000000")
     commit(append_table(tmp_path / "wh"))
-    with open_house(tmp_path / "wh", DREDGE_CLOCK=f"file:{tmp_path / 'clock'}") as house:
-        line = house.lines(house.tick(IDLE))[0]
-        assert line.startswith("shop.log: decline (unreadable): ")
-        assert str(tmp_path / "clock") in line
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
+    with open_house(tmp_path / "wh", DREDGE_CLOCK=f"file:{place}") as house:
+        request = house.tick(RUNS).run_requests[0]
+        place.unlink() if text is None else place.write_text(text)
+        for sensor in (RUNS, IDLE, CATALOG):
+            (line,) = house.lines(house.tick(sensor))
+            assert f"'DREDGE_CLOCK' cannot be 'file:{place}'" in line
+            assert reason in line
+            assert "shop." not in line
+        told = [str(event.event_specific_data) for event in house.run(request).all_events if event.is_failure]
+        assert any("'DREDGE_CLOCK' cannot be" in text for text in told)
 
 
 def test_a_replay_state_that_cannot_be_read_keeps_everything_still(tmp_path: Path) -> None:

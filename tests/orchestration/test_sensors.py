@@ -148,8 +148,8 @@ def test_idle_partitions_are_merged_by_the_injected_clock(tmp_path: Path) -> Non
     commit(keyed, 2)
     commit(log, 5)
     written = max(bucket.newest_file_ms or 0 for bucket in log.health())
+    clock.set(written + 19 * DAY_MS + DAY_MS // 2)
     with open_house(root, DREDGE_CLOCK=clock.to_spec()) as house:
-        clock.set(written + 19 * DAY_MS + DAY_MS // 2)
         assert any("shop.orders/dt=a: decline (not idle): idle 19 d < 20 d" in x for x in house.lines(house.tick(IDLE)))
         clock.set(written + 21 * DAY_MS)
         requests = {str(request.tags[names.TAG_TABLE]): request for request in house.tick(IDLE).run_requests}

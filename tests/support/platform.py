@@ -110,13 +110,9 @@ class House:
     def load(self) -> None:
         """Load the code location again."""
         built = build_definitions(self.environment)
+        self.warehouse = WarehouseResource.from_environment(self.environment)
         self.defs = dg.Definitions.merge(built, self.extra) if self.extra is not None else built
         self.repository = self.defs.get_repository_def()
-
-    @property
-    def warehouse(self) -> WarehouseResource:
-        """The warehouse resource in force."""
-        return WarehouseResource.from_environment(self.environment)
 
     def tick(self, sensor: str) -> SensorExecutionData:
         """One tick: evaluate, keep the cursor, add partitions, store events."""

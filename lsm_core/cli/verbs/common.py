@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from lsm_core.clock import clock_from
+from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.table import Catalog, Table
 from lsm_core.table.names import TableName
 
+_CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
 Warehouse = Annotated[
     str,
@@ -24,7 +26,7 @@ Warehouse = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ClockOption = Annotated[
     str | None,
-    typer.Option("--clock", envvar="DREDGE_CLOCK", help="system, fixed:<epoch ms> or file:<path>.", hidden=True),
+    typer.Option("--clock", envvar=_CLOCK_VARIABLE, help="system, fixed:<epoch ms> or file:<path>.", hidden=True),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dynamic table option; may be repeated.")
@@ -38,14 +40,23 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and chan
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
     """The warehouse. Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one."""
-    try:
-        time = clock_from(clock)
-    except ValueError as error:
-        raise InvalidOption("--clock", clock, "system, fixed:<epoch ms> or file:<path>") from error
-    catalog = Catalog(warehouse, clock=time)
+    catalog = Catalog(warehouse, clock=_time(clock))
     if not catalog.file_io.exists(catalog.root):
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
     return catalog
+
+
+def _time(spec: str | None) -> Clock:
+    """The clock. Raises InvalidOption naming what gave it, and the file when that tells no time."""
+    source = _CLOCK_VARIABLE if spec is not None and spec == os.environ.get(_CLOCK_VARIABLE) else "--clock"
+    try:
+        clock = clock_from(spec)
+    except ValueError as error:
+        raise InvalidOption(source, spec, "system, fixed:<epoch ms> or file:<path>") from error
+    silent = why_silent(clock)
+    if silent is not None:
+        raise InvalidOption(source, spec, f"a file that holds epoch milliseconds ({silent})")
+    return clock
 
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
