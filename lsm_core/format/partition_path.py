@@ -131,29 +131,30 @@ def partition_values(schema: TableSchema, partition: bytes) -> dict[str, Any]:
     return dict(zip(schema.partition_keys, decode_row(partition, schema.partition_types), strict=True))
 
 
-def partition_bytes(schema: TableSchema, values: Mapping[str, Any]) -> bytes:
+def partition_bytes(schema: TableSchema, values: Mapping[str, Any], table: str = "") -> bytes:
     """Serialised BinaryRow of a whole partition given as values or as their texts (``{"dt": "2024-01-01", "h": "1"}``).
 
-    Raises :class:`InvalidFilter` naming the column when one is missing, unknown, or cannot be read as its type.
+    Raises :class:`InvalidFilter` naming ``table`` and the column when one is missing, unknown, or cannot be read as its type.
     """
+    of = f"table {table}: " if table else ""
     if not isinstance(values, Mapping):
-        raise InvalidFilter(f"partition {values!r}: a mapping of column names to values was expected")
+        raise InvalidFilter(f"{of}partition {values!r}: a mapping of column names to values was expected")
     unknown = sorted(set(values) - set(schema.partition_keys))
     missing = [name for name in schema.partition_keys if name not in values]
     if unknown or missing:
         has = ", ".join(schema.partition_keys) or "none"
-        raise InvalidFilter(f"partition {dict(values)}: the partition columns are {has}")
+        raise InvalidFilter(f"{of}partition {dict(values)}: the partition columns are {has}")
     if not schema.partition_keys:
         return EMPTY_ROW
     typed = [
-        partition_value(name, values[name], kind)
+        partition_value(name, values[name], kind, of)
         for name, kind in zip(schema.partition_keys, schema.partition_types, strict=True)
     ]
     return encode_row(typed, schema.partition_types)
 
 
-def partition_value(column: str, value: Any, kind: DataType) -> Any:
-    """``value`` as partition column ``column`` holds it; a text is parsed by the column's type. Raises InvalidFilter."""
+def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> Any:
+    """``value`` as partition column ``column`` holds it; a text is parsed by the column's type. Raises InvalidFilter, which ``of`` begins."""
     arrow = to_arrow(kind)
     try:
         if isinstance(value, str) and kind.root not in _TEXTS:
@@ -168,7 +169,7 @@ def partition_value(column: str, value: Any, kind: DataType) -> Any:
         ValueError,
         InvalidOperation,
     ) as error:
-        raise InvalidFilter(f'partition column "{column}" ({kind}) cannot be {value!r}: {error}') from error
+        raise InvalidFilter(f'{of}partition column "{column}" ({kind}) cannot be {value!r}: {error}') from error
     return value
 
 

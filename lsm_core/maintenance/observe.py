@@ -96,12 +96,12 @@ def health(
 ) -> list[BucketHealth]:
     """Health of every bucket of a snapshot (default: the newest), ordered by partition and bucket; [] for an empty table.
 
-    ``partitions`` chooses some (typed values, None = null). Raises SnapshotNotFound, CorruptFile.
+    ``partitions`` chooses some (typed values, None = null). Raises SnapshotNotFound, CorruptFile, InvalidFilter.
     """
+    chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if snapshot is None:
         return []
-    chosen = None if partitions is None else [partition_bytes(store.schema, p) for p in partitions]
     entries = manifests.live_entries(store, snapshot, partitions=chosen)
     return health_of_entries(store, entries, store.clock.now_ms() if now_ms is None else now_ms)
 

@@ -283,7 +283,7 @@ def _partitions(
                     f"table {store.name}: '{name}' is not a partition column; they are {', '.join(keys)}"
                 )
     if all(set(spec) == set(keys) for spec in partitions):
-        return [partition_bytes(store.schema, spec) for spec in partitions], None
+        return [partition_bytes(store.schema, spec, store.name) for spec in partitions], None
     groups = [[(n, "is null") if v is None else (n, "=", v) for n, v in spec.items()] for spec in partitions]
     if any(not group for group in groups):
         return None, None

@@ -85,6 +85,17 @@ def test_looking(shell: Shell) -> None:
     assert "the first 1 rows" in shell("show", "db.t$files", "--limit", "1", "--snapshot", "3").out
 
 
+def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
+    for verb in ("plan", "compact"):
+        refused = shell(verb, "db.t", "--bucket", "7")
+        assert (refused.code, refused.out) == (1, "")
+        assert "option 'buckets' of table db.t cannot be 7; accepted: 0 to 0: there is 1 bucket" in refused.err
+        told = shell(verb, "db.t", "--partition", "dt=zz")
+        assert told.code == 0 and "dt=zz" in told.out and "no file lies there" in told.out
+    assert shell("health", "db.t", "--partition", "dt=zz").out == "db.t: no file lies there: dt=zz\n"
+    assert shell("health", "db.t", "--partition", "dt=zz", "--json").json == []
+
+
 def test_plan_then_apply_by_hash(shell: Shell) -> None:
     before = content(_table(shell))
     shown = shell("plan", "db.t")

@@ -170,6 +170,9 @@ def health(
     if as_json:
         print_json([asdict(bucket) for bucket in found])
         return
+    if not found:  # an empty table of numbers would leave it open whether the partition was misspelt
+        say(f"{opened.name}: no file lies there" + (f": {'; '.join(partition)}" if partition else " yet"))
+        return
     shape, reading = _shape(found), _reading(found, opened.store.clock.now_ms())
     print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
     print_table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,10 +12,12 @@ import pyarrow as pa
 from lsm_core.commit import Committer, abort
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, CommitUnknown
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.file_meta import ENTRY_SCHEMA, DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.bins import choose_bins
 from lsm_core.maintenance.actions.explain import why_not_packed, why_packed
+from lsm_core.maintenance.actions.missing import PLACE_COLUMNS, missing_places
 from lsm_core.maintenance.actions.sort import SortOrder, checked_order, sort_item, sort_task
 from lsm_core.maintenance.actions.trees import Place, as_planned, plan_tree, why_tree_is_stale
 from lsm_core.maintenance.plan import (
@@ -53,13 +56,14 @@ def plan_compaction(
 
     ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
     rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
-    CorruptFile, InvalidData (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`).
+    CorruptFile, InvalidFilter (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
+    a bucket that no partition can have).
     """
     order = checked_order(store, order_by, strategy, buckets)
     require_compactable(store)
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
-    chosen = None if partitions is None else [partition_bytes(store.schema, p) for p in partitions]
+    chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     plan = MaintenancePlan(
         ACTION,
         store.name,
@@ -75,14 +79,21 @@ def plan_compaction(
     )
     snapshot = snapshots.latest(store)
     if snapshot is None:
+        missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
-    outcomes = [_plan_bucket(store, group, full, now, order) for group in bucket_groups(entries)]
+    groups = bucket_groups(manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted))
+    outcomes = [_plan_bucket(store, group, full, now, order) for group in groups]
+    found = {(partition, bucket) for partition, bucket, _, _ in groups}
+    outcomes += missing_places(store, found, chosen, wanted, partial(_places, store, snapshot, chosen))
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
     return replace(
         plan, base_snapshot=snapshot.id, items=tuple(items), declined=tuple(declined), estimate=_estimate(items)
     )
+
+
+def _places(store: TableStore, snapshot: Snapshot, partitions: Sequence[bytes] | None) -> pa.Table:
+    return manifests.live_entries(store, snapshot, partitions=partitions, columns=PLACE_COLUMNS)
 
 
 def _plan_bucket(

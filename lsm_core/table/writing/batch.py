@@ -38,7 +38,7 @@ class BatchWrite:
 
         Raises InvalidOption for a full compaction under `write-only`, UnsupportedFeature for append tables.
         """
-        self._write.compact(partition_bytes(self._store.schema, partition), bucket, full)
+        self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(self) -> list[CommitMessage]:
         """Finish the files and compactions and describe them."""

@@ -39,7 +39,7 @@ class StreamWrite:
 
     def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
         """Flush a bucket and start its compaction (``full``: of everything). ``partition``: typed values, ``{}`` without partitions."""
-        self._write.compact(partition_bytes(self._store.schema, partition), bucket, full)
+        self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(
         self, wait_compaction: bool = False, commit_identifier: int | None = None
