@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.schema import DataField, TableSchema
@@ -71,7 +72,8 @@ class Evolution:
         written = store.schema_of(meta.schema_id)
         by_id = None if written is store.schema else {column.id: column for column in written.fields}
         partly = None if meta.write_cols is None else frozenset(meta.write_cols)
-        finder = _Finder(store.schema, by_id, frozenset(source_schema.names), partly, path or meta.file_name)
+        present, merged_nulls = frozenset(source_schema.names), merging_leaves_nulls(store)
+        finder = _Finder(store.schema, by_id, present, partly, path or meta.file_name, merged_nulls)
         return tuple(finder.find(field) for field in target)
 
     @property
@@ -131,7 +133,7 @@ class _Finder:
     """Looks up what serves a target column in one file.
 
     ``written``: columns by id of the file's schema, None when it is the table's; ``partly``: the columns that a writer of
-    only some of them left.
+    only some of them left; ``merged_nulls``: merging may have left nulls in columns that are NOT NULL.
     """
 
     schema: TableSchema
@@ -139,6 +141,7 @@ class _Finder:
     present: frozenset[str]
     partly: frozenset[str] | None
     path: str
+    merged_nulls: bool
 
     def find(self, field: pa.Field) -> _Column:
         """The column for ``field``; keys are served by whichever of their two copies the file has."""
@@ -159,7 +162,8 @@ class _Finder:
             stored,
             then.type if changed else None,
             now.type if changed else None,
-            may_be_null=then.type.nullable and not is_key,
+            may_be_null=not is_key
+            and (then.type.nullable or (self.merged_nulls and now.name not in self.schema.primary_keys)),
             padded=then.type if padded else None,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta
@@ -27,7 +28,7 @@ class KeyValueFileWriter:
     ) -> None:
         self.total_buckets = total_buckets
         describer = _Describer(store, level, file_source)
-        schema = kv_arrow_schema(store.schema, thin=store.options.thin_mode)
+        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
         target = store.options.target_file_size(has_primary_key=True)
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
 

@@ -18,7 +18,7 @@ from lsm_core.types.nesting import refit
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
 """Encoded bytes of a row group where option `file.block-size` does not say."""
-_WHENCE: Final = "NOT NULL, but there are nulls in it: from before it became so, or a retract left no value"
+_WHENCE: Final = "NOT NULL, but there are nulls in it, from before it became so: give these rows a value, or let the column have nulls"
 _FULL_ENOUGH: Final = 0.9
 """A file this near its target is closed: another row group would be a sliver."""
 

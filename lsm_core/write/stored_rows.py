@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.nesting import refit_table
 from lsm_core.write.rows import Given
 from lsm_core.write.table_write import TableWrite
 
@@ -20,7 +21,8 @@ class StoredRows(TableWrite):
 
     def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
         del given
-        return piece.select(self.store.schema.field_names).cast(self.store.schema.arrow_schema)
+        # Arrow's own cast also refuses the nulls that merging left in NOT NULL columns
+        return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
 
     def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
         del given

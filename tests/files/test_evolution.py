@@ -158,7 +158,7 @@ def test_nulls_stay_nulls_where_a_column_became_not_null_later(tmp_path: Path) -
     with pytest.raises(CorruptFile, match="'a' holds nulls"):
         rows(store, dataclasses.replace(meta, schema_id=1))
     writer = AppendFileWriter(store, EMPTY, 0, -1, 1)
-    with pytest.raises(InvalidData, match="column 'a': NOT NULL, but there are nulls in it: from before it became so"):
+    with pytest.raises(InvalidData, match="column 'a': NOT NULL, but there are nulls in it, from before it became so"):
         writer.write(next(iter(open_append(store, EMPTY, 0, meta))))
 
 
