@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +13,8 @@ import pytest
 
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
-from tests.maintenance.tables import HOUR, NOW, content, keyed, on_disk, rows
-
-
-@dataclass
-class Answer:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-class Shell:
-    """Runs verbs on one warehouse at one time."""
-
-    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.place, self.capsys, self.clock = place, capsys, NOW + 2 * HOUR
-
-    def __call__(self, verb: str, *arguments: str) -> Answer:
-        self.capsys.readouterr()
-        clock = [] if verb == "tables" else ["--clock", f"fixed:{self.clock}"]
-        code = run([verb, *arguments, "-w", str(self.place), *clock])
-        captured = self.capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
-
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    table = keyed(tmp_path, partitioned=True)
-    for i in range(5):
-        table.write(rows(range(20), v=i, dt="a"))
-    table.write(rows(range(3), dt="b"))
-    return Shell(tmp_path / "wh", capsys)
+from tests.cli.shell import Shell
+from tests.maintenance.tables import HOUR, content, keyed, on_disk
 
 
 def _table(shell: Shell) -> Any:
@@ -83,17 +49,6 @@ def test_looking(shell: Shell) -> None:
     assert [p["partition"] for p in shell("show", "db.t$partitions", "--json").json] == ["dt=a", "dt=b"]
     assert shell("show", "sys.tables", "--columns", "table_name", "--json").json == [{"table_name": "t"}]
     assert "the first 1 rows" in shell("show", "db.t$files", "--limit", "1", "--snapshot", "3").out
-
-
-def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
-    for verb in ("plan", "compact"):
-        refused = shell(verb, "db.t", "--bucket", "7")
-        assert (refused.code, refused.out) == (1, "")
-        assert "option 'buckets' of table db.t cannot be 7; accepted: 0 to 0: there is 1 bucket" in refused.err
-        told = shell(verb, "db.t", "--partition", "dt=zz")
-        assert told.code == 0 and "dt=zz" in told.out and "no file lies there" in told.out
-    assert shell("health", "db.t", "--partition", "dt=zz").out == "db.t: no file lies there: dt=zz\n"
-    assert shell("health", "db.t", "--partition", "dt=zz", "--json").json == []
 
 
 def test_plan_then_apply_by_hash(shell: Shell) -> None:
@@ -362,38 +317,6 @@ def test_a_blank_warehouse_and_a_senseless_clock_are_named(shell: Shell, capsys:
     assert "'warehouse'" in capsys.readouterr().err
     assert run(["status", "-w", str(shell.place), "--clock", "noon"]) == 1
     assert capsys.readouterr().err.startswith("dredge: option '--clock' cannot be 'noon'; accepted: system")
-
-
-@pytest.mark.parametrize(("text", "reason"), [(None, "No such file"), ("soon", "'soon', not epoch milliseconds")])
-def test_a_clock_file_that_tells_no_time_is_one_line(
-    shell: Shell,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    text: str | None,
-    reason: str,
-) -> None:
-    clock = tmp_path / "clock"
-    if text is not None:
-        clock.write_text(text)
-    assert run(["status", "-w", str(shell.place), "--clock", f"file:{clock}"]) == 1
-    assert capsys.readouterr().err.startswith(f"dredge: option '--clock' cannot be 'file:{clock}'; accepted: ")
-    monkeypatch.setenv("DREDGE_CLOCK", f"file:{clock}")
-    assert run(["status", "-w", str(shell.place)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"dredge: option 'DREDGE_CLOCK' cannot be 'file:{clock}'; accepted: ")
-    assert reason in said and said.count("\n") == 1
-
-
-def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
-    catalog = Catalog(shell.place)
-    catalog.create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})
-    (shell.place / "db.db" / "t" / "snapshot" / "snapshot-6").write_text("{")
-    answer = shell("status", "--json")
-    assert (answer.code, [row["table"] for row in answer.json]) == (1, ["db.u"])
-    assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: corrupt file")
-    assert answer.err.count("\n") == 1
-    assert shell("status", "db.t").code == 1
 
 
 def test_json_holds_no_number_that_json_lacks(shell: Shell) -> None:
