@@ -116,6 +116,11 @@ class SweepReport(_Plain):
     dry_run: bool = False
     seconds: float = 0.0
 
+    @property
+    def unreadable(self) -> tuple[Declined, ...]:
+        """Deletion records that cannot be read: what they hold stays until somebody repairs or removes them."""
+        return tuple(item for item in self.declined if item.reason == "unreadable")
+
 
 @dataclass(frozen=True)
 class RestoreReport(_Plain):
@@ -163,7 +168,8 @@ class VerifyReport(_Plain):
 class RescaleReport(_Plain):
     """What a rescale did: partitions rewritten, stored rows in and merged rows out, bytes of files; ``snapshot_id`` None = nothing.
 
-    ``digest``: of the merged rows, which the new files were re-read to have as well (``verification`` V1).
+    ``digest``: of the merged rows, which the new files were re-read to have as well (``verification`` V1). ``warnings``: what is left to
+    do before these partitions can be written again: a rescale leaves the table's options alone.
     """
 
     snapshot_id: int | None
@@ -180,6 +186,7 @@ class RescaleReport(_Plain):
     verification: str = "V1"
     declined: tuple[Declined, ...] = ()
     seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 Report: TypeAlias = CompactionReport | ExpiryReport | SweepReport | RescaleReport

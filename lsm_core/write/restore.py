@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, WriterStale
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import live_entries
@@ -92,9 +93,11 @@ class BucketHistory:
         others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
         if configured > 0 and others.num_rows:
             recorded = others.column("total_buckets")[0].as_py()
+            partition = others.column("partition")[0].as_py()
+            where = partition_text(self.store.schema, partition, self.store.options)
             raise WriterStale(
-                f"table {self.store.name}: this partition was written with {recorded} buckets, the table now has "
-                f"{configured}; overwrite the partition to change its buckets"
+                f"table {self.store.name}: {f'partition {where}' if where else 'it'} has {recorded} buckets, the option 'bucket' "
+                f"is {configured}: rescale or overwrite it, or set the option to {recorded}"
             )
 
 

@@ -52,7 +52,9 @@ def test_all_partitions_follow_the_altered_option_and_can_be_written_again(tmp_p
     table.write(rows([1, 2], dt="b"), row_kinds=pa.array(["-D", "-D"]))
     before = content(table)
     table = altered(tmp_path, 3)
-    with pytest.raises(WriterStale, match="1 buckets"):
+    with pytest.raises(
+        WriterStale, match=r"db\.t: partition dt=a has 1 buckets, the option 'bucket' is 3: rescale or over"
+    ):
         table.write(rows([99], dt="a"))
     plan = table.plan_maintenance("rescale")
     assert [(item.partition_text, item.buckets_before, item.buckets_after) for item in plan.rescales] == [
@@ -63,6 +65,7 @@ def test_all_partitions_follow_the_altered_option_and_can_be_written_again(tmp_p
     report = table.apply(plan, approved_by="me")
     assert isinstance(report, RescaleReport)
     assert (report.partitions, report.rows_in, report.rows_out) == (("dt=a", "dt=b"), 162, 118)
+    assert report.warnings == ()
     latest = snapshots.latest(table.store)
     assert latest is not None
     assert (latest.id, latest.commit_kind, latest.total_record_count) == (
@@ -92,7 +95,13 @@ def test_chosen_partitions_take_a_number_of_their_own_and_the_option_stays(tmp_p
     before = content(table)
     plan = table.plan_maintenance("rescale", bucket_num=1, partitions=[{"dt": "b"}])
     assert "writers refuse" in plan.rescales[0].reason
-    table.apply(plan)
+    report = table.apply(plan)
+    assert isinstance(report, RescaleReport)
+    (warning,) = report.warnings
+    assert warning.startswith(
+        "the option 'bucket' of table db.t stays 2: writers refuse the rescaled partitions until "
+    )
+    assert "set_option('bucket', '1')" in warning
     assert content(table) == before
     assert sorted(map(sorted, totals(table).values())) == [[1], [2]]
     assert table.store.refresh().options.bucket == 2

@@ -281,6 +281,8 @@ def _show_rescale(report: RescaleReport) -> None:
             f"snapshot {report.snapshot_id}: {len(report.partitions)} partitions, {report.files_in} files in, {report.files_out} out"
         )
         say(f"{report.rows_in:,} rows in, {report.rows_out:,} merged rows out; verified: {report.verification}")
+    for warning in report.warnings:
+        say(f"warning: {warning}")
     _declined("left alone", report.declined)
 
 

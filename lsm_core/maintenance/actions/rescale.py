@@ -156,7 +156,21 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> RescaleReport:
         bytes_out=sum(file.file_size for file in new),
         digest=content.text(),
         declined=plan.declined,
+        warnings=_still_to_do(store, plan) if result.snapshot_id is not None else (),
     )
+
+
+def _still_to_do(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
+    """What keeps the rescaled partitions from being written: Paimon's procedure does not touch the table's option either."""
+    counts = sorted({item.buckets_after for item in plan.rescales} - {store.options.bucket})
+    if not counts:
+        return ()
+    where = "partitions" if store.schema.partition_keys else "table"
+    said = (
+        f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled {where} until "
+        f"SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, and then refuse what has another number"
+    )
+    return (said,)
 
 
 def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
