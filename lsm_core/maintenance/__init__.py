@@ -37,7 +37,7 @@ from lsm_core.maintenance.reports import (
     Verification,
     VerifyReport,
 )
-from lsm_core.maintenance.trash import TrashRecord, list_records
+from lsm_core.maintenance.trash import Trash, TrashRecord, read_trash
 from lsm_core.maintenance.verify import ReferenceJudge, verify_snapshots
 from lsm_core.metadata.store import TableStore
 
@@ -86,6 +86,7 @@ __all__ = [
     "RowVersion",
     "Runner",
     "SweepReport",
+    "Trash",
     "TrashRecord",
     "Verification",
     "VerifyReport",
@@ -93,7 +94,6 @@ __all__ = [
     "dry_run",
     "explain_row",
     "health",
-    "list_records",
     "load_plan",
     "plan_compaction",
     "plan_expiry",
@@ -101,6 +101,7 @@ __all__ = [
     "plan_rescale",
     "plan_sweep",
     "read_ledger",
+    "read_trash",
     "restore",
     "save_plan",
     "verify_snapshots",

@@ -98,11 +98,31 @@ def write_record(store: TableStore, record: TrashRecord) -> None:
         raise CorruptFile(path, "a deletion record of that id is already there")
 
 
-def list_records(store: TableStore) -> list[TrashRecord]:
-    """All records, oldest first. Raises CorruptFile for an unreadable one: what it holds must not be guessed."""
+@dataclass(frozen=True)
+class Trash:
+    """All records of a table, oldest first, and the errors of those that cannot be read (each names its file).
+
+    What an unreadable record holds is not guessed: its files are neither swept nor restored. It keeps no other record waiting: an
+    older one names no file that its snapshots need, and without the snapshots of a newer one it could not be restored anyway.
+    """
+
+    records: tuple[TrashRecord, ...]
+    unreadable: tuple[CorruptFile, ...] = ()
+
+
+def read_trash(store: TableStore) -> Trash:
+    """Every deletion record of the table; one that cannot be read hides no other."""
     names = sorted(status.name for status in store.file_io.list_dir(store.trash_dir) if status.name.endswith(_RECORD))
-    records = [_read(store, f"{store.trash_dir}/{name}") for name in names]
-    return sorted((record for record in records if record is not None), key=lambda r: (r.created_ms, r.trash_id))
+    records: list[TrashRecord] = []
+    unreadable: list[CorruptFile] = []
+    for name in names:
+        try:
+            record = _read(store, f"{store.trash_dir}/{name}")
+        except CorruptFile as error:
+            unreadable.append(error)
+            continue
+        records += [] if record is None else [record]
+    return Trash(tuple(sorted(records, key=lambda r: (r.created_ms, r.trash_id))), tuple(unreadable))
 
 
 def _read(store: TableStore, path: str) -> TrashRecord | None:
@@ -118,7 +138,7 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
     path = record_path(store, trash_id)
     record = _read(store, path)
     if record is None:
-        known = ", ".join(r.trash_id for r in list_records(store)) or "nothing: the trash is empty"
+        known = ", ".join(r.trash_id for r in read_trash(store).records) or "nothing: the trash is empty"
         raise InvalidOption("trash_id", trash_id, known, store.name)
     return record
 

@@ -68,9 +68,9 @@ def summary(done: Retired) -> str:
     expiry, sweep = done.expiry, done.sweep
     gone = f"snapshots {expiry.expired[0]} to {expiry.expired[-1]} expired" if expiry.expired else "no snapshot expires"
     freed = f"{sweep.files_deleted + expiry.files_deleted} files deleted ({size_text(sweep.bytes_freed + expiry.bytes_freed)})"
-    return (
-        f"{gone}; {expiry.files_recorded} files to the trash; {freed}; {len(expiry.held) + len(sweep.kept)} held back"
-    )
+    bad = "".join(f"; deletion record {item.subject} is left out: {item.text}" for item in sweep.unreadable)
+    held = len(expiry.held) + len(sweep.kept)
+    return f"{gone}; {expiry.files_recorded} files to the trash; {freed}; {held} held back{bad}"
 
 
 def retention_metadata(done: Retired) -> dict[str, dg.MetadataValue]:

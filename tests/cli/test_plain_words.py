@@ -10,6 +10,7 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from tests.cli.shell import Shell
+from tests.maintenance.tables import HOUR
 
 
 def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
@@ -53,3 +54,31 @@ def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
     assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: corrupt file")
     assert answer.err.count("\n") == 1
     assert shell("status", "db.t").code == 1
+
+
+def test_one_torn_deletion_record_hides_no_other(shell: Shell) -> None:
+    for keep in ("4", "1"):
+        shell("expire", "db.t", "--retain-max", keep)
+        shell.clock += 1
+    folder = shell.place / "db.db" / "t" / "dredge" / "trash"
+    torn, whole = sorted(folder.glob("expire-*.json"))
+    text = torn.read_bytes()
+    torn.write_bytes(text[: len(text) // 2])
+    listed = shell("trash", "db.t", "--json")
+    assert (listed.code, [record["trash_id"] for record in listed.json]) == (1, [whole.stem])
+    assert listed.err.startswith("dredge: not looked at: corrupt file ") and torn.name in listed.err
+    assert whole.stem in shell("trash", "db.t").out
+    status = shell("status", "--json")
+    assert (status.code, [row["trash"] for row in status.json]) == (1, [1])
+    assert torn.name in status.err and status.err.count("\n") == 1
+    shell.clock += 2 * HOUR
+    swept = shell("trash", "db.t", "--sweep", "--json")
+    assert (swept.code, swept.json["records"]) == (1, [whole.stem])
+    assert swept.json["files_deleted"] > 0 and torn.name in swept.err
+    assert [path.name for path in folder.iterdir()] == [torn.name]
+    refused = shell("restore", "db.t", torn.stem)
+    assert refused.code == 1 and torn.name in refused.err
+    torn.write_bytes(text)
+    assert shell("trash", "db.t", "--sweep").code == 0
+    assert list(folder.iterdir()) == []
+    assert shell("show", "db.t").code == 0

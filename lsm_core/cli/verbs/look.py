@@ -22,7 +22,7 @@ from lsm_core.cli.verbs.common import (
 )
 from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance import BucketHealth, list_records
+from lsm_core.maintenance import BucketHealth, read_trash
 from lsm_core.maintenance import health as health_of
 from lsm_core.metadata import unsupported
 from lsm_core.metadata.support import Purpose
@@ -59,10 +59,13 @@ def status(
     """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
     catalog = open_catalog(warehouse, clock)
     names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
-    rows, broken = [], []
+    rows, broken, damaged = [], [], []
     for name in names:
         try:
-            rows.append(_status_of(plain_table(catalog, name)))
+            opened = plain_table(catalog, name)
+            deleted = read_trash(opened.store)
+            rows.append(_status_of(opened, len(deleted.records)))
+            damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except DredgeError as error:
             if table:
                 raise
@@ -72,7 +75,9 @@ def status(
     else:
         _show_status(catalog.root, rows)
     if broken:  # one such table must not hide the others
-        raise DredgeError(f"{len(broken)} of {len(names)} tables cannot be looked at: {'; '.join(broken)}")
+        raise DredgeError(f"{len(broken)} of {len(names)} tables cannot be looked at: {'; '.join((*broken, *damaged))}")
+    if damaged:
+        raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
 
 
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
@@ -82,7 +87,7 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     print_table("", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
 
 
-def _status_of(table: Table) -> dict[str, Any]:
+def _status_of(table: Table, trash: int) -> dict[str, Any]:
     snapshot = table.latest_snapshot()
     buckets = health_of(table.store)
     return {
@@ -97,7 +102,7 @@ def _status_of(table: Table) -> dict[str, Any]:
         "bytes": sum(bucket.total_bytes for bucket in buckets),
         "runs": max((bucket.sorted_runs for bucket in buckets), default=0),
         "score": max((bucket.score for bucket in buckets), default=0.0),
-        "trash": len(list_records(table.store)),
+        "trash": trash,
         "delete_mode": table.store.options.delete_mode,
         "guarantee": _GUARANTEE,
         "cannot": unsupported(table.store, Purpose.COMPACT),

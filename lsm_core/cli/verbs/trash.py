@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,8 @@ import typer
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
 from lsm_core.cli.verbs.maintain import show_sweep
-from lsm_core.maintenance import TrashRecord, list_records
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import TrashRecord, read_trash
 
 
 def trash(
@@ -20,16 +22,28 @@ def trash(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List the deletion records of a table, or sweep those that are due."""
+    """List the deletion records of a table, or sweep those that are due; exits 1 when one of them cannot be read."""
     opened = open_table(warehouse, table, clock)
     if sweep:
         report = opened.sweep_trash(dry_run=dry_run)
         print_json(report.to_object()) if as_json else show_sweep(report)
+        _require_readable([item.text for item in report.unreadable])
         return
-    records = list_records(opened.store)
+    found = read_trash(opened.store)
     if as_json:
-        print_json([_as_object(record) for record in records])
-        return
+        print_json([_as_object(record) for record in found.records])
+    else:
+        _show_records(opened.name, found.records)
+    _require_readable([str(error) for error in found.unreadable])
+
+
+def _require_readable(troubles: Sequence[str]) -> None:
+    """After everything else was done: one line, so that a script notices."""
+    if troubles:
+        raise DredgeError(f"not looked at: {'; '.join(troubles)}")
+
+
+def _show_records(table: str, records: Sequence[TrashRecord]) -> None:
     columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
     rows = [
         [
@@ -42,7 +56,7 @@ def trash(
         ]
         for record in records
     ]
-    print_table(f"{opened.name}: trash", columns, rows)
+    print_table(f"{table}: trash", columns, rows)
 
 
 def _as_object(record: TrashRecord) -> dict[str, Any]:

@@ -20,16 +20,20 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.storage import inside_really
 
 ACTION: Final = "trash"
+UNREADABLE: Final = "unreadable"
+"""Reason of a deletion record that cannot be read."""
 
 
 def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan the deletion of every recorded file whose grace is over and that nothing needs (``now_ms``: epoch ms).
 
-    Raises CorruptFile when a record, snapshot, tag or branch cannot be read.
+    A record that cannot be read is in ``declined`` with its file. Raises CorruptFile when a snapshot, tag or branch cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
-    records = trash.list_records(store)
+    found = trash.read_trash(store)
+    records = found.records
     due, declined = _due(store, records, now)
+    declined += [_unreadable(error) for error in found.unreadable]
     used = _used_by_others(store, due, records)
     items = [file for record in due for file in record.files if PurePosixPath(file.path).name not in used.holders]
     kept = [
@@ -60,6 +64,11 @@ def _due(store: TableStore, records: Sequence[TrashRecord], now_ms: int) -> tupl
         else:
             due.append(record)
     return due, declined
+
+
+def _unreadable(error: CorruptFile) -> Declined:
+    text = f"{error}; put the file back from a copy, or move it away: its files then stay as they are"
+    return Declined(PurePosixPath(error.path).name, UNREADABLE, text, {"path": error.path})
 
 
 def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord]) -> Used:
@@ -93,7 +102,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     refused. Files still needed stay, and from then on belong to whoever needs them.
     """
     chosen = set(str(plan.arguments.get("records") or "").split())
-    everything = trash.list_records(store)
+    everything = trash.read_trash(store).records
     mine, declined = [], list(plan.declined)
     for record in everything:
         if record.trash_id in chosen:
@@ -181,7 +190,7 @@ def _require_restorable(store: TableStore, record: TrashRecord) -> None:
     following = max(record.snapshots, default=0) + 1
     if following in present:
         return
-    later = [other.trash_id for other in trash.list_records(store) if following in other.snapshots]
+    later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
     raise PlanRefused(f"no-holes-in-history: {hint}")
 
