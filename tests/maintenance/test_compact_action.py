@@ -88,6 +88,31 @@ def test_tombstones_of_tables_with_a_sequence_field_outlive_compaction_when_aske
     assert table.plan_maintenance("compact", full=True).compactions[0].drop_delete
 
 
+@pytest.mark.parametrize("removing", ["on_delete", "on_sequence_group"])
+def test_a_kept_delete_of_partial_update_would_keep_no_late_row_away(tmp_path: Path, removing: str) -> None:
+    options = {"merge_engine": "partial-update", "dredge__tombstone_retention": "10 h"}
+    if removing == "on_delete":
+        options["partial-update__remove_record_on_delete"] = "true"
+    else:
+        options |= {"fields__v__sequence_group": "s", "partial-update__remove_record_on_sequence_group": "v"}
+    table = keyed(tmp_path, **options)
+    given = {"k": [1], "v": [50], "s": ["deleted"]}
+    late = pa.table({"k": [1], "v": [3], "s": pa.array([None], pa.string())})
+    table.write(given)
+    table.write(given, row_kinds=["-D"])
+    assert content(table) == []
+    table.write(late)
+    assert [row[0] for row in content(table)] == [1], "though the delete is still there"
+    assert content(table)[0][2] == "deleted"
+    other = keyed(tmp_path, name="db.other", **options)
+    other.write(given)
+    other.write(given, row_kinds=["-D"])
+    assert other.plan_maintenance("compact", full=True).compactions[0].drop_delete
+    other.compact(full=True)
+    other.write(late)
+    assert content(other) == [(1, 3, None)]
+
+
 def test_an_input_that_moved_makes_only_its_bucket_stale(tmp_path: Path) -> None:
     table = keyed(tmp_path, bucket="2")
     for i in range(5):

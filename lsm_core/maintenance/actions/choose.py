@@ -62,7 +62,11 @@ def decide(
 
 def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
     """Whether deletes must outlive this compaction: on tables with `sequence.field` a late, older insert of a deleted
-    key would come back, so `dredge.tombstone-retention` keeps tombstones of files younger than that."""
+    key would come back, so `dredge.tombstone-retention` keeps tombstones of files younger than that.
+
+    Not the deletes of `partial-update.remove-record-on-*` alone: there any later insert brings the row back, however small its
+    ordering fields, in Java too (`PartialUpdateMergeFunction.add`); a kept delete would only lend it the deleted values.
+    """
     retention = store.options.tombstone_retention
     if retention <= 0 or not store.options.sequence_field:
         return False
