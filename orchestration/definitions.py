@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +20,7 @@ from orchestration.resources.settings import Settings
 from orchestration.schedules import job_schedule
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
 
+_LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
 """Set by `dredge demo`: the code location then also holds the replay."""
 
@@ -32,6 +34,8 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     warehouse = WarehouseResource.from_environment(values)
     settings, policies = Settings.from_environment(values), load_policies(values)
     cards = describe_warehouse(warehouse)
+    for line in policies.unmatched([card.name for card in cards]):
+        _LOG.warning("%s", line)
     resources = {
         "warehouse": warehouse,
         "spark": SparkResource.from_environment(values),
@@ -66,7 +70,7 @@ def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetCheck
 def _automation(cards: Sequence[TableCard], path: str, policies: Policies, settings: Settings) -> dg.Definitions:
     """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
     if not cards:
-        return dg.Definitions(sensors=[catalog_sensor(cards, settings)])
+        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings)])
     maintain = [maintenance_job(card, path) for card in cards]
     jobs: list[Any] = [*maintain]
     schedules = []
@@ -88,7 +92,7 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
         sensors=[
             sorted_run_sensor(cards, path, policies, settings, maintain),
             idle_sensor(cards, policies, settings, maintain),
-            catalog_sensor(cards, settings),
+            catalog_sensor(cards, policies, settings),
             failure_sensor(settings, maintain),
         ],
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +57,19 @@ class Policies:
                 values[key] = None if value is False else value
                 origins[key] = f"{self.source}, {name}"
         return Policy(**values, origins=MappingProxyType(origins))
+
+    def unmatched(self, tables: Collection[str]) -> list[str]:
+        """Return a line for every name or glob of the file that fits none of ``tables``: misspelt, or the table is still to come."""
+        return [
+            f"{self.source}: {name!r} fits no table of the warehouse{_meant(name, tables)}"
+            for name in self.content.tables
+            if not any(fnmatch.fnmatchcase(table, name) for table in tables)
+        ]
+
+
+def _meant(name: str, tables: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, tables, n=1, cutoff=0.8)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 class _OnceLoader(yaml.SafeLoader):

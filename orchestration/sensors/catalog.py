@@ -9,16 +9,17 @@ import dagster as dg
 from lsm_core.errors import DredgeError
 from orchestration import names
 from orchestration.model import TableCard
+from orchestration.policies import Policies
 from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 
 DESCRIPTION = (
     "Compares the warehouse with what this code location knows. Where DREDGE_DAGSTER_URL names the web server, changed tables make "
-    "it reload the location; else the tick says what to reload."
+    "it reload the location; else the tick says what to reload. Names in the policy file that fit no table are told, too."
 )
 
 
-def catalog_sensor(cards: Sequence[TableCard], settings: Settings) -> dg.SensorDefinition:
+def catalog_sensor(cards: Sequence[TableCard], policies: Policies, settings: Settings) -> dg.SensorDefinition:
     """Return the sensor over the whole warehouse."""
 
     @dg.sensor(
@@ -33,9 +34,11 @@ def catalog_sensor(cards: Sequence[TableCard], settings: Settings) -> dg.SensorD
             return dg.SkipReason(replaying)
         try:
             left_out: list[str] = []
-            changes = differences(cards, describe_warehouse(warehouse, left_out))
+            present = describe_warehouse(warehouse, left_out)
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
+        left_out += policies.unmatched([card.name for card in present])
+        changes = differences(cards, present)
         if not changes:
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
         for line in changes:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from lsm_core.errors import InvalidOption
+from orchestration import names
 from orchestration.policies import load_policies
 from orchestration.policies.file import PolicyFile, read_policies
 from orchestration.policies.model import BUILT_IN
+from tests.support.platform import commit, keyed_table, open_house
 
 TEXT = """
 defaults:
@@ -97,6 +100,31 @@ def test_what_is_there_twice_is_refused_so_that_no_pause_is_lost(tmp_path: Path,
         read_policies(path)
     path.write_text("tables:\n  db.a: &quiet {paused: move}\n  db.b: {<<: *quiet, level0_warn: 5}")
     assert read_policies(path).of("db.b").paused == read_policies(path).of("db.a").paused == "move"
+
+
+def test_names_that_fit_no_table_are_told_with_what_was_probably_meant(policy_file: Path) -> None:
+    policies = read_policies(policy_file)
+    assert policies.unmatched(["nyc.first_seen"]) == []
+    assert policies.unmatched(["nyc.first_sen"]) == [
+        "policies.yaml: 'nyc.first_seen' fits no table of the warehouse (did you mean 'nyc.first_sen'?)",
+    ]
+    assert [line.split("'")[1] for line in policies.unmatched([])] == ["nyc.*", "nyc.first_seen", "nyc.first_*"]
+    assert load_policies({}).unmatched(["a.b"]) == []
+
+
+def test_a_misspelt_table_is_told_when_definitions_load_and_on_ticks_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text("tables: {shop.ordres: {paused: move}, shop.*: {idle_after: 1 d}}")
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
+    told = "p.yaml: 'shop.ordres' fits no table of the warehouse (did you mean 'shop.orders'?)"
+    with caplog.at_level(logging.WARNING), open_house(tmp_path / "wh", DREDGE_POLICIES=str(place)) as house:
+        assert [record.message for record in caplog.records if "p.yaml" in record.message] == [told]
+        assert house.lines(house.tick(names.CATALOG_SENSOR)) == ["1 tables, as loaded", told]
+        assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 1
+        keyed_table(tmp_path / "wh", "shop.ordres")
+        assert told not in house.lines(house.tick(names.CATALOG_SENSOR))
 
 
 def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) -> None:
