@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +180,22 @@ class House:
 @contextmanager
 def open_house(root: Path, *, extra: dg.Definitions | None = None, **environment: str) -> Iterator[House]:
     """A house with an instance of its own."""
-    with dg.instance_for_test() as instance:
-        yield House(root, instance, environment, extra)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        shutil.copytree(_new_instance(), home, dirs_exist_ok=True)
+        with dg.instance_for_test(temp_dir=home) as instance:
+            yield House(root, instance, environment, extra)
+
+
+@cache
+def _new_instance() -> str:
+    """Folder of an instance in which nothing has happened: Dagster takes seconds to create its databases."""
+    home = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    with dg.instance_for_test(temp_dir=home) as instance:
+        assert instance.get_runs_count() == 0
+        assert not instance.all_instigator_state()
+        assert not instance.all_asset_keys()
+    return home
 
 
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
