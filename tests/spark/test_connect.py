@@ -13,7 +13,7 @@ import pytest
 from lsm_core.errors import PortInUse, SparkFailed
 from lsm_core.spark import ConnectServer, await_server, running_server, start_server, stop_server
 from lsm_core.spark.session import _require_listener
-from tests.support.spark import run_script
+from tests.support.spark import JAVA_OPTIONS, run_script
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ConnectSe
     trace = folder / "trace.jsonl"
     os.environ["DREDGE_TRACE"] = str(trace)
     try:
-        started = start_server(folder)
+        started = start_server(folder, conf={"spark.driver.extraJavaOptions": JAVA_OPTIONS})
     finally:
         del os.environ["DREDGE_TRACE"]
     yield started, trace
