@@ -75,6 +75,17 @@ def test_a_rescale_keeps_the_null_too(tmp_path: Path) -> None:
     assert answer(table) == before
 
 
+def test_a_row_with_such_a_null_is_deleted_like_any_other_and_updated_with_a_value(tmp_path: Path) -> None:
+    table = make(tmp_path, {**GROUP, "partial-update.remove-record-on-sequence-group": "g"})
+    table.write({"k": [1, 2], "g": [1, 1], "v": [5, 6]})
+    table.write({"k": [1, 2], "g": [2, 2], "v": [5, 6]}, ["-U", "-U"])
+    with pytest.raises(InvalidData, match=r"column 'v': row 0 .*null in a NOT NULL column"):
+        table.update([("k", "=", 2)], {"g": 3})
+    table.update([("k", "=", 2)], {"g": 3, "v": 7})
+    table.delete([("v", "is null")])
+    assert answer(table) == [{"k": 2, "g": 3, "v": 7}]
+
+
 def test_nobody_may_write_such_a_null_and_other_engines_files_keep_not_null(tmp_path: Path) -> None:
     table = make(tmp_path / "a", GROUP)
     with pytest.raises(InvalidData, match=r"column 'v': row 0 .*null in a NOT NULL column"):

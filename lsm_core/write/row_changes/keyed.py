@@ -21,8 +21,10 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import to_batches
 from lsm_core.read.predicate import Predicate
 from lsm_core.types import RowKind, is_retract
+from lsm_core.types.nesting import refit_table
 from lsm_core.write.row_changes.assign import Assignments
 from lsm_core.write.row_changes.rules import scan_of_newest
+from lsm_core.write.rows import Given
 from lsm_core.write.table_write import TableWrite
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -47,7 +49,7 @@ def _rewrite(store: TableStore, predicate: Predicate, kind: RowKind, change: Cha
     if scan.snapshot is None:
         return None
     effect = _Effect(store, kind)
-    with TableWrite(store) as writer:
+    with (_Deletes if kind is RowKind.DELETE else TableWrite)(store) as writer:
         with closing(to_batches(store, scan)) as batches:
             for batch in batches:
                 changed = change(batch)
@@ -61,6 +63,15 @@ def _rewrite(store: TableStore, predicate: Predicate, kind: RowKind, change: Cha
     except BaseException:
         abort(store, messages)
         raise
+
+
+class _Deletes(TableWrite):
+    """Takes rows of the table as they stand, also with a null that merging left in a NOT NULL column: that they go is no reason
+    to find fault with them."""
+
+    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+        del given
+        return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
 
 
 def _with_kind(store: TableStore, batch: pa.RecordBatch, kind: RowKind) -> tuple[pa.RecordBatch, pa.Array | None]:
