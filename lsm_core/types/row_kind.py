@@ -36,8 +36,9 @@ def kinds_from_text(
     table: str = "",
     column: str = "row_kinds",
     row_name: Callable[[int], str] = "row {}".format,
+    any_case: bool = False,
 ) -> pa.Array:
-    """Return int8 kinds for an array of ``+I -U +U -D``, or of their numbers.
+    """Return int8 kinds for an array of ``+I -U +U -D`` (also ``+i`` and so on with ``any_case``), or of their numbers.
 
     Raises InvalidData naming ``column``, the first bad value and its row as ``row_name`` calls it.
     """
@@ -48,7 +49,8 @@ def kinds_from_text(
         return flat.cast(pa.int8())
     if pa.types.is_dictionary(flat.type):
         flat = flat.dictionary_decode()
-    found = pc.index_in(flat.cast(pa.string()), value_set=_TEXT_ARRAY)
+    texts = flat.cast(pa.string())
+    found = pc.index_in(pc.ascii_upper(texts) if any_case else texts, value_set=_TEXT_ARRAY)
     _require(pc.is_valid(found), flat, ", ".join(_TEXTS), table, column, row_name)
     return found.cast(pa.int8())
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import ColumnNotFound, InvalidData
+from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, kinds_from_text, to_arrow, to_sql
 from lsm_core.types.casts import CastError, cast_values
@@ -112,11 +112,16 @@ def conform_kinds(
 
 
 def kinds_of_column(table: pa.Table, name: str, where: str, given: Given) -> pa.Array:
-    """Row kinds (int8) from the column that `rowkind.field` names (Java `RowKindGenerator`). Raises :class:`InvalidData`."""
+    """Row kinds (int8) from the column that `rowkind.field` names, in either case (Java `RowKindGenerator`).
+
+    Raises :class:`InvalidData`, and :class:`InvalidOption` where the column is no text.
+    """
     column = table.column(name)
+    if not pa.types.is_string(column.type):
+        raise InvalidOption("rowkind.field", name, f"a column of text, and that one is {column.type}", where)
     if column.null_count:
         raise InvalidData(where, name, f"{given.row(_first(pc.is_null(column)))}: null instead of a row kind")
-    return kinds_from_text(column, where, name, given.row)
+    return kinds_from_text(column, where, name, given.row, any_case=True)
 
 
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.commit import Committer
-from lsm_core.errors import DredgeError, InvalidData, RetractNotSupported
+from lsm_core.errors import DredgeError, InvalidData, InvalidOption, RetractNotSupported
 from lsm_core.merge.functions import function_names, roaring64
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -252,6 +252,14 @@ def test_a_bad_kind_is_named_with_the_users_column(tmp_path: Path) -> None:
     for bad, said in (("delete", "'delete' is no row kind; accepted: .I, -U"), (None, "null instead of a row kind")):
         with pytest.raises(InvalidData, match=rf"table db.t, column 'op': row 1 \(from 0\) of the rows given: {said}"):
             write(store, pa.table({"k": [1, 2], "op": ["+I", bad]}))
+    write(store, pa.table({"k": [1, 2], "op": ["+i", "+I"]}))  # in either case, as in Java
+    write(store, pa.table({"k": [1], "op": ["-d"]}))
+    assert read(store).to_pylist() == [{"k": 2, "op": "+I"}]
+    numbers = make_store(tmp_path / "n", {"k": "INT NOT NULL", "op": "INT"}, ["k"], (), options)
+    with pytest.raises(
+        InvalidOption, match=r"option 'rowkind\.field' of table db.t cannot be 'op'; accepted: a column of text"
+    ):
+        write(numbers, pa.table({"k": [1], "op": [0]}))
 
 
 def test_junk_that_others_wrote_is_still_read_and_moved_as_it_stands(tmp_path: Path) -> None:
