@@ -107,10 +107,10 @@ def tag_value(text: str) -> str:
     )
 
 
-def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str) -> str:
-    """Return ``table/partition@snapshot:planhash``: the same plan over the same snapshot never runs twice."""
+def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, number: int = 1) -> str:
+    """Return ``table/partition@snapshot:planhash``: the same plan runs once, and after a failure as try ``number`` (``#2``)."""
     where = f"{table}/{partition}" if partition else table
-    return f"{where}@{snapshot}:{plan_hash}"
+    return f"{where}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"
 
 
 def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:

@@ -38,6 +38,8 @@ class Reason(StrEnum):
     NOTHING_PICKED = "nothing picked"
     IN_FLIGHT = "in flight"
     DONE_BEFORE = "planned before"
+    FAILED = "its run failed"
+    CANCELED = "its run was canceled"
     BLOCKED = "blocked by a failed check"
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"

@@ -7,6 +7,7 @@ from typing import Final
 
 import dagster as dg
 
+from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import MaintenancePlan
 from orchestration import names
@@ -15,10 +16,17 @@ from orchestration.model import count_text
 from orchestration.ops.plan import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
+from orchestration.policies.tries import Ending, Try, decide_again
 from orchestration.sensors.view import TableView
 
 _PARTITION_TAG: Final = "dagster/partition"
 _AT_WORK: Final = 100
+_LOOKED_AT: Final = 20
+_ENDINGS: Final = {
+    dg.DagsterRunStatus.SUCCESS: Ending.DONE,
+    dg.DagsterRunStatus.FAILURE: Ending.FAILED,
+    dg.DagsterRunStatus.CANCELED: Ending.CANCELED,
+}
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -51,15 +59,18 @@ def request_run(
         why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
         told = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
         return _decline(decision, Reason.NOTHING_PICKED, told), None
-    before = _find_run(instance, view.name, partition, plan=plan.hash)
-    if before is not None:
-        return _decline(
-            decision, Reason.DONE_BEFORE, f"plan {plan.hash[:12]} was given to run {before[:8]}; see its outcome"
-        ), None
+    again = decide_again(_tries(instance, view.name, partition, plan.hash), plan.hash, wall_ms())
+    if again.number is None:
+        return _decline(decision, again.reason, again.text), None
     why = plan_text(plan)
     told = decision.text if decision.full else why if why.startswith(decision.text) else f"{decision.text}; {why}"
-    final = replace(decision, text=told)
-    return final, _request(warehouse, view.name, partition, plan, final)
+    final = replace(decision, text=f"{told}; {again.text}" if again.text else told)
+    return final, _request(warehouse, view.name, partition, plan, final, again.number)
+
+
+def wall_ms() -> int:
+    """The machine's time (epoch ms): Dagster measures runs by it, whatever clock was injected."""
+    return SystemClock().now_ms()
 
 
 def plan_text(plan: MaintenancePlan) -> str:
@@ -72,12 +83,12 @@ def plan_text(plan: MaintenancePlan) -> str:
 
 
 def _request(
-    warehouse: str, table: str, partition: str | None, plan: MaintenancePlan, decision: Decision
+    warehouse: str, table: str, partition: str | None, plan: MaintenancePlan, decision: Decision, number: int
 ) -> dg.RunRequest:
     action = "compact full" if decision.full else "compact"
     config = {"plan": plan.hash, "full": decision.full}
     return dg.RunRequest(
-        run_key=names.run_key(table, partition, plan.base_snapshot or 0, plan.hash),
+        run_key=names.run_key(table, partition, plan.base_snapshot or 0, plan.hash, number),
         job_name=names.job_name(table),
         run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
         tags=names.run_tags(table, partition, plan.hash, action, decision.text),
@@ -90,17 +101,29 @@ def _find_run(
     table: str,
     partition: str | None,
     *,
-    statuses: list[dg.DagsterRunStatus] | None = None,
-    plan: str | None = None,
+    statuses: list[dg.DagsterRunStatus],
 ) -> str | None:
-    """Return the id of the newest run over this table and partition in one of ``statuses``, or of this plan."""
-    tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}
-    if partition is not None:
-        tags[_PARTITION_TAG] = partition
-    if plan is not None:
-        tags[names.TAG_PLAN] = plan
-    found = instance.get_runs(dg.RunsFilter(tags=tags, statuses=statuses or []), limit=1)
+    """Return the id of the newest run over this table and partition in one of ``statuses``."""
+    found = instance.get_runs(dg.RunsFilter(tags=_tags(table, partition), statuses=statuses), limit=1)
     return found[0].run_id if found else None
+
+
+def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
+    """Return the ended runs of this plan, newest first; a hand that runs one again counts as well."""
+    tags = {**_tags(table, partition), names.TAG_PLAN: plan}
+    records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_LOOKED_AT)
+    return [
+        Try(
+            record.dagster_run.run_id,
+            _ENDINGS[record.dagster_run.status],
+            int((record.end_time or record.update_timestamp.timestamp()) * 1000),
+        )
+        for record in records
+    ]
+
+
+def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
+    return {names.TAG_TABLE: table, **({} if partition is None else {_PARTITION_TAG: partition})}
 
 
 def _by_hand(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None) -> str | None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from lsm_core.clock import FileClock
+from lsm_core.clock import FileClock, SystemClock
 from orchestration import names
 from orchestration.policies.decision import DAY_MS
-from orchestration.sensors import view
+from orchestration.sensors import requests, view
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
@@ -74,10 +74,51 @@ def test_the_fifth_commit_starts_one_run_and_no_second_one_for_the_same_plan(hou
     )
 
 
-def test_a_plan_that_was_given_to_a_run_is_never_given_to_another(house: House) -> None:
+def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    request = house.tick(RUNS).run_requests[0]
+    later = 0
+    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + later)
+    for number, wait in ((1, "10"), (2, "60")):
+        house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
+        (line,) = [x for x in house.lines(house.tick(RUNS)) if x.startswith("shop.plain: ")]
+        assert line.startswith("shop.plain: decline (its run failed): plan ")
+        assert f"failed, try {number} of 3: requested again in {wait} min; or materialise the layout" in line
+        later = (int(wait) + 1) * 60_000
+        again = house.tick(RUNS).run_requests[0]
+        assert again.run_key == f"{request.run_key}#{number + 1}"
+        assert f"; try {number + 1} of 3: run " in again.tags[names.TAG_REASON]
+        later = 0
+    house.instance.add_run(_run(house, again, dg.DagsterRunStatus.FAILURE))
+    later = 10**9
+    lines = house.lines(house.tick(RUNS))
+    assert any("failed, the last of 3 tries: not requested again until a commit changes" in line for line in lines)
+    commit(house.warehouse.table("shop.plain"))
+    assert house.tick(RUNS).run_requests[0].run_key.startswith("shop.plain@6:")
+
+
+def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
+    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    assert house.run(house.tick(RUNS).run_requests[0]).success
+    assert any("shop.plain: decline (too few runs): 1 sorted run" in line for line in house.lines(house.tick(RUNS)))
+
+
+def test_a_run_that_a_person_canceled_is_not_repeated(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    request = house.tick(RUNS).run_requests[0]
+    house.instance.add_run(_run(house, request, dg.DagsterRunStatus.CANCELED))
+    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
+    lines = house.lines(house.tick(RUNS))
+    assert any(line.startswith("shop.plain: decline (its run was canceled): plan ") for line in lines)
+
+
+def test_a_plan_whose_run_succeeded_is_never_given_to_another(house: House) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    request = house.tick(RUNS).run_requests[0]
+    house.instance.add_run(_run(house, request, dg.DagsterRunStatus.SUCCESS))
     lines = house.lines(house.tick(RUNS))
     assert any("shop.plain: decline (planned before): plan " in line for line in lines)
 

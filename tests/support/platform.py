@@ -127,7 +127,8 @@ class House:
             cursor=self.cursors.get(sensor),
             resources={"warehouse": self.warehouse, "spark": SparkResource.from_environment(self.environment)},
         )
-        with dg.partition_loading_context(dynamic_partitions_store=self.instance):
+        # Left open, the context's own instance would be collected later and bring back the storage of a test before.
+        with context, dg.partition_loading_context(dynamic_partitions_store=self.instance):
             result = self.repository.get_sensor_def(sensor).evaluate_tick(context)
         self.cursors[sensor] = result.cursor
         for request in result.dynamic_partitions_requests or ():
