@@ -26,7 +26,7 @@ from lsm_core.maintenance.plan import (
     load_plan,
     save_plan,
 )
-from lsm_core.maintenance.record import LedgerEntry, read_ledger
+from lsm_core.maintenance.record import Applied, LedgerEntry, applied_before, read_ledger
 from lsm_core.maintenance.reports import (
     BucketDifference,
     CompactionReport,
@@ -65,6 +65,7 @@ def plan_maintenance(store: TableStore, action: str, **args: Any) -> Maintenance
 
 
 __all__ = [
+    "Applied",
     "BucketDifference",
     "BucketHealth",
     "ColumnStory",
@@ -90,6 +91,7 @@ __all__ = [
     "TrashRecord",
     "Verification",
     "VerifyReport",
+    "applied_before",
     "apply_plan",
     "dry_run",
     "explain_row",

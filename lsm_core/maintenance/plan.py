@@ -21,6 +21,9 @@ CODE_VERSION: Final = "dredge-0.1.0/plan-1"
 EXPIRED_AT: Final = "dredge.expired-at"
 """Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
 
+PLAN_PROPERTY: Final = "dredge.plan"
+"""Snapshot property: hash of the plan whose application published it."""
+
 Fact: TypeAlias = str | int | float | bool | None
 
 

@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
+from lsm_core.maintenance.plan import PLAN_PROPERTY, CompactItem, MaintenancePlan, RescaleItem
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 
 _SUFFIX: Final = ".jsonl"
 _VERSION: Final = 1
+_LOOKED_AT: Final = 100
+"""The newest ledger entries in which an application is looked for, when its snapshot has expired."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,40 @@ def read_ledger(store: TableStore, limit: int | None = None) -> list[LedgerEntry
     names = sorted(status.name for status in store.file_io.list_dir(store.ledger_dir) if status.name.endswith(_SUFFIX))
     chosen: Sequence[str] = names if limit is None else names[-limit:] if limit > 0 else []
     return [_read(store, f"{store.ledger_dir}/{name}") for name in chosen]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """That a plan was carried out: the snapshot that did it (None: it makes none), when (epoch ms), and who says so."""
+
+    snapshot_id: int | None
+    time_ms: int
+    told_by: str
+
+    def text(self) -> str:
+        """As people read it: ``snapshot 7 published it``."""
+        return f"{self.told_by} did it" if self.snapshot_id is None else f"snapshot {self.snapshot_id} published it"
+
+
+def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """Return how ``plan`` was carried out before, None where neither the snapshots nor the newest ledger entries tell of it.
+
+    Raises CorruptFile for a snapshot that cannot be read; a ledger that cannot be read tells nothing.
+    """
+    base = plan.base_snapshot or 0
+    for snapshot in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > base]):
+        if (snapshot.properties or {}).get(PLAN_PROPERTY) == plan.hash:
+            return Applied(snapshot.id, snapshot.time_millis, f"snapshot {snapshot.id}")
+    try:
+        entries = read_ledger(store, _LOOKED_AT)
+    except CorruptFile:
+        return None
+    commits = any(isinstance(item, CompactItem | RescaleItem) for item in plan.items)
+    for entry in reversed(entries):
+        told = entry.plan_hash == plan.hash and entry.outcome == "done"
+        if told and (entry.snapshot_id is not None or not commits):
+            return Applied(entry.snapshot_id, entry.time_ms, f"run {entry.run_id}")
+    return None
 
 
 def _read(store: TableStore, path: str) -> LedgerEntry:

@@ -8,6 +8,7 @@ import dagster as dg
 
 from lsm_core.errors import CommitConflict, CommitUnknown, DredgeError, LockTimeout, PlanStale, SparkFailed, StorageFull
 from lsm_core.maintenance import CompactionReport, MaintenancePlan, apply_plan
+from lsm_core.maintenance.plan import PLAN_PROPERTY
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -93,6 +94,6 @@ def _published_by(store: TableStore, plan: MaintenancePlan) -> CompactionReport 
     for snapshot in reversed(list(snapshots.iterate(store))):
         if plan.base_snapshot is not None and snapshot.id <= plan.base_snapshot:
             return None
-        if (snapshot.properties or {}).get("dredge.plan") == plan.hash:
+        if (snapshot.properties or {}).get(PLAN_PROPERTY) == plan.hash:
             return CompactionReport(snapshot.id, plan.base_snapshot, plan.hash, commits=1)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,7 @@ from lsm_core.maintenance import (
     MaintenancePlan,
     RescaleReport,
     SweepReport,
+    applied_before,
     load_plan,
     save_plan,
 )
@@ -114,7 +116,7 @@ def apply(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Apply exactly one plan, by its hash."""
+    """Apply exactly one plan, by its hash; once it is applied, doing it again changes nothing, says so and exits 0."""
     opened = open_table(warehouse, table, clock, settings)
     if (plan_hash is None) == (file is None):
         raise InvalidOption("HASH", plan_hash, "a plan's hash, or --file, and not both", opened.name)
@@ -122,7 +124,22 @@ def apply(
         chosen = MaintenancePlan.from_json(sys.stdin.read() if file == "-" else Path(file).read_text("utf-8"))
     else:
         chosen = load_plan(opened.store, str(plan_hash))
-    show_report(opened.apply(chosen, approved_by=approved_by), as_json)
+    before = applied_before(opened.store, chosen) if chosen.items else None
+    report = opened.apply(chosen, approved_by=approved_by)
+    if before is None or _did_something(report):
+        show_report(report, as_json)
+    elif as_json:
+        print_json({**report.to_object(), "applied_before": asdict(before)})
+    else:
+        say(
+            f"plan {chosen.hash} was applied before, at {when(before.time_ms)} UTC: {before.text()}; nothing was changed now"
+        )
+
+
+def _did_something(report: Report) -> bool:
+    if isinstance(report, ExpiryReport):
+        return bool(report.expired)
+    return bool(report.records) if isinstance(report, SweepReport) else report.snapshot_id is not None
 
 
 def compact(

@@ -22,6 +22,7 @@ from lsm_core.maintenance.actions.sort import SortOrder, checked_order, sort_ite
 from lsm_core.maintenance.actions.trees import Place, as_planned, plan_tree, why_tree_is_stale
 from lsm_core.maintenance.plan import (
     EXPIRED_AT,
+    PLAN_PROPERTY,
     CompactItem,
     Declined,
     MaintenancePlan,
@@ -208,7 +209,7 @@ def _commit(
 
 def _properties(plan: MaintenancePlan) -> dict[str, str]:
     clocks = [item.expire_at_ms for item in plan.compactions if item.expire_at_ms is not None]
-    return {"dredge.plan": plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
+    return {PLAN_PROPERTY: plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
 
 
 def _names(result: BucketResult) -> set[str]:
