@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.processes import SESSION, ByGroup, group_of
+from tests.support.processes import ByGroup, turn_of
 from tests.support.spark import TracedSession, traced_session
 
 settings.register_profile(
@@ -24,8 +24,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The largest group first, or the other process would wait for it at the end."""
-    items.sort(key=lambda item: group_of(item.nodeid) != SESSION[0])
+    """The largest groups first, or the other process would wait for them at the end."""
+    items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 @pytest.fixture(scope="session")

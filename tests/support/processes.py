@@ -9,11 +9,20 @@ from xdist.scheduler import LoadScopeScheduling
 SESSION: Final = ("tests/spark/", "tests/checks/")
 """Folders whose tests use the shared Spark session: starting a second one costs more than sharing their tests out would save."""
 
+FIRST: Final = (SESSION[0], "tests/ui/")
+"""Groups to begin with: the longest, and the one that mostly waits for a platform; last, the other process would wait for them."""
+
 
 def group_of(nodeid: str) -> str:
     """Tests of one group run in one process, in order: those of a file, or all that use the session."""
     path = nodeid.split("::", 1)[0]
     return SESSION[0] if path.startswith(SESSION) else path
+
+
+def turn_of(nodeid: str) -> int:
+    """Place of a test's group: those of FIRST come first, the others after them as they were collected."""
+    group = group_of(nodeid)
+    return next((place for place, start in enumerate(FIRST) if group.startswith(start)), len(FIRST))
 
 
 class ByGroup(LoadScopeScheduling):
@@ -23,4 +32,4 @@ class ByGroup(LoadScopeScheduling):
         return group_of(nodeid)
 
 
-__all__ = ["SESSION", "ByGroup", "group_of"]
+__all__ = ["FIRST", "SESSION", "ByGroup", "group_of", "turn_of"]
