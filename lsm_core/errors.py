@@ -198,20 +198,20 @@ class LockTimeout(DredgeError):
 
 
 class PlanStale(DredgeError):
-    """A plan no longer fits the table, for ``reason``."""
+    """A plan no longer fits ``table``, for ``reason``."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the plan is stale: {reason}")
+    def __init__(self, reason: str, table: str = "") -> None:
+        self.reason, self.table = reason, table
+        super().__init__(f"the plan{f' for table {table}' if table else ''} is stale: {reason}")
 
 
 class PlanRefused(DredgeError):
-    """Safety ``rule`` stops the plan; ``share`` is the share of the table it would have touched (0..1)."""
+    """Safety ``rule`` stops the plan; ``share`` is the share of ``table`` it would have touched (0..1)."""
 
-    def __init__(self, rule: str, share: float | None = None) -> None:
-        self.rule, self.share = rule, share
+    def __init__(self, rule: str, share: float | None = None, table: str = "") -> None:
+        self.rule, self.share, self.table = rule, share, table
         of = f" ({share:.1%} of the table)" if share is not None else ""
-        super().__init__(f"plan refused by rule {rule}{of}")
+        super().__init__(f"plan{f' for table {table}' if table else ''} refused by rule {rule}{of}")
 
 
 class VerificationFailed(DredgeError):

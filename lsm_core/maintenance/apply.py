@@ -94,16 +94,16 @@ def _require_plan(store: TableStore, plan: object) -> None:
 
 def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
     if plan.action not in _APPLY:
-        raise PlanStale(f"unknown action {plan.action}")
+        raise PlanStale(f"unknown action {plan.action}", store.name)
     if plan.table != store.name:
         raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
     if plan.code_version != CODE_VERSION:
-        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}")
+        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}", store.name)
     now, then = dict(store.options.raw), dict(plan.options)
     changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
     if changed:
         key = changed[0]
-        raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}")
+        raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}", store.name)
 
 
 def _compact(

@@ -76,9 +76,9 @@ def _carry_out(
         say(context, f"{type(error).__name__}: {error}")
         raise
     except DredgeError as error:
-        raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from error
+        raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
     if not isinstance(report, CompactionReport):
-        raise dg.Failure(f"plan {plan.hash} is no compaction but {plan.action}", allow_retries=False)
+        raise dg.Failure(f"{store.name}: plan {plan.hash} is no compaction but {plan.action}", allow_retries=False)
     if report.snapshot_id is None and report.stale and context.retry_number < RETRIES:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
     say(

@@ -105,3 +105,14 @@ def test_a_plan_that_somebody_else_forestalled_is_not_said_to_be_applied(shell: 
     assert shell("compact", "db.t", "--full").code == 0
     stale = shell("apply", "db.t", plan)
     assert "applied before" not in stale.out and "is gone" in stale.out
+
+
+def test_a_plan_that_no_longer_fits_names_its_table(shell: Shell) -> None:
+    plan = shell("plan", "db.t", "--json").json["hash"]
+    stale = shell("apply", "db.t", plan, "--set", "num-levels=7")
+    assert (stale.code, stale.out) == (1, "")
+    assert stale.err.startswith("dredge: the plan for table db.t is stale: option num-levels was ")
+    first = shell("expire", "db.t", "--retain-max", "4", "--json").json["trash_id"]
+    shell("expire", "db.t", "--retain-max", "2")
+    refused = shell("restore", "db.t", first)
+    assert refused.err.startswith("dredge: plan for table db.t refused by rule no-holes-in-history: restore ")

@@ -178,13 +178,13 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
     if snapshot is None:
-        raise PlanStale(f"{where} is empty now")
+        raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
     schemas.require_current(store, entries, "rescaling it")
     found = [(p, b, tuple(e.file for e in table_to_entries(group))) for p, b, _, group in bucket_groups(entries)]
     now = {(file.file_name, file.level) for _, _, files in found for file in files}
     if now != {(file.name, file.level) for file in item.inputs}:
-        raise PlanStale(f"{where} got or lost files since it was planned")
+        raise PlanStale(f"{where} got or lost files since it was planned", store.name)
     return found
 
 

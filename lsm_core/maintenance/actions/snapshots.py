@@ -204,16 +204,16 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
     if min(present) != going[0]:
-        raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan")
+        raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan", store.name)
     if max(present) <= going[-1]:
-        raise PlanStale(f"snapshot {going[-1]} is the newest now; the table was rolled back")
+        raise PlanStale(f"snapshot {going[-1]} is the newest now; the table was rolled back", store.name)
     wanted = consumers.min_next_snapshot(store)
     if wanted is not None and wanted <= going[-1]:
-        raise PlanStale(f"a consumer reads from snapshot {wanted} now")
+        raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
     times: Mapping[int, int] = {item.snapshot_id: item.time_ms for item in plan.expirations}
     for number in going:
         if snapshots.read(store, number).time_millis != times[number]:
-            raise PlanStale(f"snapshot {number} was written again after a rollback")
+            raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
 
 
 def _text(store: TableStore, snapshot_id: int) -> str:
@@ -222,7 +222,7 @@ def _text(store: TableStore, snapshot_id: int) -> str:
     try:
         data = store.file_io.read_bytes(path)
     except FileNotFoundError as error:
-        raise PlanStale(f"snapshot {snapshot_id} was expired by somebody else meanwhile") from error
+        raise PlanStale(f"snapshot {snapshot_id} was expired by somebody else meanwhile", store.name) from error
     Snapshot.from_json(data, path)
     return data.decode()
 

@@ -164,10 +164,10 @@ def restore(store: TableStore, trash_id: str) -> RestoreReport:
     """
     record = trash.find_record(store, trash_id)
     if trash.claimed_for(store, trash_id) == trash.SWEEP:
-        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted")
+        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
     _require_restorable(store, record)
     if not trash.claim(store, trash_id, trash.RESTORE):
-        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted")
+        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
     _require_files(store, record)
     ids = sorted(record.snapshots)
     for number in reversed(ids):
@@ -182,7 +182,7 @@ def _put_back(store: TableStore, number: int, data: bytes) -> None:
     path = store.snapshot_path(number)
     Snapshot.from_json(data, path)
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-        raise PlanRefused(f"history-changed: another snapshot {number} is there now")
+        raise PlanRefused(f"history-changed: another snapshot {number} is there now", table=store.name)
 
 
 def _require_restorable(store: TableStore, record: TrashRecord) -> None:
@@ -192,7 +192,7 @@ def _require_restorable(store: TableStore, record: TrashRecord) -> None:
         return
     later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
-    raise PlanRefused(f"no-holes-in-history: {hint}")
+    raise PlanRefused(f"no-holes-in-history: {hint}", table=store.name)
 
 
 def _require_files(store: TableStore, record: TrashRecord) -> None:
@@ -201,7 +201,7 @@ def _require_files(store: TableStore, record: TrashRecord) -> None:
         for file in record.files:
             path = _target(store, file)
             if not store.file_io.exists(path):
-                raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted")
+                raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted", table=store.name)
     except DredgeError:
         trash.release(store, record.trash_id)
         raise
