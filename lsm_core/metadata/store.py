@@ -194,8 +194,8 @@ class TableStore:
     def _external(self, path: str, name: str) -> str:
         declared = str(self.options.get("data-file.external-paths") or "").split(",")
         for place in filter(None, (p.strip() for p in declared)):
-            _, base = file_io_for(place)
-            _, local = file_io_for(path)
+            _, base = file_io_for(place, escaped=False)
+            _, local = file_io_for(path, escaped=False)
             try:
                 # Files beside it (its index) share the directory, not the name.
                 return inside(base, f"{local.rpartition('/')[0]}/{name}")

@@ -11,12 +11,14 @@ from lsm_core.storage.file_io import FileIO
 from lsm_core.storage.local import LocalFileIO
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_AUTHORITY = re.compile(r"^[^:]+:(//[^/]*)?")
 
 
-def file_io_for(url: str | os.PathLike[str]) -> tuple[FileIO, str]:
+def file_io_for(url: str | os.PathLike[str], *, escaped: bool = True) -> tuple[FileIO, str]:
     """Return the FileIO and the absolute root path for a local path or a ``file:`` address.
 
-    Raises UnsupportedFeature naming the scheme for any other store, InvalidOption for a blank address.
+    ``escaped``: ``%XX`` in an address stands for a character. In what Paimon stores (its `Path` as text) it stands for itself:
+    partition directories have such names. Raises UnsupportedFeature naming the scheme for any other store, InvalidOption for a blank address.
     """
     text = os.fspath(url)
     if not text.strip():
@@ -29,4 +31,6 @@ def file_io_for(url: str | os.PathLike[str]) -> tuple[FileIO, str]:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise UnsupportedFeature(f"file address on another host ({text})")
+    if not escaped:
+        return LocalFileIO(), os.path.abspath(_AUTHORITY.sub("", text))
     return LocalFileIO(), os.path.abspath(unquote(parts.path))

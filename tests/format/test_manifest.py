@@ -260,6 +260,20 @@ def test_manifests_of_every_codec_that_avro_has_are_read(codec: str) -> None:
         read_container(data.replace(codec.encode(), b"?" * len(codec), 1), "m3")
 
 
+def test_indexes_of_small_files_may_fill_a_manifest_with_zeros() -> None:
+    table = entries_to_table([entry(f"f{i}", embedded_index=b"\x01" + bytes(600_000)) for i in range(40)])
+    data = encode_manifest(table)
+    assert len(data) < 24_000_000 // 1000
+    assert decode_manifest(data, "m").equals(table)
+
+
+def test_more_bytes_than_its_records_can_have_is_refused() -> None:
+    bomb = zstd.compress(bytes(16 << 20), 1)
+    block = _varint(1) + _varint(len(bomb)) + bomb + SYNC
+    with pytest.raises(CorruptFile, match=r"m9.*unpack to .* for \d records"):
+        decode_manifest(HEADER + 9 * block, "m9")
+
+
 def test_more_records_than_bytes_is_refused() -> None:
     block = zstd.compress(b"")
     forged = HEADER + _varint(10**12) + _varint(len(block)) + block + SYNC

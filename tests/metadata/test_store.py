@@ -102,6 +102,14 @@ def test_external_paths_must_be_declared(tmp_path: Path) -> None:
             store.data_path(EMPTY_ROW, 0, "f.parquet", outside)
 
 
+def test_external_paths_are_names_as_they_are(tmp_path: Path) -> None:
+    """Java stores its paths as text: a partition directory's own `%3A` is no escape of an address."""
+    store = make_store(tmp_path / "t", options={"data-file.external-paths": f"file://{tmp_path}/e%20xt"})
+    for stored in (f"file:{tmp_path}", f"file://{tmp_path}", str(tmp_path)):
+        file = f"{stored}/e%20xt/p=a%3Ab/bucket-0/f?#.parquet"
+        assert store.data_path(EMPTY_ROW, 0, "f?#.parquet", file) == f"{tmp_path}/e%20xt/p=a%3Ab/bucket-0/f?#.parquet"
+
+
 def test_file_names_are_never_drawn_twice_even_by_copies(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     copies = [

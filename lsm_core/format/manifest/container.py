@@ -24,6 +24,9 @@ _SYNC_BYTES = 16
 _ZSTD_LEVEL = 1
 _MAX_EXPANSION = 200
 _MIN_ALLOWANCE = 1 << 21
+_RECORD_BYTES = 1 << 20
+"""What a record may add: a file index kept in a manifest takes 600 KB by default, nearly all of them zeros for a small file."""
+_MOST_BYTES = 1 << 30
 _VARINT_BYTES = 10
 _BLOCK_BYTES = 1 << 16
 
@@ -132,15 +135,17 @@ def _plain_container(data: bytes, path: str, rows: int | None = None) -> tuple[d
     _write_header(out, text, b"null", sync)
     # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
-    found = 0
+    found = size = 0
     while not cursor.ended:
         count = cursor.long()
         found += count
         block = decompress(cursor.take(cursor.long()), codec, path)
-        allowance -= len(block)
+        size += len(block)
         # A record of a manifest has at least its version: more records than bytes is a forgery that would loop for ever.
-        if count < 0 or count > len(block) or allowance < 0:
+        if count < 0 or count > len(block) or found > allowance:
             raise CorruptFile(path, f"Avro block claims {count} records in {len(block)} bytes")
+        if size > min(allowance + _RECORD_BYTES * found, max(allowance, _MOST_BYTES)):
+            raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {found} records")
         if cursor.take(_SYNC_BYTES) != sync:
             raise CorruptFile(path, "Avro sync marker is missing")
         out.write(_varint(count) + _varint(len(block)) + block + sync)
