@@ -185,6 +185,29 @@ def test_versions_in_deletion_vectors_are_shown_and_do_not_count(tmp_path: Path)
     assert any(text and "deletion vector" in text for text in hidden)
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "partial_update", "first_row"])
+def test_a_key_that_moved_between_partitions_has_the_row_of_the_newest(tmp_path: Path, engine: str) -> None:
+    data.unpack_golden(f"cross_partition_{engine}", tmp_path)
+    made = Catalog(tmp_path / "warehouse").table("db.t")
+    moved = 0
+    for snapshot in made.snapshots():
+        seen = {row["k"]: row for row in made.to_arrow(snapshot_id=snapshot.id).to_pylist()}
+        for key in {row["k"] for one in made.snapshots() for row in made.to_arrow(snapshot_id=one.id).to_pylist()}:
+            story = made.explain_row({"k": key}, snapshot.id)
+            assert story.answer == seen.get(key), story
+            partitions = [version.partition for version in story.versions]
+            assert [v.number for v in story.versions] == list(range(1, len(partitions) + 1))
+            if len(set(partitions)) > 1:
+                moved += 1
+                assert partitions == sorted(partitions, key=partitions.index)  # each told in one piece
+                assert f"of {len(set(partitions))} partitions" in story.summary
+            if story.answer is not None:
+                assert partitions[0] == f"{made.partition_keys[0]}={story.answer[made.partition_keys[0]]}"
+                own = {version.number for version in story.versions if version.partition == partitions[0]}
+                assert all(set(column.versions) <= own for column in story.columns)
+    assert moved or engine != "deduplicate"
+
+
 def test_expired_versions_are_marked(tmp_path: Path) -> None:
     made = keyed(tmp_path)
     made.write(pa.table({"k": [1, 2], "v": [NOW // 1000 - 7200, NOW // 1000], "s": ["old", "new"]}))

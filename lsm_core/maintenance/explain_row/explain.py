@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.explain_row.engines import supplies
 from lsm_core.maintenance.explain_row.replay import Versions
 from lsm_core.maintenance.explain_row.stored import Stored, places_of, typed_key, versions_of
@@ -40,13 +41,16 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     if snapshot is None:
         return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
     places = places_of(store, snapshot, typed)
-    stored = _in_merge_order(function, list(versions_of(store, places, function.key_spec, typed)))
-    told = _Told(store, function, stored)
-    answer = told.answer()
-    summary = told.summary(len(places.entries), snapshot.id)
-    numbered = tuple(told.versions())
+    told = _newest_first(
+        _Told(store, function, partition, _in_merge_order(function, stored))
+        for partition, part in places.by_partition().items()
+        if (stored := list(versions_of(store, part, function.key_spec, typed)))
+    )
+    summary = _summary(told, len(places.entries), snapshot.id)
+    answer, columns = (told[0].answer(), told[0].columns()) if told else (None, ())
+    numbered = tuple(version for one in told for version in one.versions())
     return RowStory(
-        store.name, plain, snapshot.id, function.name, summary, answer, numbered, told.columns(), len(places.entries)
+        store.name, plain, snapshot.id, function.name, summary, answer, numbered, columns, len(places.entries)
     )
 
 
@@ -62,10 +66,14 @@ def _pieces(function: MergeFunction, stored: Sequence[Stored]) -> list[Piece]:
 
 
 class _Told:
-    """Versions in merge order, and what the engine makes of those that reads see."""
+    """Versions of one partition in merge order, and what the engine makes of those that reads see.
 
-    def __init__(self, store: TableStore, function: MergeFunction, stored: Sequence[Stored]) -> None:
-        self.store, self.function, self.stored = store, function, stored
+    ``before``: versions of other partitions that are told before these.
+    """
+
+    def __init__(self, store: TableStore, function: MergeFunction, partition: bytes, stored: Sequence[Stored]) -> None:
+        self.store, self.function, self.stored, self.before = store, function, stored, 0
+        self.partition = partition_text(store.schema, partition, store.options)
         self.seen = [place for place, one in enumerate(stored) if one.hidden is None]
         self.names = list(store.schema.field_names)
         self.merged = self._merge()
@@ -78,8 +86,13 @@ class _Told:
         return batches[0] if batches else None
 
     def number(self, place: int) -> int:
-        """The number of the version at ``place`` of the merge order: 1 is the newest."""
-        return len(self.stored) - place
+        """The number of the version at ``place`` of the merge order: the newest is the first."""
+        return self.before + len(self.stored) - place
+
+    @property
+    def written(self) -> int:
+        """When the newest file with a version was made (epoch ms)."""
+        return max(one.file.creation_time_ms or 0 for one in self.stored)
 
     @property
     def kind(self) -> str | None:
@@ -110,9 +123,12 @@ class _Told:
             written_ms=one.file.creation_time_ms,
             hidden=one.hidden,
             note="; ".join(self._notes(one, expired)) or None,
+            partition=self.partition,
         )
 
     def _notes(self, one: Stored, expired: bool) -> Iterator[str]:
+        if self.before:
+            yield f"of partition {self.partition}: not merged with those above"
         if expired:
             yield "expired: the next compaction of its file leaves it out"
         if one.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
@@ -138,25 +154,38 @@ class _Told:
             told.append(ColumnStory(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
         return tuple(told)
 
-    def summary(self, files: int, snapshot: int) -> str:
-        """One sentence."""
-        where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
-        if not self.stored:
-            return (
-                f"no version of this key is stored: {where}, and none does"
-                if files
-                else f"no version is stored: no file may hold this key in snapshot {snapshot}"
-            )
-        count = _count(len(self.stored), "version")
-        hidden = len(self.stored) - len(self.seen)
-        unseen = f", {hidden} of them hidden from reads" if hidden else ""
-        files_with = len({one.file.file_name for one in self.stored})
-        found = f"{count} in {_count(files_with, 'file')}{unseen}"
-        if not self.seen:
-            return f"{found}; no row"
-        if self.merged is None:
-            return f"{found}; nothing is left of them"
-        return f"{found}; {'deleted' if self.answer() is None else 'merged by ' + self.function.name}"
+
+def _newest_first(told: Iterable[_Told]) -> list[_Told]:
+    """Partitions that have the row before those that do not, each written last first; their versions are numbered through."""
+    ordered = sorted(told, key=lambda one: (one.answer() is not None, one.written), reverse=True)
+    before = 0
+    for one in ordered:
+        one.before = before
+        before += len(one.stored)
+    return ordered
+
+
+def _summary(told: Sequence[_Told], files: int, snapshot: int) -> str:
+    """One sentence."""
+    where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
+    if not told:
+        return (
+            f"no version of this key is stored: {where}, and none does"
+            if files
+            else f"no version is stored: no file may hold this key in snapshot {snapshot}"
+        )
+    stored = [one for part in told for one in part.stored]
+    hidden = len(stored) - sum(len(part.seen) for part in told)
+    unseen = f", {hidden} of them hidden from reads" if hidden else ""
+    apart = f" of {len(told)} partitions" if len(told) > 1 else ""
+    found = f"{_count(len(stored), 'version')} in {_count(len({one.file.file_name for one in stored}), 'file')}{apart}{unseen}"
+    rows = [part.partition for part in told if part.answer() is not None]
+    if rows:
+        merged = f"{found}; merged by {told[0].function.name}{f' in {rows[0]}' if apart else ''}"
+        return f"{merged}; reads also give a row in {', '.join(rows[1:])}" if rows[1:] else merged
+    if all(not part.seen for part in told):
+        return f"{found}; no row"
+    return f"{found}; {'nothing is left of them' if all(part.merged is None for part in told) else 'deleted'}"
 
 
 def _count(number: int, what: str) -> str:

@@ -46,6 +46,13 @@ class Places:
     entries: tuple[ManifestEntry, ...]
     deletions: Mapping[str, DeletionFile]
 
+    def by_partition(self) -> dict[bytes, Places]:
+        """The same, apart: versions of different partitions never merge, also where a key may move between them."""
+        found: dict[bytes, list[ManifestEntry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.partition, []).append(entry)
+        return {partition: Places(tuple(entries), self.deletions) for partition, entries in found.items()}
+
 
 def typed_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]:
     """The values of a whole primary key in the columns' types.
@@ -97,7 +104,7 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
 
 
 def versions_of(store: TableStore, places: Places, spec: KeySpec, key: Mapping[str, pa.Scalar]) -> Iterator[Stored]:
-    """Every stored version of the key, file by file, the oldest file first."""
+    """Every stored version of the key in the places of one partition, file by file, the oldest file first."""
     keys = spec.keys(pa.RecordBatch.from_pydict({key_name(name): pa.array([key[name]]) for name in spec.key_columns}))
     target = keys.scalar(0)
     for entry, age in _by_age(store, places):

@@ -9,10 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RowVersion:
-    """One stored version of a key. ``number`` 1 is the newest, as merging orders them.
+    """One stored version of a key. ``number`` 1 is the newest, as merging orders them: partition by partition, the answer's first.
 
     ``kind`` is "+I", "-U", "+U" or "-D"; ``position`` the row's place in ``file``; ``written_ms`` when the file was made (epoch
-    ms). ``hidden`` says why reads do not see the version, None = they do; ``note`` what else is to be known about it.
+    ms). ``hidden`` says why reads do not see the version, None = they do; ``note`` what else is to be known about it. ``partition``
+    is its directory ("" without partitions): only versions of one partition merge.
     """
 
     number: int
@@ -25,6 +26,7 @@ class RowVersion:
     written_ms: int | None = None
     hidden: str | None = None
     note: str | None = None
+    partition: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class ColumnStory:
 class RowStory:
     """The story of one key in one snapshot: ``versions`` newest first, ``answer`` what a read gives (None: no row).
 
-    ``columns`` tell of the row that merging made, also of a deleted one. ``files``: how many were looked into; metadata rules the
+    ``columns`` tell of the row that merging made, also of a deleted one. Where a key may move between partitions, answer and columns
+    are those of the partition that has the row (the one written last, if none or several do). ``files``: how many were looked into; metadata rules the
     others out.
     """
 
