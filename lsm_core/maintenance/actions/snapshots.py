@@ -22,6 +22,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_expirable
 
 ACTION: Final = "expire_snapshots"
+_EXTERNAL: Final = "data-file.external-paths"
 _PATHS: Final = {"index": TableStore.index_path, "statistics": TableStore.statistics_path}
 
 
@@ -97,7 +98,7 @@ def _fill(
     return replace(
         plan,
         items=(*items, *deletions),
-        declined=(kept, *held),
+        declined=(kept, *held, *_left_outside(store, [item.snapshot_id for item in items], chosen.end)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
 
@@ -124,12 +125,8 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
     """Files that only the expiring snapshots may need (format.md 17: data files by the deltas of their successors)."""
     if not expiring:
         return
-    for number in range(expiring[0] + 1, end + 1):
-        try:
-            snapshot = snapshots.read(store, number)
-        except SnapshotNotFound:
-            continue
-        gone = removed(manifests.delta_entries(store, snapshot))
+    for snapshot, gone in _replaced(store, expiring, end):
+        number = snapshot.id
         yield from _data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
     for number in expiring:
         snapshot = snapshots.read(store, number)
@@ -139,6 +136,29 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
         if snapshot.changelog_manifest_list:
             entries = added(manifests.changelog_entries(store, snapshot))
             yield from _data_items(store, entries, "changelog", f"changelog of snapshot {number}")
+
+
+def _replaced(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[tuple[Snapshot, pa.Table]]:
+    """Manifest entries that each snapshot after the first expiring one dropped."""
+    for number in range(expiring[0] + 1, end + 1):
+        try:
+            snapshot = snapshots.read(store, number)
+        except SnapshotNotFound:
+            continue
+        yield snapshot, removed(manifests.delta_entries(store, snapshot))
+
+
+def _left_outside(store: TableStore, expiring: Sequence[int], end: int) -> list[Declined]:
+    """Says how many files under `data-file.external-paths` nothing names any more and nobody deletes."""
+    if not expiring or not store.options.get(_EXTERNAL):
+        return []
+    files = size = 0
+    for _, gone in _replaced(store, expiring, end):
+        outside = gone.filter(pc.is_valid(gone.column("external_path")))
+        files += outside.num_rows
+        size += pc.sum(outside.column("file_size")).as_py() or 0
+    text = f"{files} replaced files lie outside the table's directory, under {_EXTERNAL}: they are not deleted"
+    return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
 
 
 def _data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:
