@@ -134,7 +134,10 @@ class RestoreReport(_Plain):
 
 @dataclass(frozen=True)
 class BucketDifference(_Plain):
-    """One bucket whose content view differs: merged row counts and hex digests on both sides."""
+    """One bucket whose content view differs: merged row counts and hex digests on both sides.
+
+    ``bucket`` is "dt=1/bucket-0", or "dt=1, 1 and 3 buckets" for a partition that was rescaled between the snapshots.
+    """
 
     bucket: str
     rows_a: int

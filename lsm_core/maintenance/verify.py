@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat, starmap
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import VerificationFailed
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.hashing import bucket_of
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.schema import TableSchema
@@ -38,6 +39,7 @@ from lsm_core.read.prune import living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
+_Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
 
 class ReferenceJudge:
@@ -239,8 +241,14 @@ class _Bucket:
 
     partition: bytes
     bucket: int
+    total: int = 0
     files: tuple[DataFileMeta, ...] = ()
     deletions: tuple[DeletionFile | None, ...] = ()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the bucket function tells which rows belong here."""
+        return self.bucket >= 0 and self.total > 0
 
     @property
     def identity(self) -> frozenset[tuple[str, int, DeletionFile | None]]:
@@ -249,36 +257,62 @@ class _Bucket:
         )
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """What is compared as one: a bucket on both sides, or a partition whose number of buckets changed."""
+
+    name: str
+    sides: tuple[tuple[_Bucket, ...], tuple[_Bucket, ...]]
+    rescaled: bool = False
+
+    @property
+    def places(self) -> set[int]:
+        """The buckets of either side."""
+        return {place.bucket for side in self.sides for place in side}
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have the same files."""
+        one, two = self.sides
+        return not self.rescaled and [place.identity for place in one] == [place.identity for place in two]
+
+    def content(self, store: TableStore, side: int, living: Living | None) -> Content:
+        """What one side says, its buckets summed; of a rescaled one rows that lie in another's bucket do not count."""
+        content = Content()
+        for place in self.sides[side]:
+            content = content.plus(content_view(store, place, living, placed=self.rescaled))
+        return content
+
+
 def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> VerifyReport:
     """Compare the content views of two snapshots bucket by bucket: by reference where the files are the same, else by digest.
 
-    Meant for the two sides of a COMPACT commit; an append between them is a difference. Rows whose record-level lifetime was over
+    Meant for the two sides of a COMPACT commit or of a rescale; an append between them is a difference. A partition whose number
+    of buckets changed is compared as a whole, and rows that lie outside the bucket of their key count as lost. Rows whose record-level lifetime was over
     at that compaction's clock are on neither side. Order-independent; memory is that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
     """
     started = time.perf_counter()
     first, second = _buckets(store, snapshot_a), _buckets(store, snapshot_b)
     living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
-    places = sorted(first.keys() | second.keys())
-    differences, by_digest, rows = [], 0, [0, 0]
-    for partition, bucket in places:
-        nothing = _Bucket(partition, bucket)
-        a, b = first.get((partition, bucket), nothing), second.get((partition, bucket), nothing)
-        if a.identity == b.identity:
+    differences: list[BucketDifference] = []
+    by_reference, by_digest, rows = 0, 0, [0, 0]
+    for pair in _pairs(store, first, second):
+        if pair.shared:
+            by_reference += len(pair.places)
             continue
-        by_digest += 1
-        left, right = content_view(store, a, living), content_view(store, b, living)
+        by_digest += len(pair.places)
+        left, right = pair.content(store, 0, living), pair.content(store, 1, living)
         rows[0] += left.live.rows
         rows[1] += right.live.rows
         if left.live != right.live:
-            name = bucket_name(partition_text(store.schema, partition, store.options), bucket)
-            differences.append(BucketDifference(name, left.live.rows, right.live.rows, left.text(), right.text()))
+            differences.append(BucketDifference(pair.name, left.live.rows, right.live.rows, left.text(), right.text()))
     return VerifyReport(
         table=store.name,
         snapshot_a=snapshot_a,
         snapshot_b=snapshot_b,
         ok=not differences,
-        buckets=len(places),
-        by_reference=len(places) - by_digest,
+        buckets=by_reference + by_digest,
+        by_reference=by_reference,
         by_digest=by_digest,
         rows_a=rows[0],
         rows_b=rows[1],
@@ -287,24 +321,65 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
     )
 
 
-def _buckets(store: TableStore, snapshot_id: int) -> dict[tuple[bytes, int], _Bucket]:
-    snapshot = snapshots.read(store, snapshot_id)
-    vectors = deletion_vectors(store, snapshot)
-    found = {}
-    for partition, bucket, _, table in bucket_groups(manifests.live_entries(store, snapshot)):
-        files = tuple(entry.file for entry in table_to_entries(table))
-        gone = vectors.get((partition, bucket), {})
-        found[partition, bucket] = _Bucket(partition, bucket, files, tuple(gone.get(f.file_name) for f in files))
+def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pair]:
+    """What there is to compare, by partition bytes and bucket."""
+    fixed = [_fixed(first), _fixed(second)]
+    totals = [{p: sorted({one.total for one in places}) for p, places in side.items()} for side in fixed]
+    rescaled = {p for p in totals[0].keys() & totals[1].keys() if totals[0][p] != totals[1][p]}
+    done: set[bytes] = set()
+    for partition, bucket in sorted(first.keys() | second.keys()):
+        text = partition_text(store.schema, partition, store.options)
+        nothing = _Bucket(partition, bucket)
+        a, b = first.get((partition, bucket), nothing), second.get((partition, bucket), nothing)
+        if partition not in rescaled or not (a.fixed or b.fixed):
+            yield _Pair(bucket_name(text, bucket), ((a,), (b,)))
+        elif partition not in done:
+            done.add(partition)
+            counts = " and ".join("/".join(map(str, side[partition])) for side in totals)
+            sides = tuple(fixed[0][partition]), tuple(fixed[1][partition])
+            yield _Pair(f"{text}, {counts} buckets".removeprefix(", "), sides, rescaled=True)
+
+
+def _fixed(side: _Buckets) -> dict[bytes, list[_Bucket]]:
+    """The buckets of each partition that the bucket function fills."""
+    found: dict[bytes, list[_Bucket]] = {}
+    for place in side.values():
+        if place.fixed:
+            found.setdefault(place.partition, []).append(place)
     return found
 
 
-def content_view(store: TableStore, place: _Bucket, living: Living | None = None) -> Content:
-    """Digest of the merged rows of one bucket, deletes left out; rows that ``living`` leaves out are not merged."""
+def _buckets(store: TableStore, snapshot_id: int) -> _Buckets:
+    snapshot = snapshots.read(store, snapshot_id)
+    vectors = deletion_vectors(store, snapshot)
+    found = {}
+    for partition, bucket, total, table in bucket_groups(manifests.live_entries(store, snapshot)):
+        files = tuple(entry.file for entry in table_to_entries(table))
+        gone = vectors.get((partition, bucket), {})
+        found[partition, bucket] = _Bucket(partition, bucket, total, files, tuple(gone.get(f.file_name) for f in files))
+    return found
+
+
+def content_view(store: TableStore, place: _Bucket, living: Living | None = None, placed: bool = False) -> Content:
+    """Digest of the merged rows of one bucket, deletes left out; rows that ``living`` leaves out are not merged.
+
+    ``placed``: only rows whose keys belong into this bucket.
+    """
     content = Content()
     with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
         for batch in batches:
-            content = content.plus(content_of(batch, store.schema))
+            content = content.plus(content_of(_own(store, place, batch) if placed else batch, store.schema))
     return content
+
+
+def _own(store: TableStore, place: _Bucket, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that the bucket function puts into ``place``: readers of some keys look for them nowhere else."""
+    if not store.schema.bucket_keys:
+        return batch
+    keys = [batch.column(name) for name in store.schema.bucket_keys]
+    buckets = bucket_of(keys, store.schema.bucket_key_types, place.total, store.options.bucket_function)
+    own = buckets == place.bucket
+    return batch if own.all() else batch.filter(pa.array(own))
 
 
 def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterator[pa.RecordBatch]:

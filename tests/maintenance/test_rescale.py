@@ -19,10 +19,12 @@ from lsm_core.errors import (
     VerificationFailed,
     WriterStale,
 )
+from lsm_core.format import hashing
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, RescaleReport
 from lsm_core.maintenance.actions import rescale
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.write.bucket import fixed
 from tests.maintenance.tables import NOW, catalog, content, keyed, rows
 from tests.support.stores import data_files_on_disk, live_files
 
@@ -239,3 +241,56 @@ def test_rows_that_changed_on_the_way_are_not_committed(tmp_path: Path, monkeypa
         table.apply(table.plan_maintenance("rescale", bucket_num=2))
     assert data_files_on_disk(table.store) == files
     assert table.store.clock.now_ms() == NOW
+
+
+def test_a_rescale_is_verified_partition_by_partition(tmp_path: Path) -> None:
+    table = keyed(tmp_path, partitioned=True)
+    for dt in ("a", "b"):
+        table.write(rows(range(40), dt=dt))
+        table.write(rows(range(20, 60), v=7, dt=dt))
+    table.write(rows([1, 2], dt="b"), row_kinds=pa.array(["-D", "-D"]))
+    table.apply(table.plan_maintenance("rescale", bucket_num=3, partitions=[{"dt": "b"}]))
+    report = table.verify(3, 6)
+    assert not report.ok and [d.bucket for d in report.differences] == ["dt=b, 1 and 3 buckets"]  # snapshots 4, 5: rows
+    report = table.verify(5, 6)
+    assert report.ok and (report.rows_a, report.rows_b) == (58, 58)
+    assert (report.buckets, report.by_reference, report.by_digest) == (4, 1, 3)
+    assert table.verify(6, 5).ok
+
+
+LIES: dict[str, Any] = {
+    "rows lost": lambda batch: batch.slice(1),
+    "a row added": lambda batch: pa.RecordBatch.from_pydict(
+        {**batch.slice(0, 1).to_pydict(), "k": [99], "_KEY_k": [99]}, schema=batch.schema
+    ),
+    "a value changed": lambda batch: batch.set_column(
+        batch.schema.get_field_index("v"), batch.schema.field("v"), pa.array([7] * batch.num_rows, pa.int64())
+    ),
+    "rows where no lookup finds them": lambda batch: batch,
+}
+
+
+@pytest.mark.parametrize("lie", sorted(LIES))
+def test_a_rescale_that_lied_is_found_afterwards(tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(10)))
+    table.write(rows(range(5, 15), v=3))
+    real = rescale._merged
+
+    def lying(*arguments: Any) -> Any:
+        for batch in real(*arguments):
+            if lie == "a row added":
+                yield batch
+            yield LIES[lie](batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rescale, "_merged", lying)
+        patched.setattr(rescale, "_check", lambda *_: None)  # it would stop them all
+        if lie not in list(LIES)[:3]:
+            patched.setattr(fixed, "bucket_of", lambda *given: 1 - hashing.bucket_of(*given))
+        table.apply(table.plan_maintenance("rescale", bucket_num=2))
+    report = table.verify(2, 3)
+    assert not report.ok
+    (found,) = report.differences
+    assert (found.bucket, found.rows_a) == ("1 and 2 buckets", 15) and found.digest_a != found.digest_b
+    assert found.rows_b == {"rows lost": 13, "a row added": 16, "a value changed": 15}.get(lie, 0)
