@@ -24,13 +24,15 @@ _STATS_MODE = re.compile(r"none|counts|full|truncate\(\s*[1-9][0-9]*\s*\)", re.I
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _LEVEL = re.compile(r"[0-9]{1,9}")
 _BOOLEANS = {"true": True, "false": False}
+# Paimon lists it as a number, while its Parquet writer asks for a boolean: every number leaves dictionaries on.
+_SWITCHES = frozenset({"parquet.enable.dictionary"})
 _warned: set[tuple[str, str]] = set()
 
 
 def parse_value(key: Key, value: str) -> Any:
     """Return the typed value of ``key`` (ms for durations, bytes for sizes). Raises InvalidOption."""
     text = str(value).strip()
-    if key.kind == BOOL:
+    if key.kind == BOOL or (key.name in _SWITCHES and text.lower() in _BOOLEANS):
         return parse_boolean(key.name, text)
     if key.kind == MEMORY:
         return _parse_size(key.name, text)

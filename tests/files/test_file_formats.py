@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats import compression_of, extension_of, format_of, open_sink, open_source
 from lsm_core.files.formats.avro.container import Container
@@ -321,3 +322,18 @@ def test_chosen_groups_and_no_columns(tmp_path: Path, form: str) -> None:
         table.select(["b", "a.b"])
     )
     source.close()
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("false", False), ("true", True), ("0", True)])
+def test_dictionaries_can_be_switched_off_and_numbers_leave_them_on_as_in_java(
+    tmp_path: Path, text: str, wanted: bool
+) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    options = {"bucket": "1", "parquet.enable.dictionary": text}
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    table = catalog.create_table("db.t", Schema(columns, ["k"], [], options))
+    table.write(pa.table({"k": range(2000), "v": ["the same"] * 2000}, schema=columns))
+    group = pq.ParquetFile(next(tmp_path.rglob("data-*.parquet"))).metadata.row_group(0)
+    assert any(group.column(place).has_dictionary_page for place in range(group.num_columns)) is wanted
+    assert Catalog(tmp_path).table("db.t").to_arrow().num_rows == 2000

@@ -117,3 +117,13 @@ def test_a_catalog_takes_no_secrets_and_knows_table_defaults() -> None:
     assert options.get("lock-acquire-timeout") == 60_000
     with pytest.raises(InvalidOption, match="metastore"):
         CatalogOptions({"metastore": "hive"})
+
+
+@pytest.mark.parametrize(("text", "value"), [("false", False), (" TRUE ", True), ("0", 0), ("1", 1)])
+def test_dictionaries_are_switched_as_java_switches_them_and_numbers_are_taken(text: str, value: object) -> None:
+    assert TableOptions({"parquet.enable.dictionary": text}).get("parquet.enable.dictionary") is value
+
+
+def test_what_is_no_switch_for_dictionaries_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="enable.dictionary"):
+        TableOptions({"parquet.enable.dictionary": "maybe"})

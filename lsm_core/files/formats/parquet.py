@@ -201,7 +201,7 @@ def open_sink(
         sample,
         codec=codec_of(codec, options.table),
         level=options.zstd_level,
-        dictionary=None if raw.get("parquet.enable.dictionary", "").strip().lower() == "false" else dictionary,
+        dictionary=None if options.get("parquet.enable.dictionary") is False else dictionary,
         delta=delta,
         page_size=_PAGE_SIZE if page is None else memory_size(page, "parquet.page.size"),
     )
