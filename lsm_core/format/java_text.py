@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
-from typing import Any
 
-import numpy as np
+from lsm_core.types.casts.java_digits import text_before_jdk19, text_since_jdk19
 
 _MILLIS_PER_DAY = 86_400_000
 _NANOS_PER_SECOND = 1_000_000_000
-_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
 
 
-def float_text(value: float, *, single: bool) -> str:
-    """Java's `Float.toString` (``single``) or `Double.toString`: shortest digits, plain from 1e-3 to below 1e7."""
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    number: np.floating[Any] = np.float32(value) if single else np.float64(value)
-    sign = "-" if np.signbit(number) else ""
-    if number == 0:
-        return f"{sign}0.0"
-    mantissa, _, power = np.format_float_scientific(np.abs(number), unique=True, trim="0").partition("e")
-    exponent = int(power)
-    if _PLAIN_FROM <= abs(float(number)) < _PLAIN_BELOW:
-        return sign + np.format_float_positional(np.abs(number), unique=True, trim="0")
-    return f"{sign}{mantissa}E{exponent}"
+def float_text(value: float, *, single: bool, newer: bool = False) -> str:
+    """Java's `Float.toString` (``single``) or `Double.toString` before JDK 19, or of a ``newer`` one: they differ in rare digits."""
+    return (text_since_jdk19 if newer else text_before_jdk19)(value, single=single)
 
 
 def decimal_text(value: Decimal) -> str:

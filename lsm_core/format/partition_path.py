@@ -1,4 +1,8 @@
-"""Partitions as directories and as values: the names Java gives them, and the bytes manifests keep (format.md 1.1)."""
+"""Partitions as directories and as values: the names Java gives them, and the bytes manifests keep (format.md 1.1).
+
+Names are those of JDK 8 to 18. A newer JDK writes some floating-point numbers with fewer digits, so its directories of such
+partitions have other names (:func:`newer_partition_dir`), and nothing in the table's metadata says which of them is there.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ from lsm_core.types import DataType, TypeRoot, to_arrow
 _ESCAPED = frozenset({*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{}[]^"})
 _TIMESTAMPS = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _BINARIES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_FLOATS = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 _TEXTS = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _PER_MILLI = {"ms": 1, "us": 1000, "ns": 1_000_000}
 # Java's Character.isWhitespace leaves out the spaces that do not break, and next-line.
@@ -46,6 +51,14 @@ def partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) 
     return partition_dirs(schema, [partition], options)[0]
 
 
+def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) -> str | None:
+    """As :func:`partition_dir` on JDK 19 or newer; None where that is the same name, as it nearly always is."""
+    if not any(kind.root in _FLOATS for kind in schema.partition_types):
+        return None
+    newer = _dirs(schema, [partition], options, newer=True)[0]
+    return None if newer == partition_dir(schema, partition, options) else newer
+
+
 def partition_text(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
     """How a partition is named to people and to Dagster: its directory."""
     return partition_dir(schema, partition, options)
@@ -53,9 +66,13 @@ def partition_text(schema: TableSchema, partition: bytes, options: TableOptions)
 
 def partition_dirs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
     """As :func:`partition_dir` for many partitions, decoded at once."""
+    return _dirs(schema, partitions, options)
+
+
+def _dirs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False) -> list[str]:
     if not schema.partition_keys:
         return [""] * len(partitions)
-    columns = _texts(schema, partitions, options)
+    columns = _texts(schema, partitions, options, newer=newer)
     names = [f"{escape(name)}=" for name in schema.partition_keys]
     texts = [[escape(text) for text in column] for column in columns]
     return ["/".join(name + text[i] for name, text in zip(names, texts, strict=True)) for i in range(len(partitions))]
@@ -68,14 +85,17 @@ def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: T
     return ["/".join(row) for row in zip(*named, strict=True)] if named else [""] * len(partitions)
 
 
-def _texts(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[list[str]]:
+def _texts(
+    schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
+) -> list[list[str]]:
     """The texts of each partition column."""
     columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
-    return [_column_texts(column, kind, options) for column, kind in zip(columns, schema.partition_types, strict=True)]
+    kinds = zip(columns, schema.partition_types, strict=True)
+    return [_column_texts(column, kind, options, newer) for column, kind in kinds]
 
 
-def _column_texts(column: pa.Array, kind: DataType, options: TableOptions) -> list[str]:
-    to_text = _formatter(kind, options.partition_legacy_name)
+def _column_texts(column: pa.Array, kind: DataType, options: TableOptions, newer: bool) -> list[str]:
+    to_text = _formatter(kind, options.partition_legacy_name, newer)
     texts = [None if value is None else to_text(value) for value in _internal(column, kind).to_pylist()]
     return [options.partition_default_name if text is None or _is_blank(text) else text for text in texts]
 
@@ -93,7 +113,7 @@ def _is_blank(text: str) -> bool:
     return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
 
 
-def _formatter(kind: DataType, legacy: bool) -> Callable[[Any], str]:
+def _formatter(kind: DataType, legacy: bool, newer: bool) -> Callable[[Any], str]:
     root = kind.root
     if root in _TIMESTAMPS:
         return _timestamp_formatter(kind, legacy)
@@ -103,8 +123,8 @@ def _formatter(kind: DataType, legacy: bool) -> Callable[[Any], str]:
         return lambda value: bytes(value).decode("utf-8", "replace")
     if root is TypeRoot.BOOLEAN:
         return lambda value: "true" if value else "false"
-    if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return lambda value: float_text(value, single=root is TypeRoot.FLOAT)
+    if root in _FLOATS:
+        return lambda value: float_text(value, single=root is TypeRoot.FLOAT, newer=newer)
     if root is TypeRoot.DECIMAL:
         return decimal_text
     if not legacy and root is TypeRoot.DATE:
@@ -189,6 +209,7 @@ def _parsed(text: str, kind: DataType, arrow: pa.DataType) -> Any:
 
 __all__ = [
     "escape",
+    "newer_partition_dir",
     "partition_bytes",
     "partition_dir",
     "partition_dirs",

@@ -11,7 +11,7 @@ from typing import Any
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.partition_path import partition_dir
+from lsm_core.format.partition_path import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import schemas
 from lsm_core.options import TableOptions
@@ -42,7 +42,7 @@ class TableStore:
     ) -> None:
         self.file_io, self.root, self.name, self.schema = file_io, root.rstrip("/"), name, schema
         if not isinstance(options, TableOptions):
-            options = TableOptions(schema.options if options is None else options, name)
+            options = TableOptions(schema.options if options is None else options, name, stored=options is None)
         self.dynamic_options = dict(dynamic_options or {})
         self.options = options.copy(self.dynamic_options) if self.dynamic_options else options
         self.clock: Clock = clock_from(clock)
@@ -50,7 +50,7 @@ class TableStore:
         self._schemas = {schema.id: schema}
         self._names_of_mine = str(uuid.uuid4())
         self._numbers = itertools.count()
-        self._dirs: dict[tuple[bytes, int], str] = {}
+        self._dirs: dict[tuple[bytes, int], tuple[str, ...]] = {}
         self.kept = Kept()
 
     @classmethod
@@ -150,21 +150,32 @@ class TableStore:
     # -- data paths ------------------------------------------------------------------------------------------------
 
     def bucket_dir(self, partition: bytes, bucket: int) -> str:
-        """Return the directory of a bucket's files."""
+        """Return the directory of a bucket's files: where new ones go."""
+        return self._bucket_dirs(partition, bucket)[0]
+
+    def _bucket_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
+        """Return the directories that hold a bucket's files, the one for new files first.
+
+        There is one, but for a partition of floating-point numbers that JDKs before and since 19 print differently: its
+        directory is the one that is there. Where both are, each holds the files of its writers.
+        """
         found = self._dirs.get((partition, bucket))
         if found is not None:
             return found
         below = self.options.get("data-file.path-directory")
-        parts = [self.root]
         if str(below or "").startswith("/"):  # Java takes such a path as it is, so the files lie outside the table
             raise UnsupportedFeature(f"data-file.path-directory outside the table ('{below}')", self.name)
-        if below:
-            parts.append(str(below).strip("/"))
-        values = partition_dir(self.schema, partition, self.options)
-        if values:
-            parts.append(values)
-        parts.append("bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{int(bucket)}")
-        found = inside(self.root, "/".join(parts))
+        base = f"{self.root}/{str(below).strip('/')}" if below else self.root
+        name = partition_dir(self.schema, partition, self.options)
+        last = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{int(bucket)}"
+        newer = newer_partition_dir(self.schema, partition, self.options)
+        names = [name]
+        if newer is not None:
+            there = [one for one in (name, newer) if self.file_io.exists(inside(self.root, f"{base}/{one}"))]
+            names = there or names
+        found = tuple(inside(self.root, "/".join(filter(None, (base, one, last)))) for one in names)
+        if newer is not None and not there:
+            return found  # the first writer, maybe another engine, decides: asked again
         if len(self._dirs) > 100_000:  # a cache, not a memory of the whole table
             self._dirs.clear()
         self._dirs[(partition, bucket)] = found
@@ -183,7 +194,10 @@ class TableStore:
             external_path = file.external_path
         check_name(name, self.name)
         if external_path is None:
-            return f"{self.bucket_dir(partition, bucket)}/{name}"
+            first, *others = (f"{folder}/{name}" for folder in self._bucket_dirs(partition, bucket))
+            if not others or self.file_io.exists(first):
+                return first
+            return others[0] if self.file_io.exists(others[0]) else first
         return self._external(external_path, name)
 
     def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:

@@ -110,7 +110,7 @@ def test_dates_are_iso_dates(day: date) -> None:
         (123456789.125, False, "1.23456789125E8"),
         (0.1, True, "0.1"),
         (3.4028235e38, True, "3.4028235E38"),
-        (1.17549435e-38, True, "1.1754944E-38"),
+        (1.17549435e-38, True, "1.17549435E-38"),
         (float("nan"), True, "NaN"),
         (float("-inf"), False, "-Infinity"),
         (float("inf"), False, "Infinity"),

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts.errors import refuse
+from lsm_core.types.casts.float_text import float_column
 from lsm_core.types.data_type import DataType, TypeRoot
 
 _LONGS: Final = np.iinfo(np.int64)
@@ -81,7 +82,8 @@ def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
         return rescaled(array.cast(pa.decimal256(_WIDE, source.scale or 0)), target)
     if source.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         refuse(array, ~np.isfinite(values_of(array)), target)
-        return decimal_of_text(array.cast(pa.float64()).cast(pa.string()), target)
+        # BigDecimal.valueOf, which goes by Double.toString.
+        return decimal_of_text(float_column(array.cast(pa.float64())), target)
     return rescaled(array.cast(pa.int64()).cast(pa.decimal256(_WIDE, 0)), target)
 
 

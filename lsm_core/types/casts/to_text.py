@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.types.casts.errors import CastError, refuse
-from lsm_core.types.casts.numbers import values_of
+from lsm_core.types.casts.float_text import float_column
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
 from lsm_core.types.nesting import compact, list_of
 
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _WIDEST: Final = 38
-_PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
 _NESTED: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
@@ -34,7 +33,7 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
     """Values of ``source`` as STRING."""
     root = source.root
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return _floats(array)
+        return float_column(array)
     if root is TypeRoot.DECIMAL:
         return _decimals(array)
     if root is TypeRoot.TIME:
@@ -86,43 +85,6 @@ def _bytes(array: pa.Array) -> pa.Array:
 def _valid(texts: pa.Array) -> pa.Array:
     """Texts without the bytes that are no UTF-8."""
     return pc.replace_substring_regex(texts.cast(pa.binary()), r"[\x80-\xff]", "")
-
-
-def _floats(array: pa.Array) -> pa.Array:
-    """`Double.toString`: shortest digits, plain from 1e-3 to below 1e7, else one digit, the others, and an exponent."""
-    values, text = values_of(array), array.cast(pa.string())
-    size = np.abs(values.astype(np.float64))
-    plain = (size == 0) | ((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW))
-    found = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, pa.scalar(".0"), ""))
-    odd = ~plain & np.isfinite(size)
-    if odd.any():
-        found = pc.if_else(pa.array(odd), _scientific(text), found)
-    for value, name in ((np.isnan(size), "NaN"), (values == np.inf, "Infinity"), (values == -np.inf, "-Infinity")):
-        if value.any():
-            found = pc.if_else(pa.array(value), name, found)
-    return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
-
-
-def _scientific(text: pa.Array) -> pa.Array:
-    parts = pc.extract_regex(
-        text, r"^(?P<sign>-?)(?P<whole>[0-9]+)(?:\.(?P<part>[0-9]*))?(?:e(?P<power>[+-]?[0-9]+))?$"
-    )
-    whole, part, power = (parts.field(name) for name in ("whole", "part", "power"))
-    shift = pc.replace_substring(pc.if_else(pc.equal(power, ""), "0", power), "+", "").cast(pa.int32())
-    digits = pc.binary_join_element_wise(whole, part, "")
-    shown = pc.utf8_ltrim(digits, "0")
-    leading = pc.subtract(pc.utf8_length(digits), pc.utf8_length(shown))
-    exponent = pc.subtract(pc.add(shift, pc.subtract(pc.utf8_length(whole), 1)), leading)
-    shown = pc.utf8_rtrim(shown, "0")
-    rest = pc.utf8_slice_codeunits(shown, 1)
-    mantissa = pc.binary_join_element_wise(
-        parts.field("sign"),
-        pc.utf8_slice_codeunits(shown, 0, 1),
-        pa.scalar("."),
-        pc.if_else(pc.equal(rest, ""), "0", rest),
-        "",
-    )
-    return pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
 
 
 def _decimals(array: pa.Array) -> pa.Array:

@@ -1,0 +1,168 @@
+"""One floating-point value as Java prints it: by JDK 18 and older, which sometimes give digits too many, and by JDK 19 and newer.
+
+Old: free-format digit generation (Steele and White, "How to Print Floating-Point Numbers Accurately", 1990; Gay, "Correctly Rounded
+Binary-Decimal and Decimal-Binary Conversions", 1990), with the habits of JDK-4511638: the neighbours' midpoints count as out of
+reach, a power of two is taken to be as near to its upper neighbour as to its lower one, an exponent form has two digits before
+nearness is asked, sums that overflow a machine word count as small, and whole numbers below 2^63 are rounded to a guess of their
+exact digits. New: the shortest digits (Giulietti, "The Schubfach way to render doubles", 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+_WHOLE_BELOW: Final = 2.0**63
+_FIVES_KNOWN: Final = 27
+_PLAIN_AFTER, _PLAIN_TO = -3, 7
+"""Exponents (of a mantissa below 1) between which numbers are written without one: 0.001 to below 1.0E7."""
+
+
+class _Layout(NamedTuple):
+    """IEEE 754 binary format: bits of the mantissa, and the exponent of the smallest subnormal number."""
+
+    bits: int
+    lowest: int
+
+
+_SINGLE: Final = _Layout(24, -149)
+_DOUBLE: Final = _Layout(53, -1074)
+
+
+def text_before_jdk19(value: float, *, single: bool) -> str:
+    """`Float.toString` (``single``) or `Double.toString` of JDK 8 to 18, digit for digit."""
+    value = float(np.float32(value)) if single else value
+    found = _special(value)
+    if found is not None:
+        return found
+    size = abs(value)
+    layout = _SINGLE if single else _DOUBLE
+    digits, point = _whole(size, layout) if size.is_integer() and size < _WHOLE_BELOW else _generated(size, layout)
+    return _written(value, digits, point)
+
+
+def text_since_jdk19(value: float, *, single: bool) -> str:
+    """`Float.toString` (``single``) or `Double.toString` of JDK 19 and newer: the shortest digits that read back."""
+    value = float(np.float32(value)) if single else value
+    found = _special(value)
+    if found is not None:
+        return found
+    size = np.abs(np.float32(value) if single else np.float64(value))
+    mantissa, _, power = np.format_float_scientific(size, unique=True, trim="-").partition("e")
+    if len(mantissa) == 1:  # the nearest of two digits then, which matters to the smallest numbers
+        mantissa, _, power = f"{float(size):.1e}".partition("e")
+    digits = mantissa.replace(".", "").rstrip("0")
+    return _written(value, digits, int(power) + 1)
+
+
+def insignificant_digits(exponent: int, bits: int) -> int:
+    """How many last digits of a whole number of ``[2^exponent, 2^(exponent + 1))`` the old JDKs round away."""
+    surplus = exponent - bits - 1
+    return len(str(1 << surplus)) - 1 if surplus > 0 else 0
+
+
+def _special(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    sign = "-" if math.copysign(1, value) < 0 else ""
+    return f"{sign}Infinity" if math.isinf(value) else f"{sign}0.0" if value == 0 else None
+
+
+def _whole(size: float, layout: _Layout) -> tuple[str, int]:
+    """Digits of a whole number, and where the point stands in them."""
+    unit = 10 ** insignificant_digits(math.frexp(size)[1] - 1, layout.bits)
+    kept = (int(size) + unit // 2) // unit * unit
+    digits = str(kept)
+    return digits.rstrip("0"), len(digits)
+
+
+def _generated(size: float, layout: _Layout) -> tuple[str, int]:
+    """Digits until what is left is within half a unit in the last place, and where the point stands in them."""
+    state = _scaled(size, layout)
+    rest, margin, power, tens = state.rest, state.margin, state.power, state.scale * 10
+    digits: list[int] = []
+    near, first = False, True
+    while not near:
+        digit, rest = divmod(rest, state.scale)
+        rest, margin = rest * 10, _in_word(margin * 10, state.word)
+        low = margin <= 0 or rest < margin
+        high = margin <= 0 or _in_word(rest + margin, state.word) > tens
+        near = low or high
+        if first and not (digit or high):
+            power -= 1  # its estimate was one too high
+        else:
+            digits.append(digit)
+        if first and not _PLAIN_AFTER <= power <= _PLAIN_TO:
+            near = False
+        first = False
+    if high and (not low or _upwards(2 * rest - tens, digits[-1])):
+        return _rounded_up(digits, power)
+    return "".join(map(str, digits)), power + 1
+
+
+def _upwards(beyond_half: int, last: int) -> bool:
+    return beyond_half > 0 or (beyond_half == 0 and last % 2 == 1)
+
+
+def _rounded_up(digits: list[int], power: int) -> tuple[str, int]:
+    width = len(digits)
+    text = str(int("".join(map(str, digits))) + 1).rjust(width, "0")
+    return text[:width], power + 1 + len(text) - width
+
+
+class _Scaled(NamedTuple):
+    """``rest / scale`` is the number / 10^power, ``margin / scale`` the reach of its rounding; ``word``: bits they are counted in."""
+
+    rest: int
+    scale: int
+    margin: int
+    power: int
+    word: int
+
+
+def _scaled(size: float, layout: _Layout) -> _Scaled:
+    fraction, exponent = math.frexp(size)
+    fraction, exponent = fraction * 2, exponent - 1
+    power = math.floor((fraction - 1.5) * 0.289529654 + 0.176091259 + exponent * 0.301029995663981)
+    available = min(layout.bits, exponent - layout.lowest + 1)
+    reach = exponent - available - (fraction == 1)
+    up, down = max(power, 0), max(-power, 0)
+    rest, margin, scale = int(math.ldexp(fraction, exponent - reach)) * 10**down, 10**down, 10**up
+    if reach < 0:
+        scale <<= -reach
+    else:
+        rest, margin = rest << reach, margin << reach
+    twos = _trailing_zeros(rest | margin | scale)
+    rest, margin, scale = rest >> twos, margin >> twos, scale >> twos
+    bits_of_rest = (rest // 5**down).bit_length() + _bits_of_fives(down)
+    widest = max(bits_of_rest, _trailing_zeros(scale) + 1 + _bits_of_fives(up + 1))
+    return _Scaled(rest, scale, margin, power, 32 if widest < 32 else 64 if widest < 64 else 0)
+
+
+def _trailing_zeros(number: int) -> int:
+    return (number & -number).bit_length() - 1
+
+
+def _bits_of_fives(count: int) -> int:
+    """As the old JDKs count the bits of 5^count: a bound where it is beyond 64 bits."""
+    return (5**count).bit_length() if 0 < count < _FIVES_KNOWN else 3 * count
+
+
+def _in_word(number: int, word: int) -> int:
+    """What is left of a number in a signed word of so many bits; 0 bits: as many as it takes."""
+    return (number + (1 << word - 1)) % (1 << word) - (1 << word - 1) if word else number
+
+
+def _written(value: float, digits: str, point: int) -> str:
+    """``digits`` with the point behind ``point`` of them, in the form that both kinds of JDK share."""
+    sign = "-" if value < 0 else ""
+    if 0 < point <= _PLAIN_TO:
+        return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
+    if _PLAIN_AFTER < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+__all__ = ["insignificant_digits", "text_before_jdk19", "text_since_jdk19"]
