@@ -151,9 +151,9 @@ class TableStore:
 
     def bucket_dir(self, partition: bytes, bucket: int) -> str:
         """Return the directory of a bucket's files: where new ones go."""
-        return self._bucket_dirs(partition, bucket)[0]
+        return self.bucket_dirs(partition, bucket)[0]
 
-    def _bucket_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
+    def bucket_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
         """Return the directories that hold a bucket's files, the one for new files first.
 
         There is one, but for a partition of floating-point numbers that JDKs before and since 19 print differently: its
@@ -194,7 +194,7 @@ class TableStore:
             external_path = file.external_path
         check_name(name, self.name)
         if external_path is None:
-            first, *others = (f"{folder}/{name}" for folder in self._bucket_dirs(partition, bucket))
+            first, *others = (f"{folder}/{name}" for folder in self.bucket_dirs(partition, bucket))
             if not others or self.file_io.exists(first):
                 return first
             return others[0] if self.file_io.exists(others[0]) else first

@@ -152,3 +152,53 @@ def test_the_clock_is_the_one_given(tmp_path: Path) -> None:
     assert isinstance(store.clock, FixedClock)
     store.clock.advance(5)
     assert store.clock.now_ms() == NOW + 5
+
+
+OLD_NAME, NEW_NAME = "p=1.9999999999999998E23", "p=2.0E23"
+
+
+def float_store(tmp_path: Path) -> tuple[TableStore, bytes]:
+    fields = {"p": "DOUBLE NOT NULL", "k": "BIGINT NOT NULL"}
+    store = make_store(tmp_path, fields, ["p", "k"], ["p"])
+    return store, encode_row([2e23], store.schema.partition_types)
+
+
+@pytest.mark.parametrize("existing", [OLD_NAME, NEW_NAME])
+def test_a_partition_that_two_jdks_name_differently_has_the_directory_that_is_there(
+    tmp_path: Path, existing: str
+) -> None:
+    store, partition = float_store(tmp_path)
+    assert store.bucket_dir(partition, 0) == f"{tmp_path}/{OLD_NAME}/bucket-0"  # nobody wrote it yet
+    (tmp_path / existing).mkdir()
+    assert store.bucket_dir(partition, 0) == f"{tmp_path}/{existing}/bucket-0"
+    assert store.data_path(partition, 1, "data-new-0.orc") == f"{tmp_path}/{existing}/bucket-1/data-new-0.orc"
+    other = NEW_NAME if existing == OLD_NAME else OLD_NAME
+    (tmp_path / other).mkdir()
+    assert store.bucket_dir(partition, 0) == f"{tmp_path}/{existing}/bucket-0"  # asked once
+
+
+def test_where_both_names_are_there_every_file_is_found_and_new_ones_have_the_older_jdks_name(tmp_path: Path) -> None:
+    store, partition = float_store(tmp_path)
+    for name in (OLD_NAME, NEW_NAME):
+        folder = tmp_path / name / "bucket-0"
+        folder.mkdir(parents=True)
+        (folder / f"of-{name}").touch()
+    for name in (OLD_NAME, NEW_NAME):
+        assert store.data_path(partition, 0, f"of-{name}") == f"{tmp_path}/{name}/bucket-0/of-{name}"
+    assert store.data_path(partition, 0, "new-0.orc") == f"{tmp_path}/{OLD_NAME}/bucket-0/new-0.orc"
+
+
+def test_names_that_jdks_agree_on_cost_no_look_at_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = float_store(tmp_path)
+    asked: list[str] = []
+
+    def exists(path: str) -> bool:
+        asked.append(path)
+        return False
+
+    monkeypatch.setattr(store.file_io, "exists", exists)
+    for value in (1.5, 1e7, 0.1, float("nan")):
+        store.bucket_dir(encode_row([value], store.schema.partition_types), 0)
+    assert asked == []
+    store.bucket_dir(encode_row([2e23], store.schema.partition_types), 0)
+    assert asked == [f"{tmp_path}/{OLD_NAME}", f"{tmp_path}/{NEW_NAME}"]

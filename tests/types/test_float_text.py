@@ -118,6 +118,12 @@ def test_columns_of_floats_print_as_each_value_does(patterns: list[int | None], 
     assert float_column(column).to_pylist() == expected
 
 
+def test_every_nan_prints_as_one() -> None:
+    single = np.array([0x7FC00000, 0x7F800001, 0xFF812345], np.uint32).view(np.float32)
+    double = np.array([0x7FF8000000000000, 0x7FF0000000000001, 0xFFF7000000000000], np.uint64).view(np.float64)
+    assert float_column(pa.array(single)).to_pylist() == float_column(pa.array(double)).to_pylist() == ["NaN"] * 3
+
+
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=30), st.booleans())
 def test_texts_of_both_kinds_of_jdk_read_back_as_the_value(given_values: list[float], single: bool) -> None:
     with np.errstate(over="ignore", under="ignore"):

@@ -63,10 +63,16 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64) * span + (buckets - lowest)
     places, inverse = np.unique(codes, return_inverse=True)
     known = encoded.dictionary.to_pylist()
-    folders = [store.bucket_dir(known[code // span], int(code % span) + lowest) for code in places.tolist()]
-    inside = pc.binary_join_element_wise(
-        pa.array(folders, pa.string()).take(pa.array(inverse.reshape(-1))), whole(entries.column("file_name")), "/"
-    )
+    places_of = [(known[code // span], int(code % span) + lowest) for code in places.tolist()]
+    folders = [store.bucket_dirs(*place) for place in places_of]
+    inverse, names = inverse.reshape(-1), whole(entries.column("file_name"))
+    first = pa.array([folder[0] for folder in folders], pa.string())
+    inside = pc.binary_join_element_wise(first.take(pa.array(inverse)), names, "/")
+    shared = np.array([len(folder) > 1 for folder in folders], dtype=bool)[inverse]
+    if shared.any():  # rare partitions that two kinds of JDK wrote: each file is where its writer put it
+        asked = zip(inverse[shared].tolist(), names.filter(pa.array(shared)).to_pylist(), strict=True)
+        paths_there = [store.data_path(places_of[place][0], places_of[place][1], name) for place, name in asked]
+        inside = pc.replace_with_mask(inside, pa.array(shared), pa.array(paths_there, pa.string()))
     return pc.coalesce(whole(entries.column("external_path")), inside)
 
 

@@ -24,7 +24,9 @@ def float_column(array: pa.Array) -> pa.Array:
     kinds of values where anything else may differ go through the exact generator, each distinct value once.
     """
     values = np.asarray(array.fill_null(0) if array.null_count else array)
-    size = np.abs(values.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # NaNs that signal
+        size = np.abs(values.astype(np.float64))
+    size[np.isnan(size)] = np.nan
     text = _with_whole_numbers(pa.array(values), values, size)
     plain = (size == 0) | ((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW))
     found = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, pa.scalar(".0"), ""))

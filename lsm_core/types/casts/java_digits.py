@@ -33,7 +33,7 @@ _DOUBLE: Final = _Layout(53, -1074)
 
 def text_before_jdk19(value: float, *, single: bool) -> str:
     """`Float.toString` (``single``) or `Double.toString` of JDK 8 to 18, digit for digit."""
-    value = float(np.float32(value)) if single else value
+    value = float(np.float32(value)) if single and not math.isnan(value) else value
     found = _special(value)
     if found is not None:
         return found
@@ -45,7 +45,7 @@ def text_before_jdk19(value: float, *, single: bool) -> str:
 
 def text_since_jdk19(value: float, *, single: bool) -> str:
     """`Float.toString` (``single``) or `Double.toString` of JDK 19 and newer: the shortest digits that read back."""
-    value = float(np.float32(value)) if single else value
+    value = float(np.float32(value)) if single and not math.isnan(value) else value
     found = _special(value)
     if found is not None:
         return found
