@@ -84,7 +84,8 @@ def _column(schema: TableSchema, options: TableOptions, name: str) -> IndexedCol
 
 def _setting(options: TableOptions, name: str, column: str, setting: str) -> str | None:
     """A column's own setting; for a map's key, the map's where it has none."""
-    return options.raw.get(f"{_PREFIX}{name}.{setting}", options.raw.get(f"{_PREFIX}{column}.{setting}"))
+    own = options.text(f"{_PREFIX}{name}.{setting}")
+    return options.text(f"{_PREFIX}{column}.{setting}") if own is None else own
 
 
 class IndexWriter:

@@ -98,10 +98,9 @@ def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[Sta
 
 def _level_mode(options: TableOptions, level: int) -> StatsMode:
     key = "metadata.stats-mode.per.level"
-    for part in options.raw.get(key, "").split(","):
-        where, _, mode = part.partition(":")
-        if where.strip() == str(level):
-            return StatsMode.parse(mode, key)
+    mode = options.get(key).get(str(level))
+    if mode is not None:
+        return StatsMode.parse(mode, key)
     return StatsMode.parse(options.stats_mode)
 
 

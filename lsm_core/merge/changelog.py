@@ -49,7 +49,7 @@ def changelog_function(
     schema: TableSchema, options: Mapping[str, str], max_level: int, table: str = ""
 ) -> ChangelogFunction:
     """The wrapper that option `changelog-producer` asks for. Raises InvalidOption when it asks for none."""
-    typed = TableOptions(options, table)
+    typed = TableOptions(options, table, stored=True)
     function = merge_function(schema, options, table)
     producer = typed.changelog_producer
     if producer not in {"lookup", "full-compaction"}:

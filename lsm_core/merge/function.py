@@ -82,7 +82,7 @@ def merge_function(schema: TableSchema, options: Mapping[str, str], table: str =
 
     Raises InvalidOption for an unknown engine, and for options that contradict each other or the columns they name.
     """
-    typed = TableOptions(options, table)
+    typed = TableOptions(options, table, stored=True)
     spec = KeySpec.of(schema, typed.sequence_field, typed.sequence_descending, table)
     engine = typed.merge_engine
     if engine == Deduplicate.name:

@@ -61,28 +61,21 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "write.sequence-number-init-mode": ("scan", "snapshot"),
 }
 
-# Lowest and highest value that makes sense; Java often fails only later, in the middle of a job.
+# Lowest and highest value that makes sense; Java often fails only later, in the middle of a job. Numbers that are not listed, such as
+# ratios and triggers below 0, mean to Dredge what they mean to Java.
 RANGES: Final[dict[str, tuple[float, float]]] = {
     "changelog.num-retained.max": (1, _INT_MAX),
     "changelog.num-retained.min": (1, _INT_MAX),
-    "commit.max-retries": (0, _INT_MAX),
-    "compaction.max-size-amplification-percent": (0, _INT_MAX),
     "compaction.max.file-num": (1, _INT_MAX),
-    "compaction.min.file-num": (1, _INT_MAX),
-    "compaction.offpeak-ratio": (0, 100),
-    "compaction.offpeak.end.hour": (-1, 23),
+    "compaction.offpeak.end.hour": (-1, 24),
     "compaction.offpeak.start.hour": (-1, 23),
-    "compaction.size-ratio": (0, _INT_MAX),
     "compaction.small-file-ratio": (0, 1),
     "dredge.read.threads": (1, 1024),
     "dynamic-bucket.target-row-num": (1, 2**63 - 1),
-    "file.compression.zstd-level": (-7, 22),
     "full-compaction.delta-commits": (1, _INT_MAX),
-    "manifest.merge-min-count": (1, _INT_MAX),
     "num-levels": (2, 1000),
     "num-sorted-run.compaction-trigger": (1, _INT_MAX),
-    "num-sorted-run.stop-trigger": (1, _INT_MAX),
-    "snapshot.expire.limit": (1, _INT_MAX),
+    "snapshot.expire.limit": (0, _INT_MAX),
     "snapshot.num-retained.max": (1, _INT_MAX),
     "snapshot.num-retained.min": (1, _INT_MAX),
     "sort-compaction.local-sample.magnification": (1, _INT_MAX),
@@ -105,7 +98,6 @@ POSITIVE_SIZES: Final = frozenset(
         "manifest.target-file-size",
         "target-file-size",
         "write-buffer-size",
-        "source.split.target-size",
     }
 )
 

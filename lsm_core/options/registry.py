@@ -130,11 +130,12 @@ def find_key(name: str) -> Key | None:
     return REGISTRY.get(name) or pattern_key(name)
 
 
-def check(options: Mapping[str, str], table: str) -> dict[str, Any]:
+def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOption] | None = None) -> dict[str, Any]:
     """Return typed values of the known keys in ``options``.
 
     Raises InvalidOption for a bad value and for an unknown ``dredge.*`` key; any other unknown key may belong to another
-    engine: it is kept, and warned about once per table.
+    engine: it is kept, and warned about once per table. With ``refused``, errors of keys that are asked for by name when they are
+    needed (`TableOptions.get`, `TableOptions.text`) are put there instead.
     """
     typed: dict[str, Any] = {}
     for name, value in canonical(options).items():
@@ -149,7 +150,8 @@ def check(options: Mapping[str, str], table: str) -> dict[str, Any]:
                 _warned.add((table, name))
                 _LOG.warning("table %s: unknown option '%s' is kept but has no effect here", table, name)
         except InvalidOption as error:
-            if error.table:
-                raise
-            raise InvalidOption(error.key, error.value, error.accepted, table) from error
+            named = error if error.table else InvalidOption(error.key, error.value, error.accepted, table)
+            if refused is None or not (name in REGISTRY or name.startswith("file-index.")):
+                raise named from error
+            refused[name] = named
     return typed

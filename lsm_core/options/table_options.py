@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidOption
@@ -20,14 +20,19 @@ _MB = 1 << 20
 class TableOptions(TreeOptions):
     """Typed, immutable view of a table's options; sizes in bytes, times in ms. Source class: ``CoreOptions``.
 
-    Every known key is checked at construction: raises InvalidOption naming key, value and what is accepted.
+    Every known key is checked at construction: raises InvalidOption naming key, value and what is accepted. Of a table that is
+    ``stored`` so, maybe by an engine that takes more, each is refused by what needs it alone: others go on, as in Java.
     """
 
-    def __init__(self, options: Mapping[str, str], table: str = "") -> None:
-        self._table = table
+    def __init__(self, options: Mapping[str, str], table: str = "", stored: bool = False) -> None:
+        self._table, self._stored = table, stored
         self._raw = {str(k): str(v) for k, v in options.items()}
-        self._typed = check(self._raw, table)
-        self._check_together()
+        self._refused: dict[str, InvalidOption] = {}
+        self._typed = check(self._raw, table, self._refused if stored else None)
+        for error in self._contradictions():
+            if not stored:
+                raise error
+            self._refused.setdefault(error.key, error)
 
     @classmethod
     def usable(cls, options: Mapping[str, str], table: str = "") -> TableOptions:
@@ -59,28 +64,41 @@ class TableOptions(TreeOptions):
         return key in self._typed or key in self._raw
 
     def get(self, key: str) -> Any:
-        """Return the typed value of any known key, its default when unset. Raises InvalidOption for an unknown key."""
+        """Return the typed value of any known key, its default when unset. Raises InvalidOption for an unknown or unusable one."""
         if key not in REGISTRY:
             raise InvalidOption(key, self._raw.get(key), "a known option", self._table)
+        self._require(key)
         return self._typed.get(key, _DEFAULTS[key])
+
+    def text(self, key: str) -> str | None:
+        """What was given for ``key``, also for one with a free part in its name. Raises InvalidOption as :meth:`get`."""
+        self._require(key)
+        return self._raw.get(key)
+
+    def _require(self, key: str) -> None:
+        error = self._refused.get(key)
+        if error is not None:
+            accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
+            raise InvalidOption(error.key, error.value, accepted, error.table)
 
     def copy(self, dynamic: Mapping[str, str]) -> TableOptions:
         """Return options with ``dynamic`` on top. Raises InvalidOption when one that files depend on would change."""
         own, given = canonical(self._raw), canonical({str(k): str(v) for k, v in dynamic.items()})
         for name, value in given.items():
             check_change(own, name, value, self._table, dynamic=True)
-        return TableOptions({**own, **given}, self._table)
+        made = TableOptions({**own, **given}, self._table, self._stored)
+        for name, error in made._refused.items():
+            if name in given or name not in self._refused:
+                raise error
+        return made
 
-    def _check_together(self) -> None:
-        low, high = self.retained_min, self.retained_max
-        if high is not None and high < low:
-            raise InvalidOption(
-                "snapshot.num-retained.max", high, f"at least snapshot.num-retained.min ({low})", self._table
-            )
-        if self.commit_min_retry_wait > self.commit_max_retry_wait:
-            raise InvalidOption(
-                "commit.min-retry-wait", self.commit_min_retry_wait, "at most commit.max-retry-wait", self._table
-            )
+    def _contradictions(self) -> Iterator[InvalidOption]:
+        low, high = "snapshot.num-retained.min", "snapshot.num-retained.max"
+        if not {low, high} & self._refused.keys() and (self.retained_max or _INT_MAX) < self.retained_min:
+            yield InvalidOption(high, self.retained_max, f"at least {low} ({self.retained_min})", self._table)
+        low, high = "commit.min-retry-wait", "commit.max-retry-wait"
+        if not {low, high} & self._refused.keys() and self.commit_min_retry_wait > self.commit_max_retry_wait:
+            yield InvalidOption(low, self.commit_min_retry_wait, f"at most {high}", self._table)
 
     def _names(self, key: str) -> tuple[str, ...]:
         text = self.get(key)
@@ -96,7 +114,7 @@ class TableOptions(TreeOptions):
         return f"TableOptions({self._raw!r}, table={self._table!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableOptions, (self._raw, self._table)
+        return TableOptions, (self._raw, self._table, self._stored)
 
     # -- what a row means ------------------------------------------------------------------------------------------
 
@@ -173,8 +191,8 @@ class TableOptions(TreeOptions):
 
     @property
     def zstd_level(self) -> int:
-        """``file.compression.zstd-level``."""
-        return int(self.get("file.compression.zstd-level"))
+        """``file.compression.zstd-level``; beyond Zstandard's own limits the nearest of them."""
+        return max(-131_072, min(22, int(self.get("file.compression.zstd-level"))))
 
     @property
     def data_file_prefix(self) -> str:
@@ -247,7 +265,7 @@ class TableOptions(TreeOptions):
 
     @property
     def commit_max_retries(self) -> int:
-        """``commit.max-retries``."""
+        """``commit.max-retries``; below 0 there is none, as for 0."""
         return int(self.get("commit.max-retries"))
 
     @property

@@ -237,7 +237,7 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
     if "bucket" in store.schema.options and not store.options.is_set("bucket"):
         # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.
-        fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name)
+        fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name, stored=True)
         store = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)
     known = set(unsupported(store, Purpose.WRITE))
     for feature in unsupported(after, Purpose.WRITE):

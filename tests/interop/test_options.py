@@ -101,3 +101,63 @@ def test_both_take_the_same_durations_and_sizes(java: Java, tmp_path: Path) -> N
         theirs = _takes(lambda: java("plan", options=options))  # noqa: B023
         differing += [text] if theirs != _takes(lambda: memory_size(text)) else []  # noqa: B023
     assert differing == []
+
+
+_ODD: dict[str, dict[str, str]] = {
+    "low": {
+        "commit.max-retries": "-1",
+        "compaction.max-size-amplification-percent": "-1",
+        "compaction.min.file-num": "0",
+        "compaction.size-ratio": "-1",
+        "file.compression.zstd-level": "-10",
+        "full-compaction.delta-commits": "0",
+        "manifest.merge-min-count": "0",
+        "num-sorted-run.stop-trigger": "0",
+        "snapshot.expire.limit": "0",
+        "source.split.target-size": "0",
+    },
+    "high": {
+        "compaction.offpeak.start.hour": "0",
+        "compaction.offpeak.end.hour": "24",
+        "compaction.offpeak-ratio": "1000",
+        "file.compression.zstd-level": "30",
+    },
+}
+_UNUSED: dict[str, dict[str, str]] = {
+    "target-file-size": {"target-file-size": "0"},
+    "manifest.target-file-size": {"manifest.target-file-size": "0"},
+    "file-index.bloom-filter.v.items": {
+        "file-index.bloom-filter.columns": "v",
+        "file-index.bloom-filter.v.items": "0",
+    },
+}
+
+
+@pytest.mark.paimon_java
+def test_what_java_works_with_is_read_and_used_or_refused_by_what_needs_it(java: Java, tmp_path: Path) -> None:
+    for number, (name, options) in enumerate((_ODD | _UNUSED).items()):
+        table = f"db.t{number}"
+        schema = {
+            "fields": [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}],
+            "primaryKeys": ["k"],
+            "options": {"bucket": "1", "num-sorted-run.compaction-trigger": "3", **options},
+        }
+        java("create", table=table, schema=schema)
+        for value in range(3):
+            java("write", table=table, rows=[{"k": k, "v": value} for k in range(3)], compact="minor")
+        ours = Catalog(tmp_path).table(table)
+        assert ours.to_arrow().sort_by("k").to_pydict() == {"k": [0, 1, 2], "v": [2, 2, 2]}, name
+        before = ours.latest_snapshot()
+        if name in _ODD:
+            ours.write(pa.table({"k": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
+            ours.compact()
+            ours.expire_snapshots(retain_max=1, retain_min=1)
+            rows = java("read", table=table)["rows"]
+            assert sorted((row["k"], row["v"]) for row in rows) == [(0, 2), (1, 2), (2, 2), (9, 9)], name
+            assert (len(ours.snapshots()) > 1) == (name == "low")
+            continue
+        with pytest.raises(InvalidOption, match=rf"'{name}' of table {table} cannot be '0'.*alter_table"):
+            ours.write(pa.table({"k": pa.array([9], pa.int32()), "v": pa.array([9], pa.int32())}))
+        assert Catalog(tmp_path).table(table).latest_snapshot() == before
+    with pytest.raises(InvalidOption, match=r"full-compaction\.delta-commits"):
+        Catalog(tmp_path).table("db.t0").copy({"scan.mode": "compacted-full"}).to_arrow()

@@ -125,5 +125,5 @@ def test_dictionaries_are_switched_as_java_switches_them_and_numbers_are_taken(t
 
 
 def test_what_is_no_switch_for_dictionaries_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="enable.dictionary"):
+    with pytest.raises(InvalidOption, match=r"enable\.dictionary"):
         TableOptions({"parquet.enable.dictionary": "maybe"})

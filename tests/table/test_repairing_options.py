@@ -28,6 +28,16 @@ def broken(tmp_path: Path, options: dict[str, str], *, keyed: bool = True) -> Ca
     return catalog
 
 
+# What reads need is refused by reads, what writers need by writers.
+NEEDED = {
+    "bucket": "read",
+    "merge-engine": "read",
+    "target-file-size": "write",
+    "num-levels": "compact",
+    "snapshot.num-retained.max": "expire",
+    "file-index.bloom-filter.v.fpp": "write",
+    "dredge.nope": "open",
+}
 CASES = {
     "bucket": ("abc", "1"),
     "merge-engine": ("nonsense", "deduplicate"),
@@ -40,13 +50,35 @@ CASES = {
 }
 
 
+_COLUMNS = "file-index.bloom-filter.columns"
+
+
+def _use(table: Table, how: str) -> None:
+    if how == "read":
+        table.to_arrow()
+    elif how == "write":
+        table.write(ROWS)
+    elif how == "compact":
+        table.compact(full=True)
+    else:
+        table.expire_snapshots()
+
+
+def _files(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_an_option_that_nobody_can_use_is_set_or_removed(tmp_path: Path, case: str) -> None:
     key, (stored, wanted) = case.partition(",")[0], CASES[case]
-    catalog = broken(tmp_path, {key: stored})
+    catalog = broken(tmp_path, {key: stored, **({_COLUMNS: "v"} if "bloom" in key else {})})
+    kept = _files(tmp_path)
+    if NEEDED[key] not in {"open", "read"}:
+        assert catalog.table("db.t").to_arrow().equals(ROWS)
     with pytest.raises(InvalidOption, match=rf"'{key}' of table db\.t .*alter_table") as caught:
-        catalog.table("db.t")
+        _use(catalog.table("db.t"), NEEDED[key])
     assert caught.value.key == key
+    assert _files(tmp_path) == kept
     listed = catalog.table("sys.all_table_options").to_arrow(filter=[("key", "=", key)])
     assert listed["value"].to_pylist() == [stored]
     assert catalog.table("sys.tables").to_arrow().num_rows == 1

@@ -17,7 +17,7 @@ def living(rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str],
 
     ``values`` hold all columns of ``schema``, timestamps as their number of units.
     """
-    typed = TableOptions(options)
+    typed = TableOptions(options, stored=True)
     duration = typed.get("record-level.expire-time")
     if duration is None:
         return list(rows)
