@@ -211,6 +211,8 @@ class RandomTable:
         )
         if "is no STRING" in said:
             return False  # BYTES that have become text: Java shows other characters, Dredge says that there are none
+        if "before the column's type changed" in said and not java_said and len(theirs) < self.stored_rows():
+            return False  # Dredge casts whole columns, so a value of a row that merging drops is in its way too
         assert bool(said) == bool(java_said), (
             f"only one of them can read; Dredge: {said or 'fine'}; Java: {java_said or 'fine'}"
         )
@@ -218,6 +220,10 @@ class RandomTable:
             return False
         assert ours == theirs, "Dredge (found) and Java (expected): " + difference(ours, theirs)
         return True
+
+    def stored_rows(self) -> int:
+        """Versions in the files, those that no read gives among them."""
+        return sum(file["row_count"] for file in self.java("files")["files"])
 
 
 def _refusal(act: Callable[[], object]) -> str:
