@@ -53,6 +53,7 @@ class BucketHealth:
     ``cost_full``: bytes read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to
     do). ``score``: 0 (healthy) to 100 (act), the largest of its ``reasons``. ``decision``: the rule that picks
     (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
+    "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the small tree, but too few runs make it due.
     """
 
     partition: Mapping[str, Any]

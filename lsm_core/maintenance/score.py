@@ -83,11 +83,11 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
     """What the table's rules decide about the buckets where they may ask for a compaction; for the others :func:`too_few_runs`.
 
     ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
-    (`compaction.total-size-threshold`) asks for nothing below the trigger: it would after every commit. It decides how
-    much is compacted once the trigger is reached.
+    (`compaction.total-size-threshold`) is told below the trigger as the rule that a plan made now would go by, but at no
+    cost: it would be due after every commit. It decides how much is compacted once the trigger is reached.
     """
     options = store.options
-    early = options.incremental_size_threshold or options.optimization_interval
+    early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
     forced = options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
@@ -124,7 +124,7 @@ def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int, exp
     if isinstance(decision, Decline):
         return Asked(0, str(decision.reason), decision.facts)
     if decision.trigger is Trigger.TOTAL_SIZE and runs < store.options.compaction_trigger:
-        return None
+        return Asked(0, str(decision.trigger), decision.facts)
     return Asked(decision.unit.size, str(decision.trigger), decision.facts)
 
 

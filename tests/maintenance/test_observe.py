@@ -80,7 +80,10 @@ def test_a_small_tree_asks_for_nothing_before_its_trigger_and_then_for_everythin
     table = keyed(tmp_path, bucket="1", **{"compaction.total-size-threshold": "4mb"})
     for i in range(4):
         table.write(rows(range(40), v=i))
-    assert [h.cost_minor for h in table.health()] == [0]
+    (bucket,) = table.health()
+    (planned,) = table.plan_maintenance("compact").compactions
+    assert (bucket.cost_minor, bucket.decision) == (0, "total-size-threshold")
+    assert bucket.facts["total_bytes"] == bucket.total_bytes == planned.bytes_in
     table.write(rows(range(40), v=4))
     assert [h.cost_minor == h.total_bytes for h in table.health()] == [True]
 
