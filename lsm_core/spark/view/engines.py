@@ -81,7 +81,7 @@ def _type(field: DataField, table: str) -> str:
 
 
 def _flag(store: TableStore, name: str) -> bool:
-    return str(store.options.raw.get(name, "false")).strip().lower() == "true"
+    return bool(store.options.get(name))
 
 
 # -- aggregation ---------------------------------------------------------------------------------------------------------
