@@ -135,5 +135,6 @@ def test_a_table_is_read_the_same_with_any_number_of_threads(tmp_path: Path, mon
 
 @pytest.mark.parametrize("value", ["0", "-1", "many"])
 def test_a_wrong_number_of_threads_is_refused(tmp_path: Path, value: str) -> None:
+    store = make_store(tmp_path / "t", {"k": "INT NOT NULL"}, ["k"], (), {"bucket": "1", "dredge.read.threads": value})
     with pytest.raises(InvalidOption, match=r"dredge\.read\.threads"):
-        make_store(tmp_path / "t", {"k": "INT NOT NULL"}, ["k"], (), {"bucket": "1", "dredge.read.threads": value})
+        to_batches(store, plan_scan(store))
