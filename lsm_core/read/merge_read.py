@@ -33,7 +33,7 @@ from lsm_core.read.row_size import decoded_row_bytes
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
-_ROWS_AT_ONCE: Final = 1 << 18
+_ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, and come from the same memory again and again."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
@@ -311,10 +311,7 @@ def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
             decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
     fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
-    share = (
-        merging.memory / merging.store.options.merge_budget
-    )  # pieces of one bucket share its rows, as they share its bytes
-    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, share * _ROWS_AT_ONCE / max(1, open_inputs))))
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
 
 
 def read_bucket_merged(
