@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from lsm_core.cli.verbs.show import show
 from lsm_core.errors import DredgeError
 
 _PLUGINS: Final = "dredge.verbs"
+_OURS: Final = ("lsm_core", "orchestration", "assets", "checks")
 _VERBS: Final[dict[str, Callable[..., None]]] = {
     "status": look.status,
     "tables": look.tables,
@@ -78,13 +80,34 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:
-    """Run a verb of another package: a Typer app, or a function that becomes one."""
-    loaded = entry.load()
-    if not isinstance(loaded, typer.Typer):
-        command = loaded
-        loaded = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        loaded.command(name=entry.name)(command)
-    return loaded(args=arguments, prog_name=f"dredge {entry.name}", standalone_mode=False)
+    """Run a verb of another package: a Typer app, or a function that becomes one.
+
+    Raises DredgeError naming what to install where a package that the verb needs is missing.
+    """
+    try:
+        loaded = entry.load()
+        if not isinstance(loaded, typer.Typer):
+            command = loaded
+            loaded = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            loaded.command(name=entry.name)(command)
+        return loaded(args=arguments, prog_name=f"dredge {entry.name}", standalone_mode=False)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package in _OURS:
+            raise
+        extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
+        owner = f"{entry.dist.name}{extras}" if entry.dist else package
+        raise DredgeError(
+            f"'dredge {entry.name}' needs the package '{package}', which is not installed; pip install '{owner}' brings it"
+        ) from error
+
+
+class _NoPandas(MetaPathFinder):
+    """Answers that there is no pandas, which pyarrow then does without."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("the built-in verbs run without pandas", name="pandas")
 
 
 def _code(result: Any) -> int:
@@ -100,6 +123,9 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] and sys.argv[1] in _VERBS:
+        # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
+        sys.meta_path.insert(0, _NoPandas())
     sys.exit(run(sys.argv[1:]))
 
 

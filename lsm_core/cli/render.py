@@ -8,9 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 _WIDE = 2_000
 _UNSEEN = {
@@ -28,15 +25,21 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under ``columns``; numbers to the right. File names and reasons are never cut."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     table = RichTable(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
     kept = [["-" if value is None else value for value in row] for row in rows]
     for index, column in enumerate(columns):
-        numeric = bool(kept) and all(isinstance(row[index], (int, float)) for row in kept)
+        cells = [row[index] for row in kept if row[index] != "-"]
+        numeric = bool(cells) and all(isinstance(cell, (int, float)) for cell in cells)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in kept:
         # Text, not str: names may hold square brackets, which rich would read as markup.
         table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else visible(str(value))) for value in row))
-    _console().print(table)
+    # Piped output is for grep: do not wrap it at 80 columns.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)
 
 
 def visible(text: str) -> str:
@@ -55,8 +58,3 @@ def duration_text(span_ms: int) -> str:
 def say(text: str) -> None:
     """Print one line."""
     typer.echo(text)
-
-
-def _console() -> Console:
-    # Piped output is for grep: do not wrap it at 80 columns.
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE, highlight=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, Table
 from lsm_core.cli.app import run
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR
@@ -50,10 +51,107 @@ def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
     catalog.create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})
     (shell.place / "db.db" / "t" / "snapshot" / "snapshot-6").write_text("{")
     answer = shell("status", "--json")
-    assert (answer.code, [row["table"] for row in answer.json]) == (1, ["db.u"])
+    assert (answer.code, [(row["table"], row["files"]) for row in answer.json]) == (1, [("db.t", None), ("db.u", 1)])
+    assert [(row["error"] or "")[:12] for row in answer.json] == ["corrupt file", ""]
+    assert "db.t" in (shown := shell("status").out) and "be looked at: corrupt file" in shown
     assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: corrupt file")
     assert answer.err.count("\n") == 1
     assert shell("status", "db.t").code == 1
+
+
+def test_a_failure_of_any_kind_is_one_tables_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    Catalog(shell.place).create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})
+    opened = Catalog.table
+
+    def table(catalog: Catalog, name: str) -> Table:
+        if name == "db.t":
+            raise ValueError("Exceeds the limit (4300 digits)")
+        return opened(catalog, name)
+
+    monkeypatch.setattr(Catalog, "table", table)
+    answer = shell("status", "--json")
+    assert (answer.code, [row["files"] for row in answer.json]) == (1, [None, 1])
+    assert answer.json[0]["error"] == "unexpected ValueError: Exceeds the limit (4300 digits)"
+    assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: unexpected ValueError")
+
+
+def test_a_database_that_cannot_be_listed_hides_no_other(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    Catalog(shell.place).create_database("other")
+    listed = Catalog.list_tables
+
+    def list_tables(catalog: Catalog, database: str) -> list[str]:
+        if database == "other":
+            raise PermissionError("not yours")
+        return listed(catalog, database)
+
+    monkeypatch.setattr(Catalog, "list_tables", list_tables)
+    for verb in ("status", "tables"):
+        answer = shell(verb)
+        assert answer.code == 1 and "db.t" in answer.out and "other" in answer.err and "not yours" in answer.err
+
+
+def test_a_folder_that_is_no_warehouse_is_not_an_empty_one(
+    shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photos" / "2024").mkdir(parents=True)
+    (tmp_path / "fresh").mkdir()
+    for place, said in (
+        (tmp_path / "photos", "is no warehouse: no folder in it is a database (NAME.db)"),
+        (shell.place / "db.db", "is a database, not a warehouse; its warehouse is one folder up"),
+        (shell.place / "db.db" / "t", "is a table, not a warehouse; its warehouse is two folders up"),
+    ):
+        for verb in ("status", "tables"):
+            assert run([verb, "-w", str(place)]) == 1
+            assert said in capsys.readouterr().err
+    assert run(["status", "-w", str(tmp_path / "fresh")]) == 0
+    assert capsys.readouterr().out.endswith("\nno tables yet\n")
+
+
+def test_the_score_says_which_end_is_good(shell: Shell) -> None:
+    for shown in (shell("status").out, shell("health", "db.t").out):
+        assert "score (0 is healthy)" in shown
+
+
+def test_a_column_that_is_no_key_is_named(shell: Shell) -> None:
+    for key, said in (("nosuch=1", "nosuch"), ("v=1", "v")):
+        told = shell("explain", "db.t", f"dt=a,{key}")
+        assert told.code == 1 and told.out == "" and said in told.err and "db.t" in told.err
+    catalog = Catalog(shell.place)
+    fields = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64())])
+    catalog.create_table("db.lone", Schema(fields, primary_keys=["id"], options={"bucket": "1"})).write(
+        {"id": [1], "a": [2]}
+    )
+    assert (
+        shell("explain", "db.lone", "nosuch=1").err == "dredge: table db.lone has no column 'nosuch'; its key is id\n"
+    )
+    assert "columns id, not a" in shell("explain", "db.lone", "a=1").err
+    assert shell("explain", "db.lone", "1").out.startswith("db.lone id=1: 1 version")
+
+
+def test_a_verb_whose_packages_are_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lsm_core.cli import app as module
+
+    demo = next(entry for entry in entry_points(group="dredge.verbs") if entry.name == "demo")
+
+    def lacking(entry: EntryPoint) -> None:
+        raise ModuleNotFoundError("No module named 'dagster'", name="dagster")
+
+    monkeypatch.setattr(EntryPoint, "load", lacking)
+    assert run(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "dredge: 'dredge demo' needs the package 'dagster', which is not installed; pip install 'dredge["
+    )
+    assert demo.extras and all(extra in said for extra in demo.extras)
+
+    def ours(entry: EntryPoint) -> None:
+        raise ModuleNotFoundError("No module named 'lsm_core.nosuch'", name="lsm_core.nosuch")
+
+    monkeypatch.setattr(EntryPoint, "load", ours)
+    assert module.run(["demo"]) == 1
+    assert "unexpected ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_one_torn_deletion_record_hides_no_other(shell: Shell) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
-from lsm_core.format.schema import TableSchema
-from lsm_core.table import Catalog, Table
-from lsm_core.table.names import TableName
+
+if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine is imported by the verb that runs
+    from lsm_core.format.schema import TableSchema
+    from lsm_core.table import Catalog, Table
 
 _CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
@@ -40,6 +41,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and chan
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
     """The warehouse. Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one."""
+    from lsm_core.table import Catalog
+
     catalog = Catalog(warehouse, clock=_time(clock))
     if not catalog.file_io.exists(catalog.root):
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
@@ -68,6 +71,8 @@ def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[
 
 def plain_table(catalog: Catalog, name: str) -> Table:
     """The table of that name. Raises UnsupportedFeature for a system table, which has rows but no life to look after."""
+    from lsm_core.table.names import TableName
+
     system = TableName.parse(name).system
     if system:
         raise UnsupportedFeature(f"this verb on the system table ${system}; name the table alone", name)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table, when
 from lsm_core.errors import InvalidFilter
-from lsm_core.maintenance import RowStory, RowVersion
-from lsm_core.table import Table
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance import RowStory, RowVersion
+    from lsm_core.table import Table
 
 Key = Annotated[
     str,
@@ -58,8 +60,11 @@ def explain(
 def key_of(table: Table, text: str) -> dict[str, Any]:
     """The key that a person typed, as texts by column. Raises InvalidFilter."""
     names = table.primary_keys
-    if len(names) == 1 and not text.startswith(f"{names[0]}="):
-        return {names[0]: text}
+    column, sign, _ = text.partition("=")
+    if len(names) == 1 and column.strip() not in table.schema.field_names:
+        if sign and table.schema.field(names[0]).type.root.value not in {"CHAR", "VARCHAR"}:
+            raise InvalidFilter(f"table {table.name} has no column '{column.strip()}'; its key is {names[0]}")
+        return {names[0]: text}  # the value alone, which may hold "=" itself
     found: dict[str, Any] = {}
     for part in text.split(","):
         name, sign, value = part.partition("=")

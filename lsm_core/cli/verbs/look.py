@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,14 +20,18 @@ from lsm_core.cli.verbs.common import (
     plain_table,
     when,
 )
-from lsm_core.errors import DredgeError
-from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance import BucketHealth, read_trash
-from lsm_core.maintenance import health as health_of
-from lsm_core.metadata import unsupported
-from lsm_core.metadata.support import Purpose
-from lsm_core.table import Table
+from lsm_core.errors import DatabaseNotFound, DredgeError
 
+if TYPE_CHECKING:
+    from lsm_core.format.snapshot import Snapshot
+    from lsm_core.maintenance import BucketHealth
+    from lsm_core.table import Catalog, Table
+
+SCORE = "score (0 is healthy)"
+_STATUS = (
+    "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score", "trash",
+    "delete_mode", "guarantee", "cannot", "error",
+)  # fmt: skip
 _GUARANTEE = (
     "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
 )
@@ -40,14 +44,50 @@ def tables(
 ) -> None:
     """List the tables of a warehouse."""
     catalog = open_catalog(warehouse)
-    names = [
-        f"{db}.{t}" for db in ([database] if database else catalog.list_databases()) for t in catalog.list_tables(db)
-    ]
+    names, broken = _names(catalog, database)
     if as_json:
         print_json(names)
-        return
-    for name in names:
-        say(name)
+    else:
+        for name in names:
+            say(name)
+    if broken:
+        raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
+
+
+def _names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
+    """Tables of a warehouse (of one database), and why a database cannot be listed, by its name.
+
+    Raises DatabaseNotFound for a folder that is no warehouse: it must not look like an empty one.
+    """
+    if database:
+        return [f"{database}.{table}" for table in catalog.list_tables(database)], {}
+    databases = catalog.list_databases()
+    if not databases:
+        _require_warehouse(catalog)
+    names: list[str] = []
+    broken: dict[str, str] = {}
+    for name in databases:
+        try:
+            names += [f"{name}.{table}" for table in catalog.list_tables(name)]
+        except Exception as error:  # noqa: BLE001  (one database that cannot be listed hides no other)
+            broken[name] = _line(error)
+    return names, broken
+
+
+def _require_warehouse(catalog: Catalog) -> None:
+    root = catalog.root.rstrip("/")
+    inside = {entry.path.rstrip("/").rpartition("/")[2] for entry in catalog.file_io.list_dir(catalog.root)}
+    if {"schema", "snapshot"} & inside:
+        raise DatabaseNotFound(f"{root} is a table, not a warehouse; its warehouse is two folders up")
+    if root.endswith(".db"):
+        raise DatabaseNotFound(f"{root} is a database, not a warehouse; its warehouse is one folder up")
+    if inside:
+        raise DatabaseNotFound(f"{root} is no warehouse: no folder in it is a database (NAME.db)")
+
+
+def _line(error: Exception) -> str:
+    """One line for a person; the kind of an error that is not ours comes first, since its text may say little."""
+    return str(error) if isinstance(error, DredgeError) else f"unexpected {type(error).__name__}: {error}"
 
 
 def status(
@@ -57,37 +97,62 @@ def status(
     clock: ClockOption = None,
 ) -> None:
     """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
+    from lsm_core.maintenance import read_trash
+
     catalog = open_catalog(warehouse, clock)
-    names = [table] if table else [f"{db}.{t}" for db in catalog.list_databases() for t in catalog.list_tables(db)]
-    rows, broken, damaged = [], [], []
+    names, broken = ([table], {}) if table is not None else _names(catalog)
+    total = len(names) + len(broken)
+    rows = [_without_status(f"{name}.*", error) for name, error in broken.items()]
+    damaged = []
     for name in names:
         try:
             opened = plain_table(catalog, name)
             deleted = read_trash(opened.store)
             rows.append(_status_of(opened, len(deleted.records)))
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
-        except DredgeError as error:
-            if table:
+        except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
+            if table is not None:
                 raise
-            broken.append(f"{name}: {error}")
+            broken[name] = _line(error)
+            rows.append(_without_status(name, broken[name]))
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
         _show_status(catalog.root, rows)
-    if broken:  # one such table must not hide the others
-        raise DredgeError(f"{len(broken)} of {len(names)} tables cannot be looked at: {'; '.join((*broken, *damaged))}")
+    if broken:
+        said = (f"{name}: {error}" for name, error in broken.items())
+        raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*said, *damaged))}")
     if damaged:
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
 
 
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
-    columns = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash", "cannot"]
-    shown = [[row[name] for name in columns] for row in rows]
+    names = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash"]
     say(f"{root}: {_GUARANTEE}")
-    print_table("", columns, [[*r[:3], when(r[3]), *r[4:9], "; ".join(r[9]) or "-"] for r in shown])
+    if not rows:
+        say("no tables yet")
+        return
+    shown = [
+        [*(when(row[name]) if name == "committed" else row[name] for name in names), _remarks(row)] for row in rows
+    ]
+    columns = [SCORE if name == "score" else name for name in names]
+    print_table("", [*columns, "cannot"], shown)
+
+
+def _remarks(row: dict[str, Any]) -> str:
+    return f"be looked at: {row['error']}" if row["error"] else "; ".join(row["cannot"]) or "-"
+
+
+def _without_status(name: str, error: str) -> dict[str, Any]:
+    """The line of a table that cannot be looked at: every number is missing, and ``error`` says why."""
+    return {**dict.fromkeys(_STATUS), "table": name, "guarantee": _GUARANTEE, "cannot": [], "error": error}
 
 
 def _status_of(table: Table, trash: int) -> dict[str, Any]:
+    from lsm_core.maintenance import health as health_of
+    from lsm_core.metadata import unsupported
+    from lsm_core.metadata.support import Purpose
+
     snapshot = table.latest_snapshot()
     buckets = health_of(table.store)
     return {
@@ -106,6 +171,7 @@ def _status_of(table: Table, trash: int) -> dict[str, Any]:
         "delete_mode": table.store.options.delete_mode,
         "guarantee": _GUARANTEE,
         "cannot": unsupported(table.store, Purpose.COMPACT),
+        "error": None,
     }
 
 
@@ -121,7 +187,7 @@ def _shape(found: list[BucketHealth]) -> dict[str, list[Any]]:
         "deletes": [b.deletes for b in found],
         "bytes": [b.total_bytes for b in found],
         "by level": [_levels(b) for b in found],
-        "score": [b.score for b in found],
+        SCORE: [b.score for b in found],
         "why": ["; ".join(b.reasons) or "healthy" for b in found],
     }
 
@@ -170,6 +236,8 @@ def health(
     clock: ClockOption = None,
 ) -> None:
     """Show the condition of every bucket, from metadata only."""
+    from lsm_core.maintenance import health as health_of
+
     opened = open_table(warehouse, table, clock)
     found = health_of(opened.store, partition_specs(opened.schema, partition, opened.name))
     if as_json:
