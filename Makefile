@@ -5,7 +5,7 @@ PY := .venv/bin/python
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := yes
 
-.PHONY: help setup lint test demo demo-headless peers screenshots soak bench clean
+.PHONY: help setup lint test demo demo-headless peers docs wheel screenshots soak bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 18
@@ -27,6 +27,12 @@ demo: setup  ## replay a year of flights, let Dredge maintain it, leave the Dags
 
 demo-headless: setup  ## the same, asserts every expected number, then exits
 	@$(PY) -m lsm_core.cli demo --headless
+
+docs: setup  ## write the generated pages anew, build the site into build/site, check every link
+	@$(PY) scripts/docs.py
+
+wheel: setup  ## build dist/dredge-*.whl (tests/docs installs it into a clean environment and starts it)
+	@$(PY) -m hatchling build -t wheel
 
 screenshots: setup  ## the pictures of docs/images (needs Debian's chromium)
 	@$(PY) scripts/screenshots.py

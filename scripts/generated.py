@@ -1,0 +1,22 @@
+"""Everything under docs/ that is generated from the code, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+GENERATED: dict[Path, Callable[[], str]] = {}
+
+
+def stale() -> list[Path]:
+    """Generated files whose text is not what the code gives now."""
+    return [path for path, make in GENERATED.items() if not path.is_file() or path.read_text("utf-8") != make()]
+
+
+def write() -> None:
+    """Write all of them."""
+    for path, make in GENERATED.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(make(), "utf-8")
