@@ -16,7 +16,7 @@ setup:  ## create .venv with every pinned package (nothing to do when it is curr
 lint: setup  ## ruff, mypy --strict, import contracts
 	@sh scripts/lint.sh
 
-peers: setup  ## fetch the real Java Paimon and pypaimon into .peers (each in an environment of its own)
+peers: setup  ## fetch the real Java Paimon, pypaimon and pypaimon-rust into .peers (each in an environment of its own)
 	@$(PY) scripts/peers.py
 
 test: lint peers  ## lint, then the whole test suite

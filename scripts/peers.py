@@ -1,4 +1,4 @@
-"""Fetch the two peers into .peers/: the real Java Paimon, and pypaimon in an environment of its own.
+"""Fetch the peers into .peers/: the real Java Paimon, and pypaimon and pypaimon-rust, each in an environment of its own.
 
 Nothing here fails quietly: a peer that cannot be had is said on stderr. With CI=true that is an error (exit 1); elsewhere the tests that
 need it are skipped, and say so.
@@ -18,6 +18,8 @@ PEERS = ROOT / ".peers"
 PAIMON = "1.4.2"
 ECJ = "3.33.0"
 PYPAIMON = "2.1.0"
+PYPAIMON_RUST = "0.4.0"
+PYARROW = "26.0.1"
 
 
 def java() -> str:
@@ -53,23 +55,34 @@ def paimon_java() -> None:
     fetch_jar("org.eclipse.jdt", "ecj", ECJ)
 
 
-def pypaimon() -> None:
-    home = PEERS / "pypaimon"
-    stamp = home / f".pypaimon-{PYPAIMON}"
+def environment(name: str, stamp_name: str, *packages: str) -> None:
+    """A virtual environment ``.peers/<name>`` with ``packages``, made anew unless its stamp says that it has them."""
+    home = PEERS / name
+    stamp = home / stamp_name
     if stamp.is_file():
         return
-    print(f"peers: creating an environment for pypaimon {PYPAIMON}", flush=True)
+    print(f"peers: creating an environment for {', '.join(packages)}", flush=True)
     venv.create(home, with_pip=True, clear=True)
     pip = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    done = subprocess.run([*pip, f"pypaimon=={PYPAIMON}"], capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run([*pip, *packages], capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         raise RuntimeError(f"pip could not install it: {done.stderr[-600:]}")
     stamp.touch()
 
 
+def pypaimon() -> None:
+    environment("pypaimon", f".pypaimon-{PYPAIMON}", f"pypaimon=={PYPAIMON}")
+
+
+def pypaimon_rust() -> None:
+    # It hands batches to pyarrow without requiring it.
+    packages = (f"pypaimon-rust=={PYPAIMON_RUST}", f"pyarrow=={PYARROW}")
+    environment("pypaimon-rust", f".pypaimon-rust-{PYPAIMON_RUST}-pyarrow-{PYARROW}", *packages)
+
+
 def main() -> int:
     missing = 0
-    for name, build in (("Java Paimon", paimon_java), ("pypaimon", pypaimon)):
+    for name, build in (("Java Paimon", paimon_java), ("pypaimon", pypaimon), ("pypaimon-rust", pypaimon_rust)):
         try:
             build()
         except (RuntimeError, OSError, subprocess.SubprocessError, ImportError) as error:

@@ -23,7 +23,6 @@ from lsm_core.format.manifest import (
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifest_parts
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import LocalFileIO
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
 _REMEMBERED_BYTES = 16 * 1024
@@ -51,12 +50,11 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file."""
     path = store.manifest_path(meta.file_name)
     expected = meta.num_added_files + meta.num_deleted_files
-    if expected >= _FAST_FROM and isinstance(store.file_io, LocalFileIO):
-        _check_size(store, path, meta.file_size)
-        entries = manifest_parts.fast_decode(path)
-        if entries is not None and entries.num_rows == expected:
-            return entries
     data = _read(store, path, meta.file_size)
+    if expected >= _FAST_FROM:
+        fast = manifest_parts.fast_decode(data, path)
+        if fast is not None and fast.num_rows == expected:
+            return fast
     entries = (_decoded if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
     if entries.num_rows != expected:
         raise CorruptFile(path, f"holds {entries.num_rows} entries, its manifest list says {expected}")
@@ -214,15 +212,6 @@ def _read(store: TableStore, path: str, size: int | None) -> bytes:
     if size is not None and len(data) != size:
         raise CorruptFile(path, f"has {len(data)} bytes, {size} are recorded")
     return data
-
-
-def _check_size(store: TableStore, path: str, size: int) -> None:
-    try:
-        found = store.file_io.size(path)
-    except FileNotFoundError as error:
-        raise CorruptFile(path, "the file is missing") from error
-    if found != size:
-        raise CorruptFile(path, f"has {found} bytes, {size} are recorded")
 
 
 def _write(store: TableStore, path: str, data: bytes) -> None:

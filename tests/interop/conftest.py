@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import PyPaimon, PyPaimonProcess, java_environment, missing, peer_module
+from tests.support.peers import PyPaimon, PyPaimonProcess, PyPaimonRustProcess, java_environment, missing, peer_module
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +46,19 @@ def pypaimon_session() -> Iterator[PyPaimonProcess]:
 def pypaimon(pypaimon_session: PyPaimonProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> PyPaimon:
     """pypaimon on this test's warehouse."""
     return PyPaimon(pypaimon_session, tmp_path, tmp_path_factory.mktemp("pypaimon"))
+
+
+@pytest.fixture(scope="session")
+def pypaimon_rust_session() -> Iterator[PyPaimonRustProcess]:
+    """One running pypaimon-rust."""
+    process = PyPaimonRustProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def pypaimon_rust(
+    pypaimon_rust_session: PyPaimonRustProcess, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> PyPaimon:
+    """pypaimon-rust on this test's warehouse."""
+    return PyPaimon(pypaimon_rust_session, tmp_path, tmp_path_factory.mktemp("pypaimon-rust"))

@@ -45,7 +45,7 @@ def _both_decoders_agree(store: TableStore) -> None:
     for snapshot in snapshots.iterate(store):
         for meta in manifests.data_manifests(store, snapshot):
             slow = manifests.read_manifest(store, meta)  # few entries: record by record
-            fast = fast_decode(store.manifest_path(meta.file_name))
+            fast = fast_decode(store.file_io.read_bytes(store.manifest_path(meta.file_name)), meta.file_name)
             assert fast is not None
             assert fast.equals(slow)
 

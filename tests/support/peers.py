@@ -1,4 +1,4 @@
-"""The two peers as tests use them: the real Java Paimon behind a pipe, and pypaimon in its own environment.
+"""The peers as tests use them: the real Java Paimon behind a pipe, pypaimon and pypaimon-rust each in its own environment.
 
 A missing peer skips the test and says so; with CI=true it fails the run, because a green run without peers proves too little.
 """
@@ -19,6 +19,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
+PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
 
 
 def missing(reason: str) -> Any:
@@ -55,13 +56,15 @@ def java_environment() -> None:
 class PyPaimonProcess:
     """One running pypaimon for a whole test session: importing it takes seconds."""
 
+    name, python, driver = "pypaimon", PYPAIMON, "pypaimon_driver.py"
+
     def __init__(self) -> None:
-        if not PYPAIMON.is_file():
-            missing("no .peers/pypaimon (run `make peers`)")
-        driver = Path(__file__).with_name("pypaimon_driver.py")
+        if not self.python.is_file():
+            missing(f"no .peers/{self.name} (run `make peers`)")
+        driver = Path(__file__).with_name(self.driver)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         self._process = subprocess.Popen(
-            [str(PYPAIMON), "-P", str(driver)],
+            [str(self.python), "-P", str(driver)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -74,12 +77,12 @@ class PyPaimonProcess:
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps(command) + "\n")
         stdin.flush()
-        for line in stdout:  # whatever pypaimon itself prints is passed over
+        for line in stdout:  # whatever the peer itself prints is passed over
             if line.startswith("PEER "):
                 answer = dict(json.loads(line.removeprefix("PEER ")))
-                assert answer["ok"], f"pypaimon failed on {command}: {answer.get('error')}"
+                assert answer["ok"], f"{self.name} failed on {command}: {answer.get('error')}"
                 return answer
-        raise AssertionError(f"pypaimon ended on {command}")
+        raise AssertionError(f"{self.name} ended on {command}")
 
     def close(self) -> None:
         """End the process."""
@@ -89,8 +92,14 @@ class PyPaimonProcess:
         self._process.wait(timeout=20)
 
 
+class PyPaimonRustProcess(PyPaimonProcess):
+    """One running pypaimon-rust (the Python package of paimon-rust)."""
+
+    name, python, driver = "pypaimon-rust", PYPAIMON_RUST, "pypaimon_rust_driver.py"
+
+
 class PyPaimon:
-    """pypaimon 2.1 on one warehouse: rows cross as Arrow IPC files."""
+    """pypaimon or pypaimon-rust on one warehouse: rows cross as Arrow IPC files."""
 
     def __init__(self, process: PyPaimonProcess, warehouse: Path, scratch: Path) -> None:
         self._process = process
@@ -101,14 +110,14 @@ class PyPaimon:
         return self._process.call(warehouse=str(self.warehouse), **command)
 
     def _save(self, data: pa.Table) -> str:
-        path = self.scratch / "to_pypaimon.arrow"
+        path = self.scratch / "to_peer.arrow"
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
             writer.write_table(data)
         return str(path)
 
     def read(self, table: str) -> pa.Table:
-        """All rows of the table as pypaimon reads them."""
-        out = self.scratch / "from_pypaimon.arrow"
+        """All rows of the table as the peer reads them."""
+        out = self.scratch / "from_peer.arrow"
         self._call(op="read", table=table, out=str(out))
         with pa.OSFile(str(out), "rb") as source:
             return pa.ipc.open_file(source).read_all()
@@ -116,7 +125,7 @@ class PyPaimon:
     def create(
         self, table: str, data: pa.Table, primary_keys: list[str], partition_keys: list[str], options: dict[str, str]
     ) -> None:
-        """Create a table with the schema of `data`."""
+        """Create a table with the schema of `data` (pypaimon-rust: see `sql`, it takes no Arrow schema)."""
         self._call(
             op="create",
             table=table,
@@ -129,3 +138,7 @@ class PyPaimon:
     def write(self, table: str, data: pa.Table) -> float:
         """One batch write and commit; the seconds it took, without reading the file that the rows came in."""
         return float(self._call(op="write", table=table, data=self._save(data))["secs"])
+
+    def sql(self, *statements: str) -> None:
+        """Run statements one after the other (pypaimon-rust only; its catalog is `paimon`)."""
+        self._call(op="sql", statements=list(statements))

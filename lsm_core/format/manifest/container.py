@@ -78,11 +78,14 @@ def read_container(data: bytes, path: str, rows: int | None = None) -> tuple[dic
     """
     try:
         schema, plain = _plain_container(data, path, rows)
-        return schema, list(fastavro.reader(io.BytesIO(plain)))
+        records = list(fastavro.reader(io.BytesIO(plain)))
     except CorruptFile:
         raise
     except Exception as error:  # fastavro raises whatever its parser met: IndexError, KeyError, struct.error ...
         raise CorruptFile(path, f"not a readable Avro file: {type(error).__name__}: {error}") from error
+    if None in records:
+        raise CorruptFile(path, "an Avro record is null")
+    return schema, records
 
 
 class _Cursor:
@@ -109,6 +112,27 @@ class _Cursor:
     @property
     def ended(self) -> bool:
         return self.at == len(self.data)
+
+
+def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
+    """The same Avro file for readers that know no root but a record, and whether it had to be changed.
+
+    paimon-rust declares the root as a union of null and the record; a record of one field of that type has the same bytes,
+    so only the header changes: each entry is then in its field ``entry``. Raises :class:`CorruptFile` naming ``path``.
+    """
+    cursor = _Cursor(data, path)
+    try:
+        members, sync = _header(cursor)
+        schema = json.loads(members["avro.schema"])
+    except (KeyError, ValueError, RecursionError) as error:
+        raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
+    if record_schema(schema, path) is schema:
+        return data, False
+    wrapper = {"type": "record", "name": "entry_or_null", "fields": [{"name": "entry", "type": schema}]}
+    out = io.BytesIO()
+    _write_header(out, json.dumps(wrapper).encode(), members.get("avro.codec", b"null"), sync)
+    out.write(data[cursor.at :])
+    return out.getvalue(), True
 
 
 def _header(cursor: _Cursor) -> tuple[dict[str, bytes], bytes]:
@@ -151,9 +175,18 @@ def _plain_container(data: bytes, path: str, rows: int | None = None) -> tuple[d
         out.write(_varint(count) + _varint(len(block)) + block + sync)
     if rows is not None and found != rows:  # said before millions of records are made of a page of zeros
         raise CorruptFile(path, f"holds {found} entries, its manifest list says {rows}")
-    if not isinstance(schema, dict):
+    return record_schema(schema, path), out.getvalue()
+
+
+def record_schema(schema: Any, path: str) -> dict[str, Any]:
+    """The record at the root of a file's schema, which paimon-rust declares as a union of null and the record.
+
+    Raises :class:`CorruptFile` naming ``path`` for any other root.
+    """
+    found = schema[1] if isinstance(schema, list) and len(schema) == 2 and schema[0] == "null" else schema
+    if not isinstance(found, dict) or found.get("type") != "record":
         raise CorruptFile(path, "Avro schema is not a record")
-    return schema, out.getvalue()
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -1,0 +1,142 @@
+"""paimon-rust (the package pypaimon-rust) writes what Dredge and Java read, and reads what Dredge wrote; its own mistakes are named as its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lsm_core import Catalog, Schema
+from lsm_core.metadata import manifests, snapshots
+from tests.interop.rows import ALL_TYPES, KEYS, canonical, canonical_java, java_rows, java_schema, rows_of
+from tests.interop.test_both_ways import kinds, model
+from tests.support.peers import PyPaimon
+
+Java = Callable[..., dict[str, Any]]
+pytestmark = [pytest.mark.pypaimon_rust, pytest.mark.paimon_java]
+
+
+def rust_create(
+    rust: PyPaimon, table: str, options: dict[str, str], *, keyed: bool = True, partitioned: bool = True
+) -> None:
+    """A table of `ALL_TYPES` made by pypaimon-rust."""
+    columns = ", ".join(f"{field['name']} {field['type']}" for field in java_schema(ALL_TYPES))
+    key = f", PRIMARY KEY ({', '.join(KEYS)})" if keyed else ""
+    parts = "PARTITIONED BY (region)" if partitioned else ""
+    settings = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
+    rust.sql(
+        f"CREATE SCHEMA IF NOT EXISTS paimon.{table.split('.')[0]}",
+        f"CREATE TABLE paimon.{table} ({columns}{key}) {parts} WITH ({settings})",
+    )
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
+def test_a_table_of_paimon_rust_is_read_compacted_and_handed_back(
+    tmp_path: Path, java: Java, pypaimon_rust: PyPaimon, partitioned: bool
+) -> None:
+    rust_create(pypaimon_rust, "db.t", {"bucket": "2"}, partitioned=partitioned)
+    first, second = rows_of(0, 40, 1), rows_of(20, 40, 2)
+    pypaimon_rust.write("db.t", first)
+    pypaimon_rust.write("db.t", second)
+    expected = model((first, "+I"), (second, "+I"))
+    table = Catalog(str(tmp_path)).table("db.t")
+
+    def everybody_reads() -> None:
+        assert canonical(table.to_arrow(), ALL_TYPES.names) == expected
+        assert canonical_java(java("read")["rows"], ALL_TYPES) == expected
+        assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == expected
+
+    everybody_reads()
+    table.compact(full=True)
+    everybody_reads()
+    third = rows_of(50, 30, 3)
+    pypaimon_rust.write("db.t", third)
+    gone = rows_of(10, 5, 4, step=3)
+    table.write(gone, row_kinds=kinds(gone, "-D"))
+    expected = model((first, "+I"), (second, "+I"), (third, "+I"), (gone, "-D"))
+    everybody_reads()
+
+
+def test_a_table_of_dredge_is_read_and_written_by_paimon_rust(
+    tmp_path: Path, java: Java, pypaimon_rust: PyPaimon
+) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    catalog.create_table(
+        "db.t", Schema(ALL_TYPES, primary_keys=KEYS, partition_keys=["region"], options={"bucket": "2"})
+    )
+    table = catalog.table("db.t")
+    first, gone, second = rows_of(0, 60, 1), rows_of(10, 20, 2, step=2), rows_of(30, 60, 3)
+    table.write(first)
+    table.write(gone, row_kinds=kinds(gone, "-D"))
+    assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == model((first, "+I"), (gone, "-D"))
+    table.compact(full=True)
+    pypaimon_rust.write("db.t", second)
+    expected = model((first, "+I"), (gone, "-D"), (second, "+I"))
+    assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == expected
+    assert canonical(table.to_arrow(), ALL_TYPES.names) == expected
+    assert canonical_java(java("read")["rows"], ALL_TYPES) == expected
+    java("write", rows=java_rows(rows_of(200, 5, 5)), compact="full")
+    expected = model((first, "+I"), (gone, "-D"), (second, "+I"), (rows_of(200, 5, 5), "+I"))
+    assert canonical(table.to_arrow(), ALL_TYPES.names) == expected
+    assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == expected
+
+
+def test_an_append_table_goes_both_ways(tmp_path: Path, java: Java, pypaimon_rust: PyPaimon) -> None:
+    rust_create(pypaimon_rust, "db.t", {"bucket": "-1"}, keyed=False)
+    table = Catalog(str(tmp_path)).table("db.t")
+    first, second = rows_of(0, 30, 1), rows_of(30, 30, 2)
+    pypaimon_rust.write("db.t", first)
+    table.write(second)
+    expected = sorted([*canonical(first), *canonical(second)], key=repr)
+    for _ in range(2):
+        assert canonical(table.to_arrow(), ALL_TYPES.names) == expected
+        assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == expected
+        assert canonical_java(java("read")["rows"], ALL_TYPES) == expected
+        table.compact(full=True)
+
+
+def test_a_large_manifest_of_paimon_rust_is_read_the_fast_way(tmp_path: Path, pypaimon_rust: PyPaimon) -> None:
+    pypaimon_rust.sql(
+        "CREATE SCHEMA paimon.db",
+        "CREATE TABLE paimon.db.t (p INT NOT NULL, v INT) PARTITIONED BY (p) WITH ('bucket' = '-1')",
+    )
+    rows = pa.table({"p": pa.array(range(600), pa.int32()), "v": pa.array(range(600), pa.int32())})
+    pypaimon_rust.write("db.t", rows.cast(pa.schema([pa.field("p", pa.int32(), nullable=False), ("v", pa.int32())])))
+    table = Catalog(str(tmp_path)).table("db.t")
+    store = table.store
+    snapshot = snapshots.latest(store)
+    assert snapshot is not None
+    (meta,) = manifests.delta_list(store, snapshot)
+    assert meta.num_added_files == 600
+    data = Path(store.manifest_path(meta.file_name)).read_bytes()
+    fast = manifests.manifest_parts.fast_decode(data, meta.file_name)
+    assert fast is not None
+    assert fast.equals(manifests.decode_manifest(data, meta.file_name))
+    assert sorted(table.to_arrow().column("v").to_pylist()) == list(range(600))
+
+
+def test_nanoseconds_as_int64_are_paimon_rusts_own_mistake(tmp_path: Path, java: Java, pypaimon_rust: PyPaimon) -> None:
+    pypaimon_rust.sql(
+        "CREATE SCHEMA paimon.db", "CREATE TABLE paimon.db.t (id INT, at TIMESTAMP(9)) WITH ('bucket' = '-1')"
+    )
+    moment = 1_704_067_200_123_456_789
+    pypaimon_rust.write(
+        "db.t", pa.table({"id": pa.array([1], pa.int32()), "at": pa.array([moment], pa.timestamp("ns"))})
+    )
+    (file,) = tmp_path.glob("db.db/t/bucket-0/*.parquet")
+    # Paimon's Parquet keeps TIMESTAMP(9) as INT96, so Java takes the nanoseconds for something else.
+    assert pq.read_metadata(file).schema.column(1).physical_type == "INT64"
+    (row,) = java("read")["rows"]
+    assert not row["at"].startswith("2024")
+    table = Catalog(str(tmp_path)).table("db.t")
+    assert table.to_arrow().column("at").cast(pa.int64()).to_pylist() == [moment]
+    assert pypaimon_rust.read("db.t").column("at").cast(pa.int64()).to_pylist() == [moment]
+    # Rewritten by Dredge, the file is as Java writes it.
+    table.write(pa.table({"id": pa.array([2], pa.int32()), "at": pa.array([moment], pa.timestamp("ns"))}))
+    table.compact(full=True)
+    assert [row["at"] for row in java("read")["rows"]] == ["2024-01-01T00:00:00.123456789"] * 2
