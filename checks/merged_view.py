@@ -12,7 +12,6 @@ from lsm_core.maintenance import VerifyReport, verify_snapshots
 from orchestration import names
 from orchestration.model import TableCard
 from orchestration.ops.payload import partition_of
-from orchestration.ops.record import SNAPSHOT_PUBLISHED
 from orchestration.resources.spark import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -30,7 +29,10 @@ def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDef
     ) -> dg.AssetCheckResult:
         if card.refusal is not None:
             return declined(card)
-        published = published_snapshot(context.instance, layout, partition_of(context))
+        try:
+            published = published_snapshot(context.instance, layout, card.name, partition_of(context))
+        except LookupError as error:
+            return failed(f"what was published cannot be told: {error}", warn=True)
         if published is None:
             return dg.AssetCheckResult(
                 passed=True, description="the last run published nothing, so nothing could change"
@@ -96,11 +98,19 @@ def judge(found: VerifyReport, note: str = "") -> dg.AssetCheckResult:
     )
 
 
-def published_snapshot(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None) -> int | None:
-    """Return the snapshot that the newest materialisation of the layout published, None when it published none."""
+def published_snapshot(
+    instance: dg.DagsterInstance, layout: dg.AssetKey, table: str, partition: str | None
+) -> int | None:
+    """Return the snapshot that the run behind the layout's newest materialisation published, None when it published none.
+
+    The apply op wrote it down with the run. Raises ``LookupError`` when Dagster no longer holds that run.
+    """
     wanted = dg.AssetRecordsFilter(asset_key=layout, asset_partitions=[partition] if partition is not None else None)
     records = instance.fetch_materializations(wanted, limit=1).records
-    if not records or records[0].asset_materialization is None:
+    if not records:
         return None
-    value = records[0].asset_materialization.metadata.get(SNAPSHOT_PUBLISHED)
-    return int(value.value) if value is not None and isinstance(value.value, int) else None
+    run = instance.get_run_by_id(records[0].run_id)
+    if run is None:
+        raise LookupError(f"run {records[0].run_id[:8]}, which maintained {table} last, was deleted from Dagster")
+    number = run.tags.get(names.published_tag(table))
+    return None if number is None else int(number)

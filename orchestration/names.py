@@ -97,6 +97,12 @@ def table_pool(table: str) -> str:
     return f"table/{part(database)}/{part(name)}"
 
 
+def published_tag(table: str) -> str:
+    """Return the run tag that holds the id of the snapshot which the run published in ``table``."""
+    database, name = split(table)
+    return f"dredge/published.{part(database)}.{part(name)}"
+
+
 def tag_value(text: str) -> str:
     """Return text that Dagster takes as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", text)

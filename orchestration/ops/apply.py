@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.errors import CommitConflict, CommitUnknown, DredgeError, LockTimeout, PlanStale, SparkFailed, StorageFull
-from lsm_core.maintenance import CompactionReport, MaintenancePlan, apply_plan
-from lsm_core.maintenance.plan import PLAN_PROPERTY
-from lsm_core.metadata import snapshots
+from lsm_core.maintenance import CompactionReport, MaintenancePlan, Verification, applied_before, apply_plan
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.metadata import report_metadata
@@ -47,18 +48,23 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
             found = _published_by(store, chosen)
             if found is not None:
                 say(context, f"try {context.retry_number + 1}: it did happen, as snapshot {found.snapshot_id}")
-                context.add_output_metadata(report_metadata(found))
-                return report_to_json(found)
+                return _told(context, card, found)
             chosen = plan_partition(store, partition_of(context), full=bool(settings_of(context)["full"]))
             say(
                 context,
                 f"try {context.retry_number + 1}: replanned over snapshot {chosen.base_snapshot} as {chosen.hash}",
             )
-        report = _carry_out(context, store, chosen, spark)
-        context.add_output_metadata(report_metadata(report))
-        return report_to_json(report)
+        return _told(context, card, _carry_out(context, store, chosen, spark))
 
     return apply
+
+
+def _told(context: dg.OpExecutionContext, card: TableCard, report: CompactionReport) -> str:
+    """Return the report as JSON; what was published is written down with the run, where the check looks for it."""
+    context.add_output_metadata(report_metadata(report))
+    if report.snapshot_id is not None:
+        context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(report.snapshot_id)})
+    return report_to_json(report)
 
 
 def _carry_out(
@@ -90,10 +96,40 @@ def _carry_out(
 
 
 def _published_by(store: TableStore, plan: MaintenancePlan) -> CompactionReport | None:
-    """Look whether an unknown commit is in the table after all (its snapshot names the plan): then it must be verified."""
-    for snapshot in reversed(list(snapshots.iterate(store))):
-        if plan.base_snapshot is not None and snapshot.id <= plan.base_snapshot:
-            return None
-        if (snapshot.properties or {}).get(PLAN_PROPERTY) == plan.hash:
-            return CompactionReport(snapshot.id, plan.base_snapshot, plan.hash, commits=1)
-    return None
+    """Return the report of the snapshot that carried ``plan`` out though its commit's outcome was unknown; None: there is none.
+
+    Its files, rows and bytes are those of the snapshot's own manifest entries. What only the interrupted application knew
+    (rows dropped and why, keys compared, seconds) is lost, so the verification says V0.
+    """
+    applied = applied_before(store, plan)
+    if applied is None or applied.snapshot_id is None:
+        return None
+    entries = manifests.delta_entries(store, snapshots.read(store, applied.snapshot_id))
+    is_added = pc.equal(entries.column("kind"), 0)
+    added, removed = entries.filter(is_added), entries.filter(pc.invert(is_added))
+    # A file that only changes its level is removed and added under one name: it was not rewritten.
+    moved = pc.is_in(removed.column("file_name"), added.column("file_name").combine_chunks())
+    new = pc.invert(pc.is_in(added.column("file_name"), removed.column("file_name").combine_chunks()))
+    read, written = removed.filter(pc.invert(moved)), added.filter(new)
+    worst = max(plan.compactions, key=lambda item: item.runs_before, default=None)
+    return CompactionReport(
+        applied.snapshot_id,
+        plan.base_snapshot,
+        plan.hash,
+        files_in=read.num_rows,
+        files_out=written.num_rows,
+        files_upgraded=removed.num_rows - read.num_rows,
+        rows_in=_total(read, "row_count"),
+        rows_out=_total(written, "row_count"),
+        bytes_in=_total(read, "file_size"),
+        bytes_out=_total(written, "file_size"),
+        runs_before=worst.runs_before if worst else 0,
+        runs_after=worst.runs_after if worst else 0,
+        verification=Verification("V0", independence="the commit's outcome was unknown: found in the table afterwards"),
+        declined=plan.declined,
+        commits=1,
+    )
+
+
+def _total(entries: pa.Table, column: str) -> int:
+    return int(pc.sum(entries.column(column)).as_py() or 0)

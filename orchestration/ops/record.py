@@ -13,9 +13,6 @@ from orchestration.partitions import look_at
 from orchestration.quirks import early_features, typed
 from orchestration.resources.warehouse import WarehouseResource
 
-SNAPSHOT_BEFORE = "snapshot before"
-SNAPSHOT_PUBLISHED = "snapshot published"
-
 
 def record_op(card: TableCard) -> dg.OpDefinition:
     """Return the op whose output is the table's layout asset."""
@@ -62,8 +59,8 @@ def _story(
     }
     if done.snapshot_id is not None:
         told |= {
-            SNAPSHOT_BEFORE: dg.MetadataValue.int(done.snapshot_id - 1),
-            SNAPSHOT_PUBLISHED: dg.MetadataValue.int(done.snapshot_id),
+            "snapshot before": dg.MetadataValue.int(done.snapshot_id - 1),
+            "snapshot published": dg.MetadataValue.int(done.snapshot_id),
             "levels": dg.MetadataValue.md(level_diagram(before, after)),
         }
     if done.declined:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+import logging
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import dagster as dg
 import pytest
 from dagster._core.execution.api import create_execution_plan
 from dagster._core.launcher import WorkerStatus
+from dagster._daemon.monitoring import concurrency
 
 from orchestration.launcher import PROCESS_TAG, WarmRunLauncher
 
@@ -137,3 +143,29 @@ def test_a_person_ends_a_run_from_another_process(instance: dg.DagsterInstance, 
         assert other.run_launcher.terminate(run_id)
     assert ended(instance, run_id).status is dg.DagsterRunStatus.CANCELED
     assert not instance.run_launcher.terminate(run_id)
+
+
+def test_the_pool_of_a_run_that_was_cancelled_is_freed(tmp_path: Path) -> None:
+    """The repository's own dagster.yaml, as the demo and every installation copy it."""
+    shutil.copy(Path(__file__).parents[2] / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as made:
+        run = dg.DagsterRun(job_name="resting", status=dg.DagsterRunStatus.STARTED)
+        made.add_run(run)
+        events = made.event_log_storage
+        events.initialize_concurrency_limit_to_default("table/shop/orders")
+        assert events.claim_concurrency_slot("table/shop/orders", run.run_id, "apply").is_claimed
+        made.report_run_canceled(run)
+
+        def slots_in_use() -> int:
+            return events.get_concurrency_info("table/shop/orders").active_slot_count
+
+        assert slots_in_use() == 1
+        wait = made.run_monitoring_settings["free_slots_after_run_end_seconds"]
+        assert 0 < wait <= 300
+        with mock.patch.object(concurrency, "get_current_datetime", return_value=later(wait + 1)):
+            list(concurrency.execute_concurrency_slots_iteration(SimpleNamespace(instance=made), logging.getLogger()))
+        assert slots_in_use() == 0
+
+
+def later(seconds: float) -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)

@@ -9,11 +9,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from checks.merged_view import published_snapshot
 from lsm_core.errors import CommitConflict, CommitUnknown
 from lsm_core.maintenance import MaintenancePlan, apply_plan, read_ledger
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.ops import apply as apply_room
+from orchestration.ops import verify as verify_room
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
 JOB = names.job_name("shop.orders")
@@ -116,8 +118,40 @@ def test_a_commit_whose_outcome_was_unknown_is_found_and_verified(
     monkeypatch.setattr(apply_room, "apply_plan", unsure)
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert result.success
-    assert house.materialisation("shop.orders")["snapshot published"] == 6
+    told = house.materialisation("shop.orders")
+    assert told["snapshot published"] == 6
+    assert (told["rows in"], told["rows out"], told["files in"], told["files out"]) == (250, 150, 5, 1)
+    assert told["bytes in"] > told["bytes out"] > 0
     assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+
+
+def test_a_large_rewrite_is_compared_once_by_the_check_also_after_an_unknown_commit(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsure(store: Any, plan: MaintenancePlan, **rest: Any) -> Any:
+        apply_plan(store, plan, **rest)
+        raise CommitUnknown(6, "the connection broke")
+
+    monkeypatch.setattr(apply_room, "apply_plan", unsure)
+    monkeypatch.setattr(verify_room, "LIMIT", 1000)
+    monkeypatch.setattr(verify_room, "_compare", lambda *_: pytest.fail("it was compared by the op as well"))
+    result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
+    assert result.success
+    compared = house.materialisation("shop.orders")["compared"]
+    assert "rewritten: compared by the check merged_view_unchanged alone, in the run's own process" in compared
+    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+
+
+def test_the_check_learns_what_was_published_from_the_run_and_says_when_that_is_gone(house: House) -> None:
+    result = house.execute(JOB)
+    assert result.success
+    layout = house.layout("shop.orders")
+    assert published_snapshot(house.instance, layout, "shop.orders", None) == 6
+    house.instance.report_runless_asset_event(dg.AssetObservation(layout, metadata={"snapshot published": 99}))
+    assert published_snapshot(house.instance, layout, "shop.orders", None) == 6
+    house.instance.run_storage.delete_run(result.run_id)
+    with pytest.raises(LookupError, match=rf"run {result.run_id[:8]}, which maintained shop\.orders last, was deleted"):
+        published_snapshot(house.instance, layout, "shop.orders", None)
 
 
 def test_a_run_over_a_partition_touches_no_other(tmp_path: Path) -> None:
