@@ -32,7 +32,9 @@ Spark workers raise these across processes, so all of them pickle: positional ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
+
+_LONGEST_SHOWN: Final = 200
 
 
 class DredgeError(Exception):
@@ -63,7 +65,13 @@ class InvalidOption(DredgeError):
         self.key, self.value, self.accepted, self.table = key, value, accepted, table
         where = f" of table {table}" if table else ""
         accept = f"; accepted: {accepted}" if accepted else ""
-        super().__init__(f"option '{key}'{where} cannot be {value!r}{accept}")
+        super().__init__(f"option '{key}'{where} cannot be {_shortened(value)}{accept}")
+
+
+def _shortened(value: object) -> str:
+    """A value as a message can hold it: the beginning of a very long one, with its length."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 class InvalidSchema(DredgeError):

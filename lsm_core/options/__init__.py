@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from lsm_core.options.catalog_options import CatalogOptions
 from lsm_core.options.changing import CREATION_ONLY, check_change
-from lsm_core.options.key import Key
-from lsm_core.options.limits import ENUMS
-from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key
+from lsm_core.options.keys import ENUMS, FAMILIES, Effect, Family, Key
+from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, not_acted_on
 from lsm_core.options.table_options import TableOptions
-from lsm_core.options.units import duration, memory_size, whole_number
+from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
 
 __all__ = [
     "ALIASES",
     "CREATION_ONLY",
     "ENUMS",
+    "FAMILIES",
     "REGISTRY",
     "CatalogOptions",
+    "Effect",
+    "Family",
     "Key",
     "TableOptions",
     "canonical",
@@ -23,5 +25,7 @@ __all__ = [
     "duration",
     "find_key",
     "memory_size",
+    "not_acted_on",
+    "parse_digits",
     "whole_number",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options.key import BOOL, DURATION, INT, MEMORY, TEXT, Key
+from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
 from lsm_core.options.registry import parse_value
 
 _LOG = logging.getLogger(__name__)

@@ -8,19 +8,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options import dredge_keys, keys_a_to_g, keys_h_to_z
-from lsm_core.options.key import BOOL, DOUBLE, DURATION, ENUM, INT, LONG, MAP, MEMORY, Key
-from lsm_core.options.limits import BUFFER_SIZES, ENUMS, POSITIVE_SIZES, number_range
-from lsm_core.options.patterns import pattern_key
-from lsm_core.options.units import duration, memory_size
+from lsm_core.options.keys import (
+    BOOL,
+    BUFFER_SIZES,
+    DOUBLE,
+    DREDGE_KEYS,
+    DURATION,
+    ENUM,
+    ENUMS,
+    INT,
+    LONG,
+    MAP,
+    MEMORY,
+    PAIMON_KEYS,
+    POSITIVE_SIZES,
+    Effect,
+    Key,
+    family_key,
+    number_range,
+)
+from lsm_core.options.units import duration, memory_size, parse_digits
 
 _LOG = logging.getLogger(__name__)
 _INT_RANGE = {INT: (-(2**31), 2**31 - 1), LONG: (-(2**63), 2**63 - 1)}
 
-REGISTRY: dict[str, Key] = {key.name: key for module in (keys_a_to_g, keys_h_to_z, dredge_keys) for key in module.KEYS}
+REGISTRY: dict[str, Key] = {key.name: key for key in (*PAIMON_KEYS, *DREDGE_KEYS)}
 ALIASES: dict[str, str] = {alias: key.name for key in REGISTRY.values() for alias in key.aliases}
 
-_STATS_MODE = re.compile(r"none|counts|full|truncate\(\s*[1-9][0-9]*\s*\)", re.IGNORECASE)
+_STATS_MODE = re.compile(r"none|counts|full|truncate\(\s*[1-9][0-9]{0,8}\s*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _LEVEL = re.compile(r"[0-9]{1,9}")
 _BOOLEANS = {"true": True, "false": False}
@@ -73,11 +88,10 @@ def _parse_int(key: Key, text: str) -> int:
     accepted = f"a whole number from {low} to {high}"
     if key.name == "bucket":
         accepted = "a whole number above 0, or -1 (dynamic, unaware), or -2 (postpone)"
-    if not re.fullmatch(r"[+-]?[0-9]+", text) or not low <= int(text) <= high:
+    number = parse_digits(text)
+    if number is None or not low <= number <= high or (key.name == "bucket" and (number == 0 or number < -2)):
         raise InvalidOption(key.name, text, accepted)
-    if key.name == "bucket" and (int(text) == 0 or int(text) < -2):
-        raise InvalidOption(key.name, text, accepted)
-    return int(text)
+    return number
 
 
 def _parse_double(name: str, text: str) -> float:
@@ -127,7 +141,27 @@ def canonical(options: Mapping[str, str]) -> dict[str, str]:
 
 def find_key(name: str) -> Key | None:
     """The key called ``name``, also one with a free part in its name; None when nobody knows it."""
-    return REGISTRY.get(name) or pattern_key(name)
+    return REGISTRY.get(name) or family_key(name)
+
+
+def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of ``options`` (by their main names, sorted, as given) that Dredge accepts and does not act on.
+
+    An option that is set to its default asks for nothing and is left out, and so are unknown ones, which `check` warns about.
+    """
+    found: dict[str, str] = {}
+    for name, value in sorted(canonical(options).items()):
+        key = find_key(name)
+        if key is not None and key.effect is Effect.NOT_ACTED_ON and not _is_default(key, value):
+            found[name] = value
+    return found
+
+
+def _is_default(key: Key, value: str) -> bool:
+    try:
+        return key.default is not None and bool(parse_value(key, value) == parse_value(key, key.default))
+    except InvalidOption:
+        return False
 
 
 def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOption] | None = None) -> dict[str, Any]:

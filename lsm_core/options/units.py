@@ -10,6 +10,7 @@ from lsm_core.errors import InvalidOption
 
 _LONG_MAX = 2**63 - 1
 _TEXT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
+_MOST_DIGITS = 40
 
 _BYTES: dict[str, int] = {
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -55,6 +56,18 @@ def whole_number(value: Any, key: str, table: str = "", least: int | None = None
     return number
 
 
+def parse_digits(text: str) -> int | None:
+    """Return the whole number that ``text`` writes in ASCII digits, with or without a sign; None for any other text.
+
+    Numbers of more than 40 digits are none: no option takes them, and Python refuses to convert very long ones at all.
+    """
+    digits = text[1:] if text.startswith(("+", "-")) else text
+    significant = digits.lstrip("0") or "0"
+    if not (digits.isascii() and digits.isdigit()) or len(significant) > _MOST_DIGITS:
+        return None
+    return -int(significant) if text.startswith("-") else int(significant)
+
+
 def _parse(value: str | int, key: str, units: dict[str, int], divisor: int, form: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InvalidOption(key, value, form)
@@ -66,7 +79,8 @@ def _parse(value: str | int, key: str, units: dict[str, int], divisor: int, form
     unit = units.get(match.group(2).strip().lower()) if match else None
     if match is None or unit is None:
         raise InvalidOption(key, value, form)
-    result = int(match.group(1)) * unit // divisor
+    digits = parse_digits(match.group(1))
+    result = _LONG_MAX + 1 if digits is None else digits * unit // divisor
     if result > _LONG_MAX:
         raise InvalidOption(key, value, f"{form}, at most {_LONG_MAX}")
     return result

@@ -6,7 +6,7 @@ from lsm_core.storage.faults import FaultyFileIO, InjectedFault
 from lsm_core.storage.file_io import FileIO, FileStatus, OutputFile
 from lsm_core.storage.kept import Kept
 from lsm_core.storage.local import LocalFileIO, LocalOutputFile
-from lsm_core.storage.safe_paths import check_name, inside, inside_really, same_place
+from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, same_place
 from lsm_core.storage.urls import file_io_for
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "file_io_for",
     "inside",
     "inside_really",
+    "is_link",
     "same_place",
 ]

@@ -43,6 +43,14 @@ def inside_really(root: str, path: str) -> str:
     return clean
 
 
+def is_link(path: str) -> bool:
+    """Whether ``path`` itself is a symbolic link, whatever it leads to."""
+    try:
+        return os.path.islink(path)
+    except ValueError:  # a NUL inside
+        return False
+
+
 def same_place(left: str, right: str) -> bool:
     """Whether two paths lead to one directory or file, symbolic links followed."""
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +13,7 @@ from lsm_core.errors import (
     DatabaseExists,
     DatabaseNotFound,
     InvalidOption,
+    StorageRefused,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -22,16 +24,17 @@ from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
-from lsm_core.options import CatalogOptions, TableOptions
-from lsm_core.storage import file_io_for, inside_really
+from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
+from lsm_core.storage import FileStatus, file_io_for, inside_really, is_link
 from lsm_core.table.altering import changed
 from lsm_core.table.definition import Schema, new_table_schema
 from lsm_core.table.names import DATABASE_SUFFIX, SYSTEM_DATABASE, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
-from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES, GlobalTable, SystemTable
+from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES, GlobalTable, SystemTable, Warehouse
 from lsm_core.table.table import Table
 from lsm_core.table.validation import validate
 
+_LOG = logging.getLogger(__name__)
 _ALTER_ATTEMPTS = 100
 
 
@@ -73,11 +76,18 @@ class Catalog:
 
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""
-        found = (s.name for s in self.file_io.list_dir(self.root) if s.is_dir and s.name.endswith(DATABASE_SUFFIX))
+        found = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
         return sorted(name.removesuffix(DATABASE_SUFFIX) for name in found if name != DATABASE_SUFFIX)
 
+    def _folders(self, path: str) -> Iterator[FileStatus]:
+        """Folders below ``path``; symbolic links count, for a table behind one can be opened by its name."""
+        return (status for status in self.file_io.list_dir(path) if status.is_dir or is_link(status.path))
+
     def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """Drop a database. Raises DatabaseNotFound, and DatabaseExists while it holds tables, unless ``cascade`` drops them too."""
+        """Drop a database. Raises DatabaseNotFound, and DatabaseExists while it holds tables, unless ``cascade`` drops them too.
+
+        Raises StorageRefused, before anything is deleted, where the database or one of its tables is a symbolic link.
+        """
         path = self._database_path(name)
         if not self.file_io.exists(path):
             if ignore_if_not_exists:
@@ -86,7 +96,13 @@ class Catalog:
         tables = self.list_tables(name)
         if tables and not cascade:
             raise DatabaseExists(f"database {name} still holds {len(tables)} tables: {', '.join(tables[:5])}")
-        self.file_io.delete_dir(inside_really(self.root, path))
+        for link in (path, *(f"{path}/{table}" for table in tables)):
+            _refuse_link(link, "remove")
+        self._delete(path, f"database {name}")
+
+    def _delete(self, path: str, what: str) -> None:
+        if not self.file_io.delete_dir(inside_really(self.root, path)):
+            raise StorageRefused(path, f"{what} is no folder any more", "remove")
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -102,13 +118,13 @@ class Catalog:
         path = self._database_path(database)
         if not self.file_io.exists(path):
             raise DatabaseNotFound(f"database {database} is not in {self.root}")
-        folders = (status for status in self.file_io.list_dir(path) if status.is_dir)
-        return sorted(f.name for f in folders if schemas.list_schema_ids(self.file_io, f.path))
+        return sorted(f.name for f in self._folders(path) if schemas.list_schema_ids(self.file_io, f.path))
 
     def create_table(self, name: str, schema: Schema, ignore_if_exists: bool = False) -> Table:
         """Create a table and return it. Raises InvalidSchema, InvalidOption, UnsupportedFeature, DatabaseNotFound, TableExists.
 
-        Everything is checked before anything is written.
+        Everything is checked before anything is written. Options that are not acted on here (`options.not_acted_on`) are logged as
+        a warning.
         """
         parsed = self._plain(name, "creating")
         path = self._table_path(parsed)
@@ -119,6 +135,7 @@ class Catalog:
             if ignore_if_exists:
                 return self.table(name)
             raise TableExists(f"table {parsed} is already in {self.root}")
+        _warn_of_no_effect(str(parsed), first.options, {})
         return self.table(name)
 
     def table(self, name: str) -> Table:
@@ -174,7 +191,7 @@ class Catalog:
         if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
             known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
             raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
-        return GlobalTable(self, parsed.table)
+        return GlobalTable(Warehouse(self.options.raw, _Stores(self)), parsed.table)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
         """Carry out schema changes of a table or branch, all or nothing (api.md); retried when others alter it meanwhile.
@@ -197,20 +214,25 @@ class Catalog:
             )
             _require_kept_up(store, following)
             if schemas.write_schema(self.file_io, store.root, following, store.branch):
+                _warn_of_no_effect(store.name, following.options, store.schema.options)
                 return
         raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
-        """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused."""
+        """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused (also for a symbolic link)."""
         path = self._existing(name, ignore_if_not_exists, "dropping")
         if path is not None:
-            self.file_io.delete_dir(inside_really(self.root, path))
+            _refuse_link(path, "remove")
+            self._delete(path, f"table {name}")
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
         """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound, StorageRefused."""
         path = self._existing(name, ignore_if_not_exists, "renaming")
         target = self._table_path(self._plain(to, "renaming"))
-        if path is not None and not self.file_io.rename(path, target):
+        if path is None:
+            return
+        _refuse_link(path, "move")
+        if not self.file_io.rename(path, target):
             raise TableExists(f"table {to} is already in {self.root}")
 
     def _plain(self, name: str, what: str) -> TableName:
@@ -230,6 +252,40 @@ class Catalog:
         if ignore:
             return None
         raise TableNotFound(f"table {parsed} is not in {self.root}")
+
+
+class _Stores:
+    """Every table of a catalog as (database, table, state), looked up anew at each iteration.
+
+    The state is None, and a warning logged, where a table's metadata cannot be read: that is no other table's matter.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __iter__(self) -> Iterator[tuple[str, str, TableStore | None]]:
+        for database in self._catalog.list_databases():
+            for table in self._catalog.list_tables(database):
+                try:
+                    store = self._catalog.store_as_stored(f"{database}.{table}")
+                except Exception as error:  # noqa: BLE001 - whatever is wrong with one table, the others are shown
+                    _LOG.warning("table %s.%s cannot be read: %s", database, table, error)
+                    store = None
+                yield database, table, store
+
+
+def _refuse_link(path: str, verb: str) -> None:
+    """Raise StorageRefused for a symbolic link: what it leads to lies elsewhere, and may be somebody else's."""
+    if is_link(path):
+        raise StorageRefused(path, "it is a symbolic link; remove or move the link and what it leads to by hand", verb)
+
+
+def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Log the options that are new or changed, and that Dredge accepts without acting on them."""
+    known = not_acted_on(before)
+    new = [f"'{key}' = '{value}'" for key, value in not_acted_on(options).items() if known.get(key) != value]
+    if new:
+        _LOG.warning("table %s: options that are kept but not acted on here: %.2000s", table, ", ".join(new))
 
 
 def _require_kept_up(store: TableStore, following: TableSchema) -> None:

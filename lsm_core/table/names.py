@@ -60,6 +60,8 @@ def checked_database(name: str) -> str:
 
 
 def _plain(part: str, whole: str) -> str:
+    if not part.strip():
+        raise InvalidSchema(f"{whole!r} cannot be a name: a part of it is blank")
     try:
         return check_name(part)
     except InvalidData as error:

@@ -8,7 +8,7 @@ from typing import Final
 
 from lsm_core.errors import InvalidSchema
 from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, canonical, check_change, find_key
-from lsm_core.options.key import TEXT
+from lsm_core.options.keys import TEXT
 
 # Options whose values are columns of the table, separated by commas.
 _COLUMNS: Final = frozenset(

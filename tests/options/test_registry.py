@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options import ALIASES, REGISTRY, Key, TableOptions, canonical
-from lsm_core.options.limits import ENUMS, RANGES
+from lsm_core.options import ALIASES, REGISTRY, Effect, Key, TableOptions, canonical, not_acted_on
+from lsm_core.options.keys import ENUMS, RANGES
 from lsm_core.options.registry import find_key, parse_value
 
 SPEC = Path(__file__).parents[3] / "shared/spec/features.md"
@@ -172,3 +172,59 @@ def test_names_with_a_free_part_have_a_type_too(name: str, kind: str, since: str
     assert (found.name, found.kind, found.since) == (name, kind, since)
     assert find_key("fields.default-aggregate-function") is REGISTRY["fields.default-aggregate-function"]
     assert find_key("fields.a.unheard-of") is None
+
+
+_CODE = Path(__file__).parents[2] / "lsm_core"
+# Named in rules about changing or renaming, or by readers of what other engines did: nothing is done because of them.
+_NAMED_ONLY = {
+    "blob-descriptor-field",
+    "blob-external-storage-field",
+    "blob-field",
+    "blob-view-field",
+    "clustering.columns",
+    "full-compaction.delta-commits",
+    "partition.expiration-time",
+    "upsert-key",
+    "vector-field",
+}
+
+
+def test_the_registry_says_of_every_key_whether_anything_acts_on_it() -> None:
+    # Every path from a key to its effect goes through its name: as text, or as an attribute of TableOptions.
+    lists = {"keys.py", "registry.py"}
+    code = "\n".join(path.read_text() for path in sorted(_CODE.rglob("*.py")) if path.name not in lists)
+    named = {name for name in REGISTRY if f'"{name}"' in code}
+    ignored = {name for name, key in REGISTRY.items() if key.effect is Effect.NOT_ACTED_ON}
+    assert named & ignored == _NAMED_ONLY
+    assert set(REGISTRY) - named == ignored - _NAMED_ONLY
+
+
+def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default() -> None:
+    given = {
+        "tag.automatic-creation": "process-time",
+        "tag.creation-period": "daily",  # the default
+        "partition.expiration-time": "7 d",
+        "orc.write.batch-size": "2048",  # an old name of write.batch-size
+        "page-size": "65536",  # the default, in other words
+        "sort-engine": "nonsense",  # not even usable
+        "file-index.bitmap.a.version": "2",
+        "file-index.bloom-filter.a.items": "10",
+        "bucket": "4",
+        "my.own.key": "x",
+    }
+    assert not_acted_on(given) == {
+        "file-index.bitmap.a.version": "2",
+        "partition.expiration-time": "7 d",
+        "sort-engine": "nonsense",
+        "tag.automatic-creation": "process-time",
+        "write.batch-size": "2048",
+    }
+
+
+@pytest.mark.parametrize("name", ["bucket", "page-size", "snapshot.time-retained", "scan.snapshot-id"])
+@pytest.mark.parametrize("digits", ["9" * 4301, "9" * 100_000, "0" * 100_000 + "x"])
+def test_a_number_of_any_length_is_an_option_or_an_error_with_a_short_text(name: str, digits: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"option '{name}' of table db\.t cannot be") as caught:
+        TableOptions({name: digits}, "db.t")
+    assert len(str(caught.value)) < 1000
+    assert TableOptions({"num-levels": "0" * 5000 + "7"}).num_levels == 7

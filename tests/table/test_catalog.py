@@ -11,10 +11,12 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.errors import (
+    CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
     InvalidOption,
     InvalidSchema,
+    StorageRefused,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -288,3 +290,69 @@ def test_names_that_java_gave_to_avro_files_may_stay(tmp_path: Path) -> None:
     catalog.alter_table("db.t", [SchemaChange.set_comment("still there"), SchemaChange.add_column("é1", pa.int32())])
     with pytest.raises(InvalidSchema, match=r"Avro.*'c d'"):
         catalog.alter_table("db.t", [SchemaChange.add_column("c d", pa.int32())])
+
+
+@pytest.mark.parametrize("link", ["table", "database"])
+def test_a_symbolic_link_is_shown_and_read_but_neither_dropped_nor_moved(
+    tmp_path: Path, catalog: Catalog, link: str
+) -> None:
+    table = catalog.create_table("db.t", Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    place, linked = (tmp_path / "wh/db.db/t", "db.t") if link == "table" else (tmp_path / "wh/db.db", "db")
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    table.write(pa.table({"k": [1], "v": ["a"], "dt": ["d"]}, schema=table.schema.arrow_schema))
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    assert catalog.list_databases() == ["db"]
+    assert catalog.list_tables("db") == ["t"]
+    assert catalog.table("db.t").to_arrow().num_rows == 1
+    refused = StorageRefused if link == "table" else (StorageRefused, CorruptFile)
+    with pytest.raises(refused, match=rf"{place}.* symbolic link"):
+        catalog.drop_table("db.t")
+    with pytest.raises(StorageRefused, match=rf"{place}.* symbolic link"):
+        catalog.drop_database("db", cascade=True)
+    if link == "table":
+        with pytest.raises(StorageRefused, match=f"cannot move {place}: it is a symbolic link"):
+            catalog.rename_table(linked, "db.other")
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    assert catalog.list_tables("db") == ["t"]
+
+
+@pytest.mark.parametrize("name", ["db. ", "db.\t", "db.\u00a0", " .t", "db.t$branch_ "])
+def test_a_blank_name_is_none(catalog: Catalog, name: str) -> None:
+    with pytest.raises(InvalidSchema, match="cannot be a name"):
+        catalog.create_table(name, Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    with pytest.raises(InvalidSchema, match="cannot be a name"):
+        catalog.create_database(" ")
+    assert catalog.list_databases() == ["db"]
+
+
+def test_options_that_are_not_acted_on_are_warned_about_when_they_come(
+    catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"bucket": "1", "tag.automatic-creation": "process-time", "page-size": "64 kb"}
+    catalog.create_table("db.t", Schema(FIELDS, ["k"], options=options))
+    (said,) = caplog.messages
+    assert said == "table db.t: options that are kept but not acted on here: 'tag.automatic-creation' = 'process-time'"
+    caplog.clear()
+    catalog.alter_table("db.t", [SchemaChange.set_option("num-levels", "7"), SchemaChange.set_comment("c")])
+    catalog.table("db.t")
+    assert caplog.messages == []
+    catalog.alter_table("db.t", [SchemaChange.set_option("full-compaction.delta-commits", "3")])
+    (said,) = caplog.messages
+    assert said.endswith("not acted on here: 'full-compaction.delta-commits' = '3'")
+
+
+def test_one_table_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b", "c"):
+        table = catalog.create_table(f"db.{name}", Schema(FIELDS, partition_keys=["dt"], options={"my.own": name}))
+        table.write(pa.table({"k": [1], "v": ["a"], "dt": ["d"]}, schema=FIELDS))
+    (tmp_path / "wh/db.db/a/schema/schema-0").write_text('{"version": ' + "9" * 5000 + "}")
+    (tmp_path / "wh/db.db/b/snapshot/snapshot-1").write_bytes(b"\xff")
+    caplog.clear()
+    assert catalog.table("sys.tables").to_arrow()["partitioned"].to_pylist() == [None, True, True]
+    owned = catalog.table("sys.all_table_options").to_arrow(filter=[("key", "=", "my.own")])
+    assert owned["value"].to_pylist() == ["b", "c"]
+    assert catalog.table("sys.partitions").to_arrow()["table_name"].to_pylist() == ["c"]
+    assert {text.split()[1] for text in caplog.messages if text.startswith("table ")} == {"db.a", "db.b"}

@@ -38,10 +38,15 @@ NEEDED = {
     "file-index.bloom-filter.v.fpp": "write",
     "dredge.nope": "open",
 }
+LONG = "9" * 4301  # more digits than Python converts to a number
 CASES = {
     "bucket": ("abc", "1"),
     "merge-engine": ("nonsense", "deduplicate"),
+    "bucket, long": (LONG, "1"),
     "merge-engine, removed": ("nonsense", None),
+    "num-levels, long": (LONG, None),
+    "snapshot.num-retained.max, long": (LONG, None),
+    "target-file-size, long": (LONG, "1 mb"),
     "target-file-size": ("lots", "1 mb"),
     "num-levels": ("0", None),
     "snapshot.num-retained.max": ("3", "20"),

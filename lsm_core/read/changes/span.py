@@ -11,7 +11,7 @@ from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import whole_number
+from lsm_core.options import parse_digits, whole_number
 from lsm_core.read.versions import Startup, millis, startup
 
 Version = int | str
@@ -146,7 +146,8 @@ def _pair(store: TableStore, key: str, text: str) -> list[str]:
 
 
 def _time(store: TableStore, key: str, text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else millis(store, key, text)
+    number = parse_digits(text) if text.isdigit() else None
+    return millis(store, key, text) if number is None else number
 
 
 __all__ = ["ScanMode", "Span", "Version", "span_between", "span_of_options"]

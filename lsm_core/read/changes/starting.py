@@ -8,7 +8,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import consumers, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import whole_number
+from lsm_core.options import parse_digits, whole_number
 from lsm_core.read.changes.history import earliest_kept, first_since
 from lsm_core.read.versions import Mode, Startup, millis, newest_compacted, startup
 
@@ -98,7 +98,7 @@ def _number(asked: Startup) -> int | None:
     if asked.key == "scan.snapshot-id":
         return int(asked.value)
     text = str(asked.value)
-    return int(text) if asked.key == "scan.version" and text.isascii() and text.isdigit() else None
+    return parse_digits(text) if asked.key == "scan.version" and text.isdigit() else None
 
 
 __all__ = ["Beginning", "Start"]

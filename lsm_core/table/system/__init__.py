@@ -6,12 +6,12 @@ Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.table.system.catalog_tables import GLOBAL_TABLES
+from lsm_core.table.system.catalog_tables import GLOBAL_TABLES, Warehouse
 from lsm_core.table.system.definition import AggregationFields, Options, Schemas
 from lsm_core.table.system.files import FILES, KEY_RANGES, Files
 from lsm_core.table.system.history import Branches, Consumers, Snapshots, Statistics, Tags
@@ -20,9 +20,6 @@ from lsm_core.table.system.reader import Parts, ReadOnlyTable
 from lsm_core.table.system.rows import AuditLog, Binlog, ReadOptimized
 from lsm_core.table.system.totals import Buckets, Partitions
 from lsm_core.table.system.view import View
-
-if TYPE_CHECKING:
-    from lsm_core.table.catalog import Catalog
 
 SYSTEM_TABLES: Final[dict[str, View]] = {
     "snapshots": Snapshots(),
@@ -68,8 +65,8 @@ class SystemTable(ReadOnlyTable):
 class GlobalTable(ReadOnlyTable):
     """A read-only view of a catalog ("sys.tables"), with the reading methods of a table."""
 
-    def __init__(self, catalog: Catalog, table: str) -> None:
-        self._catalog, self.system = catalog, table
+    def __init__(self, warehouse: Warehouse, table: str) -> None:
+        self._warehouse, self.system = warehouse, table
         self.name = f"sys.{table}"
 
     def __repr__(self) -> str:
@@ -80,7 +77,7 @@ class GlobalTable(ReadOnlyTable):
             if value is not None:
                 raise InvalidOption(key, value, "nothing: this system table has no versions", self.name)
         schema, rows = GLOBAL_TABLES[self.system]
-        return schema, lambda _: rows(self._catalog)
+        return schema, lambda _: rows(self._warehouse)
 
 
-__all__ = ["GLOBAL_TABLES", "SYSTEM_TABLES", "GlobalTable", "SystemTable"]
+__all__ = ["GLOBAL_TABLES", "SYSTEM_TABLES", "GlobalTable", "SystemTable", "Warehouse"]

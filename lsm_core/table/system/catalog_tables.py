@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -14,8 +16,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.table.system.totals import totals
 from lsm_core.table.system.view import of_columns, table_schema
 
-if TYPE_CHECKING:
-    from lsm_core.table.catalog import Catalog
+_LOG = logging.getLogger(__name__)
 
 TABLES: Final = table_schema(
     [
@@ -53,30 +54,34 @@ PARTITIONS: Final = table_schema(
 )
 
 
-def _stores(catalog: Catalog) -> Iterator[tuple[str, str, TableStore]]:
-    for database in catalog.list_databases():
-        for table in catalog.list_tables(database):
-            yield database, table, catalog.store_as_stored(f"{database}.{table}")
+@dataclass(frozen=True)
+class Warehouse:
+    """What these tables tell about: the catalog's ``options``, and (database, table, state) of every table.
+
+    The state is None where a table's metadata cannot be read.
+    """
+
+    options: Mapping[str, str]
+    stores: Iterable[tuple[str, str, TableStore | None]]
 
 
-def tables(catalog: Catalog) -> Iterator[pa.Table]:
-    """One row a table; what only catalog servers know is null. Raises CorruptFile."""
-    found = list(_stores(catalog))
-    yield of_columns(
-        TABLES,
-        {
-            "database_name": [database for database, _, _ in found],
-            "table_name": [table for _, table, _ in found],
-            "table_type": [str(store.options.get("type")).lower() for _, _, store in found],
-            "partitioned": [bool(store.schema.partition_keys) for _, _, store in found],
-            "primary_key": [bool(store.schema.primary_keys) for _, _, store in found],
-        },
-    )
+def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
+    """One row a table; what only catalog servers know is null, and all but the names of a table that cannot be read."""
+    columns: dict[str, list[Any]] = {name: [] for name in TABLES.field_names[:5]}
+    for database, table, store in warehouse.stores:
+        columns["database_name"].append(database)
+        columns["table_name"].append(table)
+        columns["table_type"].append(None if store is None else str(store.options.get("type")).lower())
+        columns["partitioned"].append(None if store is None else bool(store.schema.partition_keys))
+        columns["primary_key"].append(None if store is None else bool(store.schema.primary_keys))
+    yield of_columns(TABLES, columns)
 
 
-def all_table_options(catalog: Catalog) -> Iterator[pa.Table]:
-    """One row an option of a table, its path among them. Raises CorruptFile."""
-    for database, table, store in _stores(catalog):
+def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
+    """One row an option of a table, its path among them; none of a table that cannot be read."""
+    for database, table, store in warehouse.stores:
+        if store is None:
+            continue
         options = {"path": store.root, **store.schema.options}
         yield of_columns(
             TABLE_OPTIONS,
@@ -89,37 +94,50 @@ def all_table_options(catalog: Catalog) -> Iterator[pa.Table]:
         )
 
 
-def catalog_options(catalog: Catalog) -> Iterator[pa.Table]:
+def catalog_options(warehouse: Warehouse) -> Iterator[pa.Table]:
     """One row an option of the catalog; there are no secrets among them."""
-    options = catalog.options.raw
+    options = warehouse.options
     yield of_columns(CATALOG_OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
-def partitions(catalog: Catalog) -> Iterator[pa.Table]:
-    """One row a partition with files, under the names of its directories unescaped; times in epoch ms. Raises CorruptFile."""
-    for database, table, store in _stores(catalog):
-        snapshot = snapshots.latest(store)
-        if snapshot is None or not store.schema.partition_keys:
+def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:
+    """One row a partition with files, under the names of its directories unescaped; times in epoch ms.
+
+    None of a table that cannot be read, which is logged as a warning.
+    """
+    for database, table, store in warehouse.stores:
+        try:
+            found = None if store is None else _partitions_of(database, table, store)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one table, the others are shown
+            _LOG.warning("table %s.%s is left out of sys.partitions: %s", database, table, error)
             continue
-        found = totals(store, snapshot, ["partition"])
-        names = partition_specs(store.schema, found.column("partition").to_pylist(), store.options)
-        count = found.num_rows
-        made = {
-            "database_name": pa.repeat(pa.scalar(database), count),
-            "table_name": pa.repeat(pa.scalar(table), count),
-            "partition_name": pa.array(names, pa.string()),
-            **{name: found.column(name) for name in PARTITIONS.field_names[3:6]},
-            "last_file_creation_time": found.column("last_update_time"),
-            "done": pa.repeat(pa.scalar(value=False), count),
-        }
-        yield pa.table(made).sort_by("partition_name")
+        if found is not None:
+            yield found
 
 
-GLOBAL_TABLES: Final[dict[str, tuple[TableSchema, Callable[[Catalog], Iterator[pa.Table]]]]] = {
+def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | None:
+    snapshot = snapshots.latest(store)
+    if snapshot is None or not store.schema.partition_keys:
+        return None
+    found = totals(store, snapshot, ["partition"])
+    names = partition_specs(store.schema, found.column("partition").to_pylist(), store.options)
+    count = found.num_rows
+    made = {
+        "database_name": pa.repeat(pa.scalar(database), count),
+        "table_name": pa.repeat(pa.scalar(table), count),
+        "partition_name": pa.array(names, pa.string()),
+        **{name: found.column(name) for name in PARTITIONS.field_names[3:6]},
+        "last_file_creation_time": found.column("last_update_time"),
+        "done": pa.repeat(pa.scalar(value=False), count),
+    }
+    return pa.table(made).sort_by("partition_name")
+
+
+GLOBAL_TABLES: Final[dict[str, tuple[TableSchema, Callable[[Warehouse], Iterator[pa.Table]]]]] = {
     "tables": (TABLES, tables),
     "all_table_options": (TABLE_OPTIONS, all_table_options),
     "catalog_options": (CATALOG_OPTIONS, catalog_options),
     "partitions": (PARTITIONS, partitions),
 }
 
-__all__ = ["GLOBAL_TABLES"]
+__all__ = ["GLOBAL_TABLES", "Warehouse"]
