@@ -9,8 +9,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.layout import single_array
 from lsm_core.format.file_index import (
     BLOOM,
     DEFAULT_FPP,
@@ -110,7 +110,7 @@ class IndexWriter:
         for wanted, bloom in zip(self._columns, self._filters, strict=True):
             for chunk in rows.column(wanted.column).chunks:
                 values = chunk if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
-                bloom.add(hashes_of(single_array(values, to_arrow(wanted.type)), wanted.type))
+                bloom.add(hashes_of(one_array(values, to_arrow(wanted.type)), wanted.type))
 
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
         """``meta`` of the data file at ``path`` with its index, written beside it when too large for the manifest.

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import I64, U64, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.encode import assemble, header_words, parts_of
-from lsm_core.format.binary_row.layout import I64, U64, Layout, layouts_of, null_mask, single_array
-from lsm_core.format.binary_row.values import Parts, fixed_numpy
+from lsm_core.format.binary_row.encode import Parts, assemble, header_words, parts_of
+from lsm_core.format.binary_row.layout import Layout, layouts_of
 from lsm_core.types import DataType, TypeRoot
 
 I32 = npt.NDArray[np.int32]
@@ -80,7 +80,7 @@ def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
     ``columns`` are Arrow arrays of equal length. Java: `MurmurHashUtils.hashBytesByWords`, `BinaryRow.hashCode`.
     """
     layouts = layouts_of(types)
-    arrays = [single_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
+    arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
     if not arrays:
         raise ValueError("rows of no columns have no length here; their hash is EMPTY_HASH")
     result = np.empty(len(arrays[0]), np.int32)
@@ -199,8 +199,8 @@ def _mod_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: 
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
         raise InvalidOption("bucket-function.type", "mod", "for one bucket key column of type INT or BIGINT")
     layout = layouts_of(types)[0]
-    array = single_array(columns[0], layout.arrow)
-    values = fixed_numpy(array, f"<i{layout.width}")
+    array = one_array(columns[0], layout.arrow)
+    values = values_of(array, f"<i{layout.width}")
     buckets: I32 = np.mod(values, num_buckets).astype(np.int32)
     nulls = null_mask(array)
     return buckets if nulls is None else np.where(nulls, np.int32(0), buckets)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import decimal_limbs, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.layout import Layout, layouts_of, null_mask, single_array
-from lsm_core.format.binary_row.values import byte_ranges, fixed_numpy
+from lsm_core.format.binary_row.encode import byte_ranges
+from lsm_core.format.binary_row.layout import Layout, layouts_of
 from lsm_core.types import DataType, TypeRoot
 
 U32 = npt.NDArray[np.uint32]
@@ -24,7 +25,7 @@ _BYTES = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.V
 def hive_hash(columns: Sequence[Any], types: Sequence[DataType]) -> npt.NDArray[np.int32]:
     """``h = 31 * h + hash(field)`` over the columns, as int32; raises :class:`InvalidOption` for a type Hive's hash lacks."""
     layouts = layouts_of(types)
-    arrays = [single_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
+    arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
     total: U32 = np.zeros(len(arrays[0]) if arrays else 0, np.uint32)
     for array, kind, layout in zip(arrays, types, layouts, strict=True):
         field = _field_hash(array, kind, layout)
@@ -41,15 +42,15 @@ def _field_hash(array: pa.Array, kind: DataType, layout: Layout) -> U32:
         booleans: U32 = filled.to_numpy(zero_copy_only=False).astype(np.uint32)
         return booleans
     if kind.root in _INTEGERS:
-        integers: U32 = fixed_numpy(array, f"<i{layout.width}").astype(np.int32).view(np.uint32)
+        integers: U32 = values_of(array, f"<i{layout.width}").astype(np.int32).view(np.uint32)
         return integers
     if kind.root is TypeRoot.BIGINT:
-        return _fold_long(fixed_numpy(array, "<u8"))
+        return _fold_long(values_of(array, "<u8"))
     if kind.root is TypeRoot.FLOAT:
-        singles = fixed_numpy(array, "<f4")
+        singles = values_of(array, "<f4")
         return np.where(singles == 0, np.float32(0), _canonical(singles)).view(np.uint32)
     if kind.root is TypeRoot.DOUBLE:
-        doubles = fixed_numpy(array, "<f8")
+        doubles = values_of(array, "<f8")
         return _fold_long(np.where(doubles == 0, np.float64(0), _canonical(doubles)).view(np.uint64))
     if kind.root in _BYTES:
         return _polynomial(array)
@@ -90,8 +91,8 @@ def _decimals(array: pa.Array, kind: DataType) -> U32:
     """``31 * sign * (31 * high + low) + scale`` of the magnitude without trailing zeros (scale never below 0)."""
     if len(array) == 0:
         return np.zeros(0, np.uint32)
-    limbs = np.frombuffer(array.buffers()[1], "<i8")[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
-    unscaled, high = limbs[:, 0].copy(), limbs[:, 1]
+    high, low = decimal_limbs(array)
+    unscaled = low.view(np.int64)
     nulls = null_mask(array)
     wide = (high != unscaled >> 63) if nulls is None else (high != unscaled >> 63) & ~nulls
     if wide.any():

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import offsets_from, one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.sort_key import key_bytes
@@ -23,7 +24,7 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
     runs over it. Raises UnsupportedFeature for key types that have no order here.
     """
     types = list(schema.trimmed_key_types)
-    blobs = pa.concat_arrays([_flat(entries.column("min_key")), _flat(entries.column("max_key"))])
+    blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
     ranks = pc.rank(pa.array(key_bytes(decode_rows(blobs, types)), pa.binary()), tiebreaker="dense")
     order = ranks.to_numpy().astype(np.int64)
     return depths(order[: len(codes)], order[len(codes) :], rows, codes, groups)
@@ -43,13 +44,8 @@ def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple
     at_bound = np.cumsum(opened - np.bincount(last + 1, minlength=len(places) + 1))[:-1]
     between = np.cumsum(opened - np.bincount(last, minlength=len(places) + 1))
     most = np.maximum.reduceat(at_bound, np.searchsorted(places, np.arange(groups) * span))
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(between)])
+    before = offsets_from(between)
     mean = np.where(last > first, (before[last] - before[first]) / np.maximum(last - first, 1), at_bound[first])
     weights = np.maximum(rows, 1).astype(np.float64)
     total = np.bincount(codes, weights=weights, minlength=groups)
     return most.astype(np.int64), np.bincount(codes, weights=weights * mean, minlength=groups) / total
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole

@@ -15,10 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import offsets_from, values_of
 from lsm_core.errors import InvalidOption
 from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, VALUE_KIND
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import Ints, Mask, values_of
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.fold import NO_ROW, FoldInput
 from lsm_core.merge.function import FoldFunction, MergeFunction, merge_function
@@ -173,7 +177,7 @@ def _key_codes(function: MergeFunction, versions: Versions, others: pa.RecordBat
     keys = concat_keys([spec.keys(versions.batch.take(pa.array(versions.groups.newest))), spec.keys(others)])
     order, same = keys.order(sorted_runs=False)
     code = np.empty(len(order), np.int64)
-    code[order] = np.concatenate((np.zeros(1, np.int64), np.cumsum(~same)))
+    code[order] = offsets_from(~same)
     return code[: len(versions.groups)], code[len(versions.groups) :]
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import decimal_limbs, one_array, valid_mask, values_of
 from lsm_core.errors import UnsupportedFeature
 
 Ints = npt.NDArray[np.int64]
@@ -21,10 +22,7 @@ _SIGN64 = np.uint64(1 << 63)
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One contiguous array; dictionaries decoded, views and large offsets kept plain."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    column = one_array(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column
@@ -56,25 +54,6 @@ def width_of(kind: pa.DataType) -> int | None:
     raise UnsupportedFeature(f"ordering by a column of type {kind}")
 
 
-def valid_mask(column: pa.Array) -> Mask | None:
-    """True where a value is present; None when all are."""
-    if column.null_count == 0:
-        return None
-    bits = column.buffers()[0]
-    if bits is None:  # nulls of another making: a null array, a union, a dictionary
-        return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-    count = column.offset + len(column)
-    return np.unpackbits(np.frombuffer(bits, np.uint8), count=count, bitorder="little")[column.offset :].view(np.bool_)
-
-
-def values_of(column: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The fixed-width values of ``column`` as NumPy sees its buffer: no copy; what lies under nulls is undefined."""
-    data = column.buffers()[1]
-    if data is None or len(column) == 0:
-        return np.zeros(len(column), dtype)
-    return np.frombuffer(data, dtype, count=column.offset + len(column))[column.offset :]
-
-
 def numbers(column: pa.Array) -> Ints:
     """int64 in the order of the column's values, for types of at most 8 bytes. What lies under nulls is undefined.
 
@@ -101,31 +80,6 @@ def float_order(values: npt.NDArray[Any]) -> Ints:
     bits = np.where(np.isnan(values), np.int64(0x7FF8000000000000), bits)
     # IEEE total order: of negative numbers all bits but the sign are turned around
     return np.asarray(bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF)), dtype=np.int64)
-
-
-def decimal_limbs(column: pa.Array) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """High (signed) and low (unsigned) halves of decimal128 values."""
-    halves = values_of(column, np.dtype((np.int64, (2,))))
-    return np.ascontiguousarray(halves[:, 1]), np.ascontiguousarray(halves[:, 0]).view(np.uint64)
-
-
-def text_parts(column: pa.Array) -> tuple[Bytes, Ints, Ints]:
-    """Bytes, start and length of each value of a text column (nulls: length as stored, normally 0)."""
-    kind = column.type
-    if pa.types.is_fixed_size_binary(kind):
-        width = kind.byte_width
-        data = column.buffers()[1]
-        raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        starts = (np.arange(len(column), dtype=np.int64) + column.offset) * width
-        return raw, starts, np.full(len(column), width, np.int64)
-    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    if len(column) == 0:
-        return np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64)
-    _, offsets, data = column.buffers()
-    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, count=column.offset + len(column) + 1)
-    bounds: Ints = ends[column.offset :].astype(np.int64)
-    raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return raw, bounds[:-1], np.diff(bounds)
 
 
 def big_endian(column: pa.Array) -> Bytes:

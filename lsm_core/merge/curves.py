@@ -26,8 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import decimal_limbs, text_parts, valid_mask
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.merge.comparable import Bytes, decimal_limbs, flat, is_text, numbers, text_parts, valid_mask, width_of
+from lsm_core.merge.comparable import (
+    Bytes,
+    flat,
+    is_text,
+    numbers,
+    width_of,
+)
 from lsm_core.merge.keys import ByteKeys
 from lsm_core.merge.sort_key import key_bytes
 

@@ -13,16 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import decimal_limbs, places_within, text_parts, valid_mask, values_of
 from lsm_core.merge.comparable import (
     Bytes,
     Ints,
-    decimal_limbs,
     flat,
     is_text,
     numbers,
-    text_parts,
-    valid_mask,
-    values_of,
     width_of,
 )
 from lsm_core.merge.keys import ByteKeys
@@ -145,7 +142,7 @@ def _nested_hash(column: pa.Array) -> Words:
         keys, items = (_value_words(side.slice(first, count)) for side in (column.keys, column.items))
         words = _finish((keys * _CHAIN) ^ items, np.empty(count, np.uint64))
     else:
-        position = np.arange(count, dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+        position = places_within(lengths)
         words = _value_words(column.values.slice(first, count)) * _factor(position.astype(np.uint64))
     sums = np.concatenate(
         (np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64))

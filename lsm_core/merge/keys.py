@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import decimal_limbs, text_parts, valid_mask
 from lsm_core.merge.comparable import (
     Bytes,
     Ints,
     Mask,
-    decimal_limbs,
     is_text,
     numbers,
-    text_parts,
-    valid_mask,
     width_of,
 )
 

@@ -16,8 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import values_of
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.merge.comparable import Ints, Mask, flat, is_text, values_of
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+    flat,
+    is_text,
+)
 from lsm_core.merge.keys import IntKeys, order_parts
 from lsm_core.merge.rows import Piece, Rows, retracts
 from lsm_core.merge.sort_key import KeySpec

@@ -11,8 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array, values_of
 from lsm_core.errors import InvalidData
-from lsm_core.merge.comparable import Ints, values_of
+from lsm_core.merge.comparable import (
+    Ints,
+)
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
 
 OUTPUT_ROWS = 131_072
@@ -79,8 +82,7 @@ class Rows:
         if self.pieces[0].batch.schema.get_field_index(name) < 0:
             raise InvalidData("", name, "the batch lacks this sequence column")
         whole = pa.chunked_array([piece.batch.column(name) for piece in self.pieces])
-        taken = whole.take(pa.array(rows))
-        return taken.combine_chunks() if taken.num_chunks != 1 else taken.chunk(0)
+        return one_array(whole.take(pa.array(rows)))
 
     def piece_of(self, rows: Ints) -> Ints:
         """Index of the piece that each of the given rows lies in."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import text_parts, valid_mask
 from lsm_core.errors import InvalidData
 from lsm_core.format.kv_layout import KEY_PREFIX
 from lsm_core.format.schema import TableSchema
@@ -19,8 +20,6 @@ from lsm_core.merge.comparable import (
     flat,
     is_text,
     numbers,
-    text_parts,
-    valid_mask,
     width_of,
 )
 from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore
@@ -28,7 +29,7 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
     order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
     ordered = entries.take(order)
     # Neighbours are compared rather than grouped by hash: Arrow's groups come in no promised order.
-    partitions, buckets = (ordered.column(name).combine_chunks() for name in ("partition", "bucket"))
+    partitions, buckets = (one_array(ordered.column(name)) for name in ("partition", "bucket"))
     rest = ordered.num_rows - 1
     differs = pc.or_(
         pc.not_equal(partitions.slice(1), partitions.slice(0, rest)),
@@ -86,7 +87,4 @@ def _keys(store: TableStore, column: pa.ChunkedArray) -> list[bytes]:
     types = store.schema.trimmed_key_types
     if not types:
         return [b""] * len(column)
-    blobs = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(blobs, pa.ChunkedArray):
-        blobs = pa.concat_arrays(blobs.chunks)
-    return list(key_bytes(decode_rows(blobs, types)).to_pylist())  # one key a file
+    return list(key_bytes(decode_rows(column, types)).to_pylist())  # one key a file

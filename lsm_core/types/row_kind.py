@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData
 
 
@@ -42,7 +43,7 @@ def kinds_from_text(
 
     Raises InvalidData naming ``column``, the first bad value and its row as ``row_name`` calls it.
     """
-    flat = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    flat = one_array(texts)
     if pa.types.is_integer(flat.type):
         good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), fill_value=False)
         _require(good, flat, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
@@ -66,13 +67,12 @@ def _require(
 
 def kinds_to_text(kinds: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the text of int8 kinds."""
-    flat = kinds.combine_chunks() if isinstance(kinds, pa.ChunkedArray) else kinds
-    return _TEXT_ARRAY.take(flat)
+    return _TEXT_ARRAY.take(one_array(kinds))
 
 
 def is_retract(kinds: pa.Array | pa.ChunkedArray | npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
     """Tell for each kind whether it takes back (-U or -D): the odd numbers."""
     if isinstance(kinds, pa.ChunkedArray):
-        kinds = kinds.combine_chunks()
+        kinds = one_array(kinds)
     numbers = kinds.to_numpy(zero_copy_only=False) if isinstance(kinds, pa.Array) else np.asarray(kinds)
     return (numbers & 1).astype(np.bool_)

@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.binary_row.layout import (
-    ARITY_BYTES,
+from lsm_core.arrays import (
     I64,
     U8,
     U64,
     Bools,
-    Kind,
-    Layout,
-    header_bytes,
-    layouts_of,
-    null_mask,
+    limbs_from_big_endian,
     offsets_from,
-    ragged,
-    single_array,
+    one_array,
+    places_within,
+    slice_places,
+    value_bytes,
+    value_offsets,
 )
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.binary_row.encode import array_header
+from lsm_core.format.binary_row.layout import ARITY_BYTES, Kind, Layout, header_bytes, layouts_of
 from lsm_core.types import DataType
 
 _UNKNOWN_PATH = "(binary row)"
 _PADDING = 16
+_COUNT_BYTES = 4
 # Largest distance from the epoch, in milliseconds, that Arrow's unit reaches with every fraction behind it.
 _MAX_MILLIS = {"us": (2**63 - 1) // 1000 - 1, "ns": (2**63 - 1) // 1_000_000 - 1}
 _NANOS_PER_MILLI = 1_000_000
@@ -99,18 +100,13 @@ def decode_rows(
     :class:`UnsupportedFeature` for nanosecond timestamps outside 1677 to 2262; work is bounded by rows x columns + bytes.
     Java: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
     """
-    array = single_array(blobs, pa.binary())
+    array = one_array(blobs, pa.binary())
     if array.null_count:
         raise CorruptFile(path, "binary row: missing")
-    offsets = (
-        np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64)
-        if len(array)
-        else np.zeros(1, np.int64)
-    )
+    offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + _PADDING, np.uint8)
-    if last > first:
-        data[: last - first] = np.frombuffer(array.buffers()[2], np.uint8)[first:last]
+    data[: last - first] = value_bytes(array)[first:last]
     source = Source(data, path)
     starts, lengths = offsets[:-1] - first, np.diff(offsets)
     if with_arity:
@@ -146,8 +142,6 @@ def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
         return _wide_decimal(source, slots, layout)
     if layout.kind is Kind.TIMESTAMP:
         return _wide_timestamp(source, slots, layout)
-    from lsm_core.format.binary_row.nested_decode import decode_nested  # nested values call back into this module
-
     return decode_nested(source, slots, layout)
 
 
@@ -204,7 +198,7 @@ def _bytes(source: Source, slots: Slots, layout: Layout) -> pa.Array:
 def _gather(source: Source, starts: I64, lengths: I64, nulls: Bools | None, arrow: pa.DataType) -> pa.Array:
     ends = offsets_from(lengths)
     source.check(int(ends[-1]) < 2**31, "more than 2 GiB of text")
-    data = source.data[ragged(starts, lengths)]
+    data = source.data[slice_places(starts, lengths)]
     return build(arrow, nulls, len(lengths), [ends.astype(np.int32), data])
 
 
@@ -246,13 +240,89 @@ def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     count = len(starts)
     bad = (lengths > 16) | (lengths < 1)
     source.check(not (bad if slots.nulls is None else bad & ~slots.nulls).any(), "a decimal has no or over 16 bytes")
-    negative = (source.data[starts] >> np.uint8(7)).astype(np.bool_) & (lengths > 0)
-    digits = np.where(negative, np.uint8(0xFF), np.uint8(0)).repeat(16)
-    digits[ragged(16 * np.arange(1, count + 1, dtype=np.int64) - lengths, lengths)] = source.data[
-        ragged(starts, lengths)
-    ]
-    limbs = np.ascontiguousarray(digits.reshape(count, 16)[:, ::-1])
+    limbs = limbs_from_big_endian(source.data, starts, lengths)
     return _validated(source, build(layout.arrow, slots.nulls, count, [limbs]), "decimal")
 
 
-__all__ = ["Slots", "Source", "build", "decode_region", "decode_rows", "decode_values", "gather_bytes", "null_mask"]
+# -- nested values: every count and offset is checked against its container ----------------------------------------------
+
+
+def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
+    """One nested column from its slots."""
+    starts, lengths = slots.regions(source)
+    present = np.arange(len(starts)) if slots.nulls is None else np.flatnonzero(~slots.nulls)
+    starts, lengths = starts[present], lengths[present]
+    if layout.kind is Kind.ROW:
+        return _rows(source, starts, lengths, slots.nulls, layout)
+    if layout.kind is Kind.VARIANT:
+        return _variants(source, starts, lengths, slots.nulls, layout)
+    source.check(not (lengths < _COUNT_BYTES).any(), "too short for a collection")
+    if layout.kind is Kind.ARRAY:
+        counts, child = _arrays(source, starts, lengths, layout.children[0])
+        return build(layout.arrow, slots.nulls, len(slots.at), [_list_ends(counts, present, slots)], [child])
+    return _maps(source, starts, lengths, present, slots, layout)
+
+
+def _list_ends(counts: I64, present: I64, slots: Slots) -> I64:
+    every = np.zeros(len(slots.at), np.int64)
+    every[present] = counts
+    return offsets_from(every).astype(np.int32)
+
+
+def _arrays(source: Source, starts: I64, lengths: I64, layout: Layout) -> tuple[I64, pa.Array]:
+    """Element counts and all elements of the BinaryArrays at ``starts``."""
+    counts = source.load(starts, 4).astype(np.int64)
+    # Compared before any product, so that a huge count cannot overflow or allocate.
+    source.check(not (counts > lengths).any() or layout.width == 0, "an array claims more elements than bytes")
+    headers = array_header(counts)
+    source.check(not (headers + counts * layout.width > lengths).any(), "an array claims more elements than bytes")
+    offsets = offsets_from(counts)
+    owner, position = np.repeat(np.arange(len(counts)), counts), places_within(counts)
+    flags = source.data[starts[owner] + _COUNT_BYTES + (position >> 3)] >> (position & 7).astype(np.uint8) & np.uint8(1)
+    nulls = flags.astype(np.bool_) if flags.any() else None
+    at = (starts + headers)[owner] + position * layout.width
+    room = lengths - headers - counts * layout.width
+    return counts, decode_values(source, Slots(at, starts[owner], lengths[owner], nulls, room, offsets), layout)
+
+
+def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots, layout: Layout) -> pa.Array:
+    key_bytes = source.load(starts, 4).astype(np.int64)
+    source.check(
+        not (key_bytes + 2 * _COUNT_BYTES > lengths).any() and not (key_bytes < _COUNT_BYTES).any(),
+        "a map's keys do not fit",
+    )
+    key_starts = starts + _COUNT_BYTES
+    counts, keys = _arrays(source, key_starts, key_bytes, layout.children[0])
+    item_counts, items = _arrays(source, key_starts + key_bytes, lengths - key_bytes - _COUNT_BYTES, layout.children[1])
+    source.check(not (counts != item_counts).any(), "a map has unequal numbers of keys and values")
+    source.check(keys.null_count == 0, "a map has a null key")
+    entry = pa.struct([layout.arrow.key_field, layout.arrow.item_field])
+    entries = pa.Array.from_buffers(entry, len(keys), [None], children=[keys, items])
+    return build(layout.arrow, slots.nulls, len(slots.at), [_list_ends(counts, present, slots)], [entries])
+
+
+def _rows(source: Source, starts: I64, lengths: I64, nulls: Bools | None, layout: Layout) -> pa.Array:
+    columns = decode_region(source, starts, lengths, layout.children)
+    return _struct(columns, nulls, len(starts), layout.arrow)
+
+
+def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.DataType) -> pa.Array:
+    """A struct array of the columns of its present rows, null rows put back between them."""
+    if nulls is None:
+        return pa.Array.from_buffers(arrow, count, [None], children=columns)
+    index = np.cumsum(~nulls) - 1
+    where = pa.array(np.maximum(index, 0), mask=nulls)
+    spread = [column.take(where) for column in columns]
+    return build(arrow, nulls, len(nulls), [], spread)
+
+
+def _variants(source: Source, starts: I64, lengths: I64, nulls: Bools | None, layout: Layout) -> pa.Array:
+    source.check(not (lengths < _COUNT_BYTES).any(), "too short for a variant")
+    value_bytes = source.load(starts, 4).astype(np.int64)
+    source.check(not (value_bytes + _COUNT_BYTES > lengths).any(), "a variant's value does not fit")
+    values = gather_bytes(source, starts + _COUNT_BYTES, value_bytes)
+    metadata = gather_bytes(source, starts + _COUNT_BYTES + value_bytes, lengths - _COUNT_BYTES - value_bytes)
+    return _struct([values, metadata], nulls, len(starts), layout.arrow)
+
+
+__all__ = ["decode_rows"]

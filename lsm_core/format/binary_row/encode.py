@@ -1,41 +1,54 @@
-"""Columns to serialised rows: slots and variable parts of all columns laid out at once (Java `BinaryRowWriter`)."""
+"""Arrow columns to serialised rows, all columns laid out at once and no row looked at (Java `BinaryRowWriter`, `BinaryArrayWriter`, `BinaryMap`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import ValueTooLarge
-from lsm_core.format.binary_row.layout import (
+from lsm_core.arrays import (
     I64,
+    U8,
     U64,
-    Layout,
-    header_bytes,
-    layouts_of,
+    Bools,
+    big_endian_digits,
+    decimal_limbs,
+    null_mask,
     offsets_from,
-    ragged,
-    single_array,
+    one_array,
+    slice_places,
+    value_bytes,
+    value_offsets,
+    values_of,
 )
-from lsm_core.format.binary_row.values import Parts, encode_values
+from lsm_core.errors import ValueTooLarge
+from lsm_core.format.binary_row.layout import Kind, Layout, header_bytes, layouts_of
 from lsm_core.types import DataType
 
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+# Mask and tag by length modulo 8; index 0 of the mask keeps a whole word.
+_TAIL_MASK = np.array([_ONES] + [np.uint64((1 << (8 * n)) - 1) for n in range(1, 8)], dtype=np.uint64)
+_INLINE_MASK = np.array([(1 << (8 * n)) - 1 for n in range(8)], dtype=np.uint64)
+_INLINE_TAG = np.array([(0x80 | n) << 56 for n in range(8)], dtype=np.uint64)
+_SLOT_BYTES = 8
+_WIDE_DECIMAL_WORDS = 2
+_PER_MILLI = {"us": 1000, "ns": 1_000_000}
 _OFFSET_SHIFT = np.uint64(32)
 _MAX_BYTES = 2**31 - 1
+_COUNT_BYTES = 4
 
 
-def column_parts(columns: Sequence[Any], types: Sequence[DataType]) -> tuple[list[Parts], int]:
-    """Encoded columns and the number of rows; raises ValueError when columns and types do not match."""
-    return parts_of(columns, layouts_of(types))
+# -- rows ---------------------------------------------------------------------------------------------------------------
 
 
 def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Parts], int]:
-    """As :func:`column_parts`, for layouts already known."""
+    """Encoded columns and the number of rows; raises ValueError when columns and layouts do not match."""
     if len(columns) != len(layouts):
         raise ValueError(f"{len(columns)} columns for {len(layouts)} types")
-    arrays = [single_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
+    arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
     count = len(arrays[0]) if arrays else 0
     if any(len(array) != count for array in arrays):
         raise ValueError(f"columns of unequal length: {[len(array) for array in arrays]}")
@@ -79,7 +92,7 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
         if part.words is not None and part.payload is not None:
             byte_offset = np.where(part.words > 0, cursor * 8, 0).view(np.uint64)
             slots = slots | (byte_offset << _OFFSET_SHIFT)
-            words[ragged(starts + cursor, part.words)] = part.payload
+            words[slice_places(starts + cursor, part.words)] = part.payload
             cursor += part.words
         words[starts + index] = slots
     return words, offsets
@@ -124,6 +137,263 @@ def encode_rows(columns: Sequence[Any], types: Sequence[DataType], with_arity: b
     fit its type, :class:`ValueTooLarge` over 2 GiB. A row of no columns has no length here: use `EMPTY_ROW`.
     Java: `BinaryRowWriter`, `SerializationUtils.serializeBinaryRow`.
     """
-    parts, count = column_parts(columns, types)
+    parts, count = parts_of(columns, layouts_of(types))
     words, offsets = assemble(parts, count)
     return serialise(words, offsets, len(types) if with_arity else None)
+
+
+# -- columns ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Parts:
+    """One encoded column: ``slots`` (uint64, without offsets), ``nulls`` (None: none), and what goes to the variable part.
+
+    ``words[i]`` 8-byte words of value i lie one after another in ``payload``; a value with words gets its offset added
+    to the upper half of its slot. ``words`` is None when the column never uses the variable part.
+    """
+
+    slots: U64
+    nulls: Bools | None
+    words: I64 | None = None
+    payload: U64 | None = None
+
+
+def encode_values(array: pa.Array, layout: Layout) -> Parts:
+    """Encode one column, whose Arrow type is exactly ``layout.arrow``."""
+    if layout.kind is Kind.FIXED:
+        return _fixed(array, layout)
+    if layout.kind is Kind.BYTES:
+        return _bytes(array)
+    if layout.kind is Kind.DECIMAL:
+        return _wide_decimal(array)
+    if layout.kind is Kind.TIMESTAMP:
+        return _wide_timestamp(array)
+    return encode_nested(array, layout)
+
+
+def _fixed(array: pa.Array, layout: Layout) -> Parts:
+    arrow = layout.arrow
+    if pa.types.is_boolean(arrow):
+        filled = array.fill_null(fill_value=False) if array.null_count else array
+        return Parts(filled.to_numpy(zero_copy_only=False).astype(np.uint64), null_mask(array))
+    # Compact decimals: the unscaled value fits the lower half.
+    slots = decimal_limbs(array)[1] if pa.types.is_decimal(arrow) else values_of(array, f"<u{layout.width}")
+    nulls = null_mask(array)
+    wide: U64 = slots.astype(np.uint64, copy=False)
+    if nulls is not None:
+        wide = np.where(nulls, np.uint64(0), wide)
+    return Parts(wide, nulls)
+
+
+def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
+    """Bytes of a string or binary array (padded by 8 zeros), start and length of each value; null values have length 0."""
+    offsets = value_offsets(array)
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = np.zeros(last - first + _SLOT_BYTES, np.uint8)
+    data[: last - first] = value_bytes(array)[first:last]
+    lengths = np.diff(offsets)
+    nulls = null_mask(array)
+    if nulls is not None:
+        lengths[nulls] = 0
+    return data, offsets[:-1] - first, lengths
+
+
+def word_view(data: U8) -> U64:
+    """All 8-byte little-endian words of ``data`` at every byte position (unaligned view)."""
+    view: U64 = np.ndarray((max(len(data) - 7, 0),), "<u8", data.data, strides=(1,))
+    return view
+
+
+def pack_words(data: U8, starts: I64, lengths: I64) -> tuple[I64, U64]:
+    """Copy byte ranges into whole zero-padded words: (words of each, words of all)."""
+    counts = (lengths + 7) >> 3
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    source = np.repeat(starts - 8 * (ends - counts), counts)
+    source += 8 * np.arange(total, dtype=np.int64)
+    words = word_view(data)[source]
+    some = counts > 0
+    words[ends[some] - 1] &= _TAIL_MASK[lengths[some] & 7]
+    return counts, words
+
+
+def _bytes(array: pa.Array) -> Parts:
+    if len(array) == 0:
+        return Parts(np.zeros(0, np.uint64), None)
+    data, starts, lengths = byte_ranges(array)
+    nulls = null_mask(array)
+    short = lengths & 7
+    slots = word_view(data)[starts]
+    slots &= _INLINE_MASK[short]
+    slots |= _INLINE_TAG[short]
+    long = lengths > 7
+    words: I64 | None = None
+    payload: U64 | None = None
+    if long.any():
+        where = np.flatnonzero(long)
+        slots[where] = lengths[where].view(np.uint64)
+        counts, payload = pack_words(data, starts[where], lengths[where])
+        words = np.zeros(len(array), np.int64)
+        words[where] = counts
+    if nulls is not None:
+        slots[nulls] = 0
+    return Parts(slots, nulls, words, payload)
+
+
+def _wide_timestamp(array: pa.Array) -> Parts:
+    per_milli = _PER_MILLI[array.type.unit]
+    nulls = null_mask(array)
+    values = values_of(array, "<i8")
+    if nulls is not None:
+        values = np.where(nulls, 0, values)
+    millis = values // per_milli
+    nanos = (values - millis * per_milli) * (1_000_000 // per_milli)
+    # A null keeps its 8 bytes and its offset: Java's writer reserves the room before it knows (format.md 6).
+    return Parts(nanos.view(np.uint64), nulls, np.ones(len(array), np.int64), millis.view(np.uint64))
+
+
+def _wide_decimal(array: pa.Array) -> Parts:
+    count = len(array)
+    nulls = null_mask(array)
+    high, low = decimal_limbs(array)
+    if nulls is not None:
+        high, low = np.where(nulls, 0, high), np.where(nulls, np.uint64(0), low)
+    digits, sizes = big_endian_digits(high, low)
+    payload = np.zeros((count, 16), np.uint8)
+    rows = 16 * np.arange(count, dtype=np.int64)
+    payload.reshape(-1)[slice_places(rows, sizes)] = digits[slice_places(rows + 16 - sizes, sizes)]
+    if nulls is not None:
+        sizes = np.where(nulls, 0, sizes)
+        payload[nulls] = 0
+    words = np.full(count, _WIDE_DECIMAL_WORDS, np.int64)
+    return Parts(sizes.view(np.uint64), nulls, words, payload.reshape(-1).view("<u8"))
+
+
+# -- nested values: BinaryArray, BinaryMap, rows in rows, VARIANT -----------------------------------------------------
+
+
+def encode_nested(array: pa.Array, layout: Layout) -> Parts:
+    """Encode an array, map, row or variant column: all its values lie in the variable part, nulls take no room."""
+    nulls = null_mask(array)
+    keep = array if nulls is None else array.filter(pa.array(~nulls))
+    sizes, payload = _ENCODERS[layout.kind](keep, layout)
+    counts = (sizes + 7) >> 3
+    if nulls is None:
+        return Parts(sizes.view(np.uint64), None, counts, payload)
+    slots = np.zeros(len(array), np.uint64)
+    words = np.zeros(len(array), np.int64)
+    slots[~nulls] = sizes.view(np.uint64)
+    words[~nulls] = counts
+    return Parts(slots, nulls, words, payload)
+
+
+def _array(array: Any, layout: Layout) -> tuple[I64, U64]:
+    offsets = value_offsets(array)
+    child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    return binary_arrays(offsets - offsets[0], child, layout.children[0])
+
+
+def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U64]:
+    """BinaryArrays of a list column: (bytes of each, a multiple of 8; words of all)."""
+    child = child if child.type == layout.arrow else child.cast(layout.arrow)
+    part = _without_reserved_nulls(encode_values(child, layout))
+    counts = np.diff(offsets)
+    headers = array_header(counts)
+    fixed = (headers + counts * layout.width + 7) >> 3
+    child_words = part.words if part.words is not None else np.zeros(len(child), np.int64)
+    before = offsets_from(child_words)
+    tails = before[offsets[1:]] - before[offsets[:-1]]
+    starts = offsets_from(fixed + tails)
+    out = np.zeros(int(starts[-1]), np.uint64)
+    data = out.view(np.uint8)
+    out.view("<u4")[2 * starts[:-1]] = counts
+    owner = np.repeat(np.arange(len(counts)), counts)
+    position = np.arange(len(child), dtype=np.int64) - offsets[:-1][owner]
+    if part.nulls is not None:
+        _set_null_bits(data, 8 * starts[:-1][owner] + _COUNT_BYTES, position, part.nulls)
+    tail_start = fixed[owner] + before[:-1] - before[offsets[:-1]][owner]
+    slots = part.slots
+    if part.payload is not None:
+        slots = slots | (np.where(child_words > 0, 8 * tail_start, 0).view(np.uint64) << np.uint64(32))
+        out[slice_places(starts[:-1] + fixed, tails)] = part.payload
+    _store(data, (8 * starts[:-1] + headers)[owner] + position * layout.width, slots, layout.width)
+    return 8 * np.diff(starts), out
+
+
+def array_header(counts: I64) -> I64:
+    """Bytes of the element count and null bits of a BinaryArray."""
+    return _COUNT_BYTES + ((counts + 31) >> 5) * 4
+
+
+def _without_reserved_nulls(part: Parts) -> Parts:
+    """Null decimals and timestamps reserve room in rows, but not in arrays."""
+    if part.nulls is None or part.words is None or part.payload is None or not part.words[part.nulls].any():
+        return part
+    keep = np.repeat(~part.nulls, part.words)
+    words = np.where(part.nulls, 0, part.words)
+    return Parts(np.where(part.nulls, np.uint64(0), part.slots), part.nulls, words, part.payload[keep])
+
+
+def _set_null_bits(data: U8, bits_start: I64, position: I64, nulls: Bools) -> None:
+    at = np.flatnonzero(nulls)
+    masks = np.left_shift(1, position[at] & 7).astype(np.uint8)
+    np.bitwise_or.at(data, bits_start[at] + (position[at] >> 3), masks)
+
+
+def _store(data: U8, at: I64, slots: U64, width: int) -> None:
+    """Write the low ``width`` bytes of each slot at byte positions that are multiples of min(width, 4)."""
+    if width == 8:
+        halves = data.view("<u4")
+        halves[at >> 2] = slots.astype(np.uint32)
+        halves[(at >> 2) + 1] = (slots >> np.uint64(32)).astype(np.uint32)
+    else:
+        data.view(f"<u{width}")[at // width] = slots.astype(f"<u{width}")
+
+
+def _map(array: Any, layout: Layout) -> tuple[I64, U64]:
+    offsets = value_offsets(array)
+    first, length = int(offsets[0]), int(offsets[-1] - offsets[0])
+    sides = [array.keys.slice(first, length), array.items.slice(first, length)]
+    encoded = [binary_arrays(offsets - first, side, child) for side, child in zip(sides, layout.children, strict=True)]
+    (key_sizes, keys), (item_sizes, items) = encoded
+    sizes = _COUNT_BYTES + key_sizes + item_sizes
+    starts = offsets_from((sizes + 7) >> 3)
+    out = np.zeros(int(starts[-1]), np.uint64)
+    quads = out.view("<u4")
+    at = 2 * starts[:-1]
+    quads[at] = key_sizes
+    quads[slice_places(at + 1, key_sizes >> 2)] = keys.view("<u4")
+    quads[slice_places(at + 1 + (key_sizes >> 2), item_sizes >> 2)] = items.view("<u4")
+    return sizes, out
+
+
+def _row(array: Any, layout: Layout) -> tuple[I64, U64]:
+    if not layout.children:
+        return np.full(len(array), 8, np.int64), np.zeros(len(array), np.uint64)
+    parts, count = parts_of(array.flatten(), layout.children)
+    words, offsets = assemble(parts, count)
+    return 8 * np.diff(offsets), words
+
+
+def _variant(array: Any, _layout: Layout) -> tuple[I64, U64]:
+    """VARIANT: int32 length of the value, the value, the metadata."""
+    (value, value_at, value_sizes), (meta, meta_at, meta_sizes) = (
+        byte_ranges(array.field(index)) for index in range(2)
+    )
+    sizes = _COUNT_BYTES + value_sizes + meta_sizes
+    starts = offsets_from(sizes)
+    data = np.zeros(int(starts[-1]) + 8, np.uint8)
+    prefix = value_sizes.astype("<u4").view(np.uint8)
+    data[slice_places(starts[:-1], np.full(len(array), _COUNT_BYTES, np.int64))] = prefix
+    data[slice_places(starts[:-1] + _COUNT_BYTES, value_sizes)] = value[slice_places(value_at, value_sizes)]
+    data[slice_places(starts[:-1] + _COUNT_BYTES + value_sizes, meta_sizes)] = meta[slice_places(meta_at, meta_sizes)]
+    return sizes, pack_words(data, starts[:-1], sizes)[1]
+
+
+_ENCODERS: dict[Kind, Callable[[Any, Layout], tuple[I64, U64]]] = {
+    Kind.ARRAY: _array,
+    Kind.MAP: _map,
+    Kind.ROW: _row,
+    Kind.VARIANT: _variant,
+}

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.types import DataType, TypeRoot, to_arrow
-
-U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
-U8 = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
 
 EMPTY_ROW: Final = bytes(12)
 """Serialised row of arity 0: partition of unpartitioned tables, keys of append files."""
@@ -81,36 +74,3 @@ def layout_of(data_type: DataType) -> Layout:
 def layouts_of(types: Sequence[DataType]) -> list[Layout]:
     """Layouts of a row's column types."""
     return [layout_of(data_type) for data_type in types]
-
-
-def single_array(column: Any, arrow: pa.DataType) -> pa.Array:
-    """One Arrow array of exactly the wanted type (chunks are joined; another type is cast, safely)."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column if column.type == arrow else column.cast(arrow)
-
-
-def null_mask(array: pa.Array) -> Bools | None:
-    """True where null, or None when nothing is."""
-    if array.null_count == 0:
-        return None
-    mask: Bools = array.is_null().to_numpy(zero_copy_only=False)
-    return mask
-
-
-def ragged(starts: I64, counts: I64) -> I64:
-    """Positions ``starts[i], starts[i]+1, ..`` (``counts[i]`` of them) of all i, one after another."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    positions: I64 = np.repeat(starts - (ends - counts), counts)
-    positions += np.arange(total, dtype=np.int64)
-    return positions
-
-
-def offsets_from(counts: I64) -> I64:
-    """Cumulative offsets: 0, c0, c0+c1, .."""
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import decimal_limbs, values_of
 from lsm_core.errors import CorruptFile
-from lsm_core.format.binary_row.values import fixed_numpy
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 I64 = npt.NDArray[np.int64]
@@ -75,26 +75,18 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
         flags: I64 = array.fill_null(fill_value=False).to_numpy(zero_copy_only=False).astype(np.int64)
         return flags
     if root is TypeRoot.DECIMAL:
-        limbs: I64 = _low_limbs(array)
-        return limbs
+        return decimal_limbs(array)[1].view(np.int64)  # the whole value where it fits
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return _float_bits(array, wide=root is TypeRoot.DOUBLE)
-    raw: I64 = fixed_numpy(array, f"<i{array.type.bit_width // 8}").astype(np.int64, copy=False)
+    raw: I64 = values_of(array, f"<i{array.type.bit_width // 8}").astype(np.int64, copy=False)
     if root in _TIMESTAMPS and array.type.unit == "ns":
         raw = np.floor_divide(raw, 1000)
     return raw
 
 
-def _low_limbs(array: pa.Array) -> I64:
-    """Lower 8 bytes of each value of a decimal array: the whole value where it fits."""
-    buffer = array.buffers()[1]
-    limbs = np.frombuffer(buffer, "<i8") if buffer is not None else np.zeros(0, np.int64)
-    return np.ascontiguousarray(limbs[2 * array.offset : 2 * (array.offset + len(array)) : 2])
-
-
 def _float_bits(array: pa.Array, *, wide: bool) -> I64:
     """Java's floatToIntBits and doubleToLongBits: every NaN is the same one."""
-    values = fixed_numpy(array, "<f8" if wide else "<f4")
+    values = values_of(array, "<f8" if wide else "<f4")
     bits: I64 = values.view("<i8" if wide else "<i4").astype(np.int64)
     nan = np.isnan(values)
     if nan.any():

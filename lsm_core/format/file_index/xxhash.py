@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.format.binary_row.values import byte_ranges, word_view
+from lsm_core.format.binary_row.encode import byte_ranges, word_view
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.format.binary_row.layout import I64, U8, U64, null_mask, offsets_from, ragged
+from lsm_core.arrays import I64, U8, U64, null_mask, offsets_from, slice_places, value_bytes, value_offsets
 
 _VARINT_BYTES = 10
 
@@ -30,7 +30,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
     for piece in pieces:
         # Most fields are small numbers of one byte each.
         single = len(piece.data) == len(at) and bool((piece.lengths == 1).all())
-        data[at if single else ragged(at, piece.lengths)] = piece.data
+        data[at if single else slice_places(at, piece.lengths)] = piece.data
         at += piece.lengths
     return Piece(lengths, data)
 
@@ -79,23 +79,15 @@ def _values(array: pa.Array) -> list[Piece]:
     if pa.types.is_list(array.type):
         return _lists(array)
     if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        offsets = _offsets(array)
+        offsets = value_offsets(array)
         lengths = np.diff(offsets)
-        buffer = array.buffers()[2]
-        data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
-        return [long_values(lengths), Piece(lengths, data[offsets[0] : offsets[-1]])]
+        return [long_values(lengths), Piece(lengths, value_bytes(array)[offsets[0] : offsets[-1]])]
     return [long_values(array.cast(pa.int64()).to_numpy(zero_copy_only=False))]
-
-
-def _offsets(array: pa.Array) -> I64:
-    if len(array) == 0:
-        return np.zeros(1, np.int64)
-    return np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64)
 
 
 def _lists(array: pa.Array) -> list[Piece]:
     """An array is one block (count, items) and an end mark; an empty one is the end mark alone."""
-    offsets = _offsets(array)
+    offsets = value_offsets(array)
     counts = np.diff(offsets)
     child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     items = join(encode(child, nullable=pa.types.is_integer(child.type)))

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.binary_row.layout import single_array
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, VERSION
 from lsm_core.format.manifest.columnar_avro import Piece, constant, encode, join
@@ -80,7 +80,7 @@ def encode_manifest(table: pa.Table) -> bytes:
 
 
 def _encoded(table: pa.Table) -> Piece:
-    arrays = {name: single_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
+    arrays = {name: one_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
     pieces = [constant(VERSION, table.num_rows)]
     for _, name in _TOP_FIELDS:
         pieces += encode(arrays[name], nullable=False)

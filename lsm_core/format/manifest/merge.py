@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array, places_within
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import ADD
@@ -23,8 +24,7 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     external path); a DELETE without its ADD stays. Raises :class:`CorruptFile` naming the file when it is added while
     already there.
     """
-    names = pc.dictionary_encode(table.column("file_name").combine_chunks())
-    names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    names = pc.dictionary_encode(one_array(table.column("file_name")))
     codes = names.indices.to_numpy(zero_copy_only=False)
     counts = np.bincount(codes, minlength=1)
     if not (counts > 1).any():
@@ -36,7 +36,7 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     sorted_groups = groups[order]
     starts = np.flatnonzero(np.r_[True, sorted_groups[1:] != sorted_groups[:-1]])
     sizes = np.diff(np.r_[starts, len(order)])
-    position = np.arange(len(order)) - np.repeat(starts, sizes)
+    position = places_within(sizes)
     kinds = table.column("kind").to_numpy()[repeated][order]
     # Each entry flips presence: an addition puts the file there, a deletion takes it away or is itself remembered.
     doubled = (kinds == ADD) & (position % 2 == 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.trash import TrashRecord
@@ -105,13 +106,8 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
 
 def names_of(entries: pa.Table) -> pa.Array:
     """File names of entries together with their extra files (file indexes)."""
-    names = entries.column("file_name").combine_chunks()
-    extra = pc.list_flatten(entries.column("extra_files").combine_chunks())
-    return pa.concat_arrays([_flat(names), _flat(extra)])
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
+    extra = pc.list_flatten(one_array(entries.column("extra_files")))
+    return pa.concat_arrays([one_array(entries.column("file_name")), extra])
 
 
 def _data_names(store: TableStore, snapshot: Snapshot, whole: bool, wanted: pa.Array) -> list[str]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import offsets_from
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.engines.errors import named_error
@@ -159,7 +160,7 @@ class _Reset:
         last = np.maximum.accumulate(number)[inputs.offsets[1:]]
         last = np.where(last >= inputs.offsets[:-1], last, -1)
         gone = place <= last[inputs.group_of] if len(place) else np.zeros(0, np.bool_)
-        shown = np.concatenate((np.zeros(1, np.int64), np.cumsum(inputs.kinds != DELETE)))
+        shown = offsets_from(inputs.kinds != DELETE)
         began = (last >= 0) & (shown[np.maximum(last, 0)] > shown[inputs.offsets[:-1]])
         return _Reset(last, gone, began, (last >= 0) & (last == inputs.offsets[1:] - 1))
 

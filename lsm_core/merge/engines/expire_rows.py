@@ -12,9 +12,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import Ints, Mask, numbers, valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+    numbers,
+)
 from lsm_core.options import TableOptions
 from lsm_core.types import TypeRoot
 

@@ -16,8 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import offsets_from, slice_places, valid_mask, values_of
 from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.merge.comparable import Ints, Mask, valid_mask, values_of
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.merge.order import Groups
 from lsm_core.merge.rows import OUTPUT_ROWS, Piece, Rows
 
@@ -114,9 +118,7 @@ class FoldInput:
         if self.accumulated:
             starts[0] += 1
         sizes = ends - starts
-        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-        places = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], sizes)
-        rows = self.groups.order[places]
+        offsets, rows = offsets_from(sizes), self.groups.order[slice_places(starts, sizes)]
         kinds = np.zeros(len(rows), np.int64) if self.kinds is None else self.kinds[rows]
         return GroupRows(groups, rows, offsets, kinds, self.accumulated)
 

@@ -13,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.merge.comparable import Ints, Mask, numbers, valid_mask
+from lsm_core.arrays import valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+    numbers,
+)
 from lsm_core.merge.engines.fold import DELETE, NO_ROW, FoldInput, GroupRows
 from lsm_core.merge.functions.elements import dense
 from lsm_core.merge.keys import order_parts

@@ -16,8 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import offsets_from, valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.types import DataType, to_arrow
 
 AGG: Final = 0
@@ -112,7 +116,7 @@ class Folding:
         if keep.all():
             return self
         kept = np.flatnonzero(keep)
-        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(keep)))[self.offsets]
+        offsets = offsets_from(keep)[self.offsets]
         ops = None if self.ops is None else self.ops[kept]
         return Folding(self.values.take(pa.array(kept)), offsets.astype(np.int64), ops, self.original(kept))
 

@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, float_order, numbers, valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+    float_order,
+    numbers,
+)
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,

@@ -8,8 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import offsets_from, valid_mask
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
 from lsm_core.merge.functions.elements import Chains, Flat, ListFold, codes, flattened, rebuilt
 from lsm_core.types import DataType, TypeRoot
@@ -21,7 +25,7 @@ _WHITESPACE: Final = " \t\n\x0b\x0c\r"
 def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
     """Groups that hold nothing but null."""
     valid = valid_mask(lists)
-    counts = np.arange(len(lists) + 1) if valid is None else np.concatenate((np.zeros(1, np.int64), np.cumsum(valid)))
+    counts = np.arange(len(lists) + 1) if valid is None else offsets_from(valid)
     return np.asarray(counts[bounds[1:]] == counts[bounds[:-1]], np.bool_)
 
 

@@ -10,7 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.merge.comparable import Ints, Mask, valid_mask
+from lsm_core.arrays import offsets_from, places_within, slice_places, valid_mask
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.merge.functions.base import AGG, LATE, RETRACT, Accumulators, AggregateFunction, Folding
 from lsm_core.merge.keys import order_parts
 
@@ -34,7 +38,7 @@ class Flat:
     def offsets(self) -> pa.Array:
         """Where the elements of each group begin, and the end."""
         counts = np.bincount(self.group, minlength=self.groups)
-        return pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))), pa.int32())
+        return pa.array(offsets_from(counts), pa.int32())
 
 
 def flattened(lists: pa.Array, bounds: Ints) -> Flat:
@@ -82,7 +86,7 @@ def codes(values: pa.Array) -> Ints:
 def _list_codes(values: pa.Array) -> Ints:
     lengths, elements = list_parts(values)
     inner = codes(elements)
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))[:-1]
+    starts = offsets_from(lengths)[:-1]
     if pa.types.is_map(values.type):
         inner = inner[np.lexsort((inner, np.repeat(np.arange(len(values)), lengths)))]
     code = dense([_valid(values).astype(np.int64), lengths])
@@ -156,7 +160,7 @@ class Chains:
     def number(self) -> Ints:
         """For each element how many of its chain come before it."""
         number = np.empty(len(self.order), np.int64)
-        number[self.order] = np.arange(len(self.order)) - np.repeat(self.starts, self.ends - self.starts)
+        number[self.order] = places_within(self.ends - self.starts)
         return number
 
 
@@ -187,9 +191,8 @@ class ListFold(AggregateFunction):
 
     def _round(self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints) -> pa.Array:
         sizes = ends - starts
-        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
-        within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], sizes)
-        rows = np.repeat(starts, sizes) + within
+        offsets = offsets_from(sizes)
+        rows = slice_places(starts, sizes)
         if op == RETRACT:
             return self._take_back(before, folding.values.take(pa.array(rows)), offsets)
         bounds = offsets + np.arange(len(offsets))
@@ -197,7 +200,7 @@ class ListFold(AggregateFunction):
         own = np.zeros(len(place), np.bool_)
         index = np.empty(len(place), np.int64)
         if op == LATE:
-            rows = np.repeat(ends - 1, sizes) - within
+            rows = np.repeat(ends - 1, sizes) - places_within(sizes)
             own[bounds[1:] - 1] = True
         else:
             own[bounds[:-1]] = True
@@ -233,7 +236,7 @@ def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Ite
     ends = np.append(starts[1:], count)
     owner = group[starts]
     firsts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), owner[1:] != owner[:-1])))
-    number = np.arange(len(starts)) - np.repeat(firsts, np.diff(np.append(firsts, len(starts))))
+    number = places_within(np.diff(np.append(firsts, len(starts))))
     for turn in range(int(number.max()) + 1):
         for op in (AGG, LATE, RETRACT):
             chosen = np.flatnonzero((number == turn) & (ops[starts] == op))

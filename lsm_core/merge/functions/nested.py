@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import offsets_from
 from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptions, GroupError
@@ -116,7 +117,7 @@ class MergeMapWithKeyTime(ListFold):
 
 def _alone(lists: pa.Array, bounds: Ints) -> Mask:
     """Groups of which only one list is not null: there is nothing to add to it, it stays as it is."""
-    valid = np.concatenate((np.zeros(1, np.int64), np.cumsum(_valid(lists))))
+    valid = offsets_from(_valid(lists))
     return np.asarray(np.diff(valid[bounds]) == 1, np.bool_)
 
 

@@ -15,8 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import offsets_from, valid_mask, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.comparable import Ints, Mask, valid_mask, values_of
+from lsm_core.merge.comparable import (
+    Ints,
+    Mask,
+)
 from lsm_core.merge.functions.base import (
     INVALID,
     OVERFLOW,
@@ -94,7 +98,7 @@ class SumIntegers(_Numeric):
         minus = given.ops == RETRACT if given.ops is not None else None
         if self._is_safe(values, start, given, bits):
             signed = values if minus is None else np.where(minus, -values, values)
-            running = np.concatenate((np.zeros(1, np.int64), np.cumsum(signed)))
+            running = offsets_from(signed)
             total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
             return _array(total, filled, self.arrow_type), None
         return _array(self._checked(values, minus, start, given, bits), filled, self.arrow_type), None
@@ -122,7 +126,7 @@ class SumIntegers(_Numeric):
         begins = given.offsets[:-1][groups]
 
         def prefix(half: Ints, first: Ints) -> Ints:
-            running = np.concatenate((np.zeros(1, np.int64), np.cumsum(half)))
+            running = offsets_from(half)
             return np.asarray(running[1:] - running[begins] + first[groups])
 
         low_sum = prefix(low, start & _LOW_HALF)
@@ -317,7 +321,7 @@ class SumDecimals(_Decimals):
         if largest * int(given.sizes.max()) + first >= limit or largest * len(values) + first >= 1 << 63:
             return None
         signed = values if given.ops is None else np.where(given.ops == RETRACT, -values, values)
-        running = np.concatenate((np.zeros(1, np.int64), np.cumsum(signed)))
+        running = offsets_from(signed)
         total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
         words = np.ascontiguousarray(np.stack((total, total >> np.int64(63)), axis=1))
         filled = begun | (given.sizes > 0)

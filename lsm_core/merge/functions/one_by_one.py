@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import valid_mask
 from lsm_core.errors import CorruptFile, InvalidOption
-from lsm_core.merge.comparable import valid_mask
 from lsm_core.merge.functions.base import (
     INVALID,
     LATE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lsm_core.arrays import slice_places
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys
 from lsm_core.merge.comparable import Ints
 
@@ -35,9 +36,7 @@ def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]
     starts, counts = starts[which], counts[which]
     if int(counts.max()) == 1:
         return starts, which
-    ends = np.cumsum(counts)
-    within = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
-    return np.repeat(starts, counts) + within, np.repeat(which, counts)
+    return slice_places(starts, counts), np.repeat(which, counts)
 
 
 def take(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import one_array
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
 from lsm_core.read.prune.bounds import Mask
 from lsm_core.read.prune.file_index import embedded_mask
 from lsm_core.read.prune.guarantees import possible
-from lsm_core.read.prune.places import flat
 from lsm_core.read.prune.statistics import place_bounds, value_bounds
 
 _WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
@@ -48,7 +48,7 @@ def prune_files(
 
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
     """The mask as far as a merge allows: single files of a bucket with one level above 0 (or one file), else all or none."""
-    partitions = flat(entries.column("partition")).dictionary_encode().indices.to_numpy().astype(np.int64)
+    partitions = one_array(entries.column("partition")).dictionary_encode().indices.to_numpy().astype(np.int64)
     buckets = entries.column("bucket").to_numpy().astype(np.int64)
     combined = partitions * (buckets.max() - buckets.min() + 1) + (buckets - buckets.min())
     _, bucket = np.unique(combined, return_inverse=True)

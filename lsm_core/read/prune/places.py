@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.hashing import bucket_of
@@ -82,16 +83,10 @@ def partition_bounds(
     schema: TableSchema, entries: pa.Table, predicate: Predicate
 ) -> tuple[pa.DictionaryArray, dict[str, Bounds]]:
     """Partitions of the entries, and the values of each in the columns that the filter asks for."""
-    codes = pc.dictionary_encode(flat(entries.column("partition")))
+    codes = pc.dictionary_encode(one_array(entries.column("partition")))
     names = prunable(schema, predicate, schema.partition_keys)
     columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types) if names else []
     return codes, {name: Bounds.exactly(columns[schema.partition_keys.index(name)]) for name in names}
-
-
-def flat(values: pa.ChunkedArray) -> pa.Array:
-    """One array."""
-    joined = values.combine_chunks()
-    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
@@ -154,7 +149,6 @@ def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[An
 __all__ = [
     "combinations",
     "decoded_rows",
-    "flat",
     "manifest_chooser",
     "partition_bounds",
     "prune_buckets",

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
 from lsm_core.read.prune.bounds import Bounds
 from lsm_core.read.prune.guarantees import prunable
-from lsm_core.read.prune.places import decoded_rows, flat, partition_bounds
+from lsm_core.read.prune.places import decoded_rows, partition_bounds
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 _ARITY_BYTES: Final = 4
@@ -124,7 +125,7 @@ def _null_counts(part: pa.Table, position: int) -> list[int | None]:
 
 def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
     """Column ``position`` of serialised rows of ``types``; null where a row has another number of columns (none, mostly)."""
-    rows = flat(blobs)
+    rows = one_array(blobs)
     prefix = pc.binary_slice(rows, 0, _ARITY_BYTES)
     right = pc.equal(prefix, pa.scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
     if not pc.all(right, min_count=0).as_py():

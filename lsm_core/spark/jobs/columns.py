@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import DataType, TypeRoot, to_sql
@@ -50,7 +51,7 @@ def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     """Bring the columns named by ``schema`` to its types (timestamps in ms become us; nothing is lost)."""
-    columns = [_one(batch.column(field.name)).cast(field.type) for field in schema]
+    columns = [one_array(batch.column(field.name)).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -81,14 +82,6 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
         (key, key_type), (value, value_type) = (_spark_type(side, column, table) for side in (kind.key, kind.value))
         return f"MAP<{key}, {value}>", pa.map_(key_type, value_type)
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 __all__ = ["fields_of", "quoted", "spark_arrow_schema", "spark_ddl", "to_spark"]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
@@ -32,17 +33,9 @@ _MOST_MICROS: Final = (2**63 - 1) // 1000
 """How far from the epoch nanoseconds reach."""
 
 
-def whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array of what may be chunks."""
-    if not isinstance(values, pa.ChunkedArray):
-        return values
-    joined = values.combine_chunks()
-    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-
-
 def partition_texts(store: TableStore, partitions: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Partitions as "{2024-01-01, 3}", each made once."""
-    encoded = pc.dictionary_encode(whole(partitions))
+    encoded = pc.dictionary_encode(one_array(partitions))
     return row_texts(store, encoded.dictionary).take(encoded.indices)
 
 
@@ -56,7 +49,7 @@ def row_texts(store: TableStore, partitions: pa.Array) -> pa.Array:
 
 def paths(store: TableStore, entries: pa.Table) -> pa.Array:
     """Full path of every data file; the directory of a bucket is made once."""
-    encoded = pc.dictionary_encode(whole(entries.column("partition")))
+    encoded = pc.dictionary_encode(one_array(entries.column("partition")))
     buckets = entries.column("bucket").to_numpy().astype(np.int64)
     lowest = int(buckets.min(initial=0))
     span = int(buckets.max(initial=0)) - lowest + 1
@@ -65,7 +58,7 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
     known = encoded.dictionary.to_pylist()
     places_of = [(known[code // span], int(code % span) + lowest) for code in places.tolist()]
     folders = [store.bucket_dirs(*place) for place in places_of]
-    inverse, names = inverse.reshape(-1), whole(entries.column("file_name"))
+    inverse, names = inverse.reshape(-1), one_array(entries.column("file_name"))
     first = pa.array([folder[0] for folder in folders], pa.string())
     inside = pc.binary_join_element_wise(first.take(pa.array(inverse)), names, "/")
     shared = np.array([len(folder) > 1 for folder in folders], dtype=bool)[inverse]
@@ -73,7 +66,7 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
         asked = zip(inverse[shared].tolist(), names.filter(pa.array(shared)).to_pylist(), strict=True)
         paths_there = [store.data_path(places_of[place][0], places_of[place][1], name) for place, name in asked]
         inside = pc.replace_with_mask(inside, pa.array(shared), pa.array(paths_there, pa.string()))
-    return pc.coalesce(whole(entries.column("external_path")), inside)
+    return pc.coalesce(one_array(entries.column("external_path")), inside)
 
 
 def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
@@ -81,9 +74,9 @@ def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
     if not store.schema.primary_keys:
         return pa.nulls(entries.num_rows, pa.string())
     parts = []
-    for rows, part in _groups(whole(entries.column("schema_id")), entries.select([column, "schema_id"])):
+    for rows, part in _groups(one_array(entries.column("schema_id")), entries.select([column, "schema_id"])):
         types = store.schema_of(part.column("schema_id")[0].as_py()).trimmed_key_types
-        parts.append((rows, _key_texts(whole(part.column(column)), types)))
+        parts.append((rows, _key_texts(one_array(part.column(column)), types)))
     return _scattered(parts, entries.num_rows)
 
 
@@ -103,7 +96,7 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
     a file has no statistics of a column. Java: `SimpleStatsEvolution`.
     """
     keys = pc.binary_join_element_wise(
-        pc.cast(whole(entries.column("schema_id")), pa.string()),
+        pc.cast(one_array(entries.column("schema_id")), pa.string()),
         _joined_names(entries.column("value_stats_cols")),
         _joined_names(entries.column("write_cols")),
         _SEPARATOR,
@@ -119,7 +112,7 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
 
 def _joined_names(lists: pa.ChunkedArray) -> pa.Array:
     """Lists of names as texts that tell no list from an empty one."""
-    flat = whole(lists)
+    flat = one_array(lists)
     joined = pc.binary_join(flat, _SEPARATOR)
     return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(joined, ""), ""), "")
 
@@ -133,11 +126,11 @@ def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Ar
     known = [kind for kind in types if kind is not None]
     readable = bool(known) and len(known) == len(types)
     sides = [
-        _bounds(whole(part.column(side)), known) if readable else [None] * len(names)
+        _bounds(one_array(part.column(side)), known) if readable else [None] * len(names)
         for side in ("value_stats_min", "value_stats_max")
     ]
-    counts = whole(part.column("value_stats_nulls"))
-    rows = pc.cast(whole(part.column("row_count")), pa.string())
+    counts = one_array(part.column("value_stats_nulls"))
+    rows = pc.cast(one_array(part.column("row_count")), pa.string())
     nulls: list[tuple[str, pa.Array]] = []
     lows: list[tuple[str, pa.Array]] = []
     highs: list[tuple[str, pa.Array]] = []
@@ -232,7 +225,7 @@ def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: in
     where = np.concatenate([rows for rows, _ in parts])
     back = np.empty(count, np.int64)
     back[where] = np.arange(count)
-    return pa.concat_arrays([whole(values) for _, values in parts]).take(pa.array(back))
+    return pa.concat_arrays([one_array(values) for _, values in parts]).take(pa.array(back))
 
 
-__all__ = ["key_texts", "partition_texts", "paths", "row_texts", "stats_texts", "whole"]
+__all__ = ["key_texts", "partition_texts", "paths", "row_texts", "stats_texts"]

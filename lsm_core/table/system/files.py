@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.read.predicate import Conjunct, Predicate, parse_filter
-from lsm_core.table.system.entries import key_texts, partition_texts, paths, stats_texts, whole
+from lsm_core.table.system.entries import key_texts, partition_texts, paths, stats_texts
 from lsm_core.table.system.view import Version, View, Wanted, table_schema
 
 FILES: Final = table_schema(
@@ -133,7 +134,7 @@ def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table
     makers: dict[str, Callable[[], pa.Array]] = {
         "partition": lambda: partition_texts(store, entries.column("partition")),
         "file_path": lambda: paths(store, entries),
-        "file_format": lambda: _extension(whole(entries.column("file_name"))),
+        "file_format": lambda: _extension(one_array(entries.column("file_name"))),
         "record_count": lambda: entries.column("row_count"),
         "file_size_in_bytes": lambda: entries.column("file_size"),
         "min_key": partial(key_texts, store, entries, "min_key"),

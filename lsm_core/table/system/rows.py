@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
@@ -139,7 +140,7 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
 
 
 def _second_of_pairs(part: pa.Table) -> npt.NDArray[np.bool_]:
-    kinds = _flat(part.column(ROW_KIND))
+    kinds = one_array(part.column(ROW_KIND))
     before, after = (pc.equal(kinds, text).to_numpy(zero_copy_only=False) for text in (_BEFORE, _AFTER))
     second: npt.NDArray[np.bool_] = np.r_[False, before[:-1] & after[1:]]
     return second
@@ -147,17 +148,12 @@ def _second_of_pairs(part: pa.Table) -> npt.NDArray[np.bool_]:
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
     """Each row as lists of one value, with the row before where it is the ``second`` of two."""
-    kinds = _flat(part.column(ROW_KIND))
+    kinds = one_array(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
     for name in part.column_names[1:]:
-        columns[name] = pa.ListArray.from_arrays(pa.array(ends), _flat(part.column(name)))
+        columns[name] = pa.ListArray.from_arrays(pa.array(ends), one_array(part.column(name)))
     return pa.table(columns)
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    values = column.combine_chunks()
-    return values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
 
 
 def _pruning(wanted: Wanted) -> object:

@@ -8,12 +8,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
-from lsm_core.table.system.entries import partition_texts, whole
+from lsm_core.table.system.entries import partition_texts
 from lsm_core.table.system.texts import cast_text
 from lsm_core.table.system.view import Version, View, Wanted, table_schema
 
@@ -113,7 +114,7 @@ class Partitions(View):
         if version.snapshot is None:
             return
         found = totals(version.store, version.snapshot, ["partition"])
-        dated = _dated(found.set_column(0, "partition", _specs(version.store, whole(found.column("partition")))))
+        dated = _dated(found.set_column(0, "partition", _specs(version.store, one_array(found.column("partition")))))
         for name in PARTITIONS.field_names[len(dated.column_names) :]:
             dated = dated.append_column(name, pa.nulls(dated.num_rows, PARTITIONS.arrow_schema.field(name).type))
         yield dated.sort_by("partition")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.hashing import bucket_of
 from lsm_core.format.schema import TableSchema
@@ -71,12 +72,3 @@ def buckets(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[A
         return np.zeros(batch.num_rows, dtype=np.int32)
     columns = [one_array(batch.column(name)) for name in schema.bucket_keys]
     return bucket_of(columns, schema.bucket_key_types, store.options.bucket, store.options.bucket_function)
-
-
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array, without a copy when it already is one."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

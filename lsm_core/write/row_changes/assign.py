@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import acero
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.rows import conform
@@ -28,7 +29,7 @@ def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> lis
 def matches(batch: pa.RecordBatch, expression: pc.Expression) -> Mask:
     """Per row, whether ``expression`` is true; null is not."""
     (found,) = evaluate(batch, [expression])
-    return np.asarray(pc.fill_null(found, fill_value=False).combine_chunks())
+    return np.asarray(one_array(pc.fill_null(found, fill_value=False)))
 
 
 class Assignments:
@@ -58,10 +59,8 @@ class Assignments:
         data = pa.table({name: found.get(name, batch.column(name)) for name in self._store.schema.field_names})
         fitted = conform(data, self._store.schema, self._store.name)
         columns = [
-            fitted.column(name).combine_chunks() if name in found else batch.column(name)
-            for name in fitted.column_names
+            one_array(fitted.column(name)) if name in found else batch.column(name) for name in fitted.column_names
         ]
-        columns = [pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for c in columns]
         return pa.RecordBatch.from_arrays(columns, schema=fitted.schema)
 
     def apply_where(self, batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import one_array
 from lsm_core.commit import Committer, abort
 from lsm_core.errors import CommitUnknown, InvalidData
 from lsm_core.format.kv_layout import VALUE_KIND, kv_arrow_schema
@@ -129,11 +130,7 @@ class _Effect:
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
-    arrays = [
-        c.chunk(0) if c.num_chunks == 1 else pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type)
-        for c in table.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+    return pa.RecordBatch.from_arrays([one_array(column) for column in table.columns], schema=table.schema)
 
 
 __all__ = ["delete", "update"]

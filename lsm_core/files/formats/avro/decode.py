@@ -12,10 +12,10 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import limbs_from_big_endian, value_bytes, value_offsets
 from lsm_core.errors import CorruptFile
 from lsm_core.files.formats.avro.container import MAGIC, SYNC_BYTES, varint
 from lsm_core.files.formats.avro.schema import AvroField
-from lsm_core.format.binary_row.layout import ragged
 
 _SYNC = bytes(SYNC_BYTES)
 _DECIMAL_BYTES = 16
@@ -118,22 +118,11 @@ def _decimals(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
     """Big-endian two's complement of 1 to 16 bytes as decimals."""
     count = len(array)
     valid = np.ones(count, bool) if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
-    offsets = (
-        np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + count + 1].astype(np.int64)
-        if count
-        else np.zeros(1, np.int64)
-    )
+    offsets = value_offsets(array)
     lengths = np.where(valid, np.diff(offsets), 0)
     if (valid & ((lengths < 1) | (lengths > _DECIMAL_BYTES))).any():
         raise CorruptFile(path, "a decimal has no or over 16 bytes")
-    buffer = array.buffers()[2]
-    data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
-    starts = offsets[:-1]
-    negative = valid & (data[np.minimum(starts, len(data) - 1)] >= 0x80)
-    digits = np.where(negative, np.uint8(0xFF), np.uint8(0)).repeat(_DECIMAL_BYTES)
-    ends = _DECIMAL_BYTES * np.arange(1, count + 1, dtype=np.int64)
-    digits[ragged(ends - lengths, lengths)] = data[ragged(starts, lengths)]
-    little = np.ascontiguousarray(digits.reshape(count, _DECIMAL_BYTES)[:, ::-1])
+    little = limbs_from_big_endian(value_bytes(array), offsets[:-1], lengths)
     validity = pa.array(valid).buffers()[1] if array.null_count else None
     found = pa.Array.from_buffers(wanted, count, [validity, pa.py_buffer(little)])
     found.validate(full=True)

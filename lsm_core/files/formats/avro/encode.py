@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.format.binary_row.layout import I64, U64, null_mask, offsets_from, ragged
+from lsm_core.arrays import (
+    I64,
+    big_endian_digits,
+    decimal_limbs,
+    null_mask,
+    offsets_from,
+    slice_places,
+    value_bytes,
+    value_offsets,
+)
 from lsm_core.format.manifest.columnar_avro import Piece, join, long_values
 
 _DECIMAL_BYTES = 16
@@ -42,7 +51,7 @@ def _values(array: pa.Array) -> Piece:
             return Piece(np.zeros(len(array), np.int64), np.zeros(0, np.uint8))
         return join([_field(child, kind.field(i)) for i, child in enumerate(array.flatten())])
     if pa.types.is_list(kind):
-        offsets = _offsets(array)
+        offsets = value_offsets(array)
         child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         return _blocks(offsets, _field(child, kind.value_field))
     if pa.types.is_map(kind):
@@ -54,11 +63,9 @@ def _values(array: pa.Array) -> Piece:
     if pa.types.is_decimal(kind):
         return _decimals(array)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        offsets = _offsets(array)
+        offsets = value_offsets(array)
         lengths = np.diff(offsets)
-        buffer = array.buffers()[2]
-        data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
-        return join([long_values(lengths), Piece(lengths, data[offsets[0] : offsets[-1]])])
+        return join([long_values(lengths), Piece(lengths, value_bytes(array)[offsets[0] : offsets[-1]])])
     width = pa.int64() if kind.bit_width == 64 else pa.int32()
     integers = array.view(width) if kind.bit_width in (32, 64) else array
     return long_values(integers.cast(pa.int64()).to_numpy())
@@ -67,7 +74,7 @@ def _values(array: pa.Array) -> Piece:
 def _maps(array: pa.Array) -> Piece:
     """A map is as an array of its entries; keys are texts, or may be null in Avro's eyes."""
     kind = array.type
-    offsets = _offsets(array)
+    offsets = value_offsets(array)
     count = int(offsets[-1] - offsets[0])
     keys, items = array.keys.slice(int(offsets[0]), count), array.items.slice(int(offsets[0]), count)
     key = kind.key_field if pa.types.is_string(kind.key_type) else kind.key_field.with_nullable(nullable=True)
@@ -84,27 +91,9 @@ def _blocks(offsets: I64, items: Piece) -> Piece:
 
 def _decimals(array: pa.Array) -> Piece:
     """The shortest big-endian two's complement of the unscaled value, after its length (Java `BigInteger.toByteArray`)."""
-    count = len(array)
-    buffer = array.buffers()[1]
-    limbs = np.frombuffer(buffer, "<u8") if buffer is not None and count else np.zeros(0, np.uint64)
-    limbs = limbs[2 * array.offset : 2 * (array.offset + count)].reshape(count, 2)
-    sizes = minimal_bytes(limbs[:, 0], limbs[:, 1])
-    big = np.empty((count, 2), ">u8")
-    big[:, 0], big[:, 1] = limbs[:, 1], limbs[:, 0]
-    digits = big.view(np.uint8).reshape(count * _DECIMAL_BYTES)
-    last = _DECIMAL_BYTES * np.arange(1, count + 1, dtype=np.int64)
-    return join([long_values(sizes), Piece(sizes, digits[ragged(last - sizes, sizes)])])
-
-
-def minimal_bytes(low: U64, high: U64) -> I64:
-    """Bytes of the shortest two's complement form of each 128-bit value."""
-    sign = (high.view(np.int64) >> 63).view(np.uint64)
-    low, high = low ^ sign, high ^ sign
-    sizes = np.ones(len(low), np.int64)
-    for size in range(1, _DECIMAL_BYTES):
-        bits = 8 * size - 1
-        sizes += (high != 0) | (low >> np.uint64(bits) != 0) if bits < 64 else high >> np.uint64(bits - 64) != 0
-    return sizes
+    digits, sizes = big_endian_digits(*decimal_limbs(array))
+    last = _DECIMAL_BYTES * np.arange(1, len(array) + 1, dtype=np.int64)
+    return join([long_values(sizes), Piece(sizes, digits[slice_places(last - sizes, sizes)])])
 
 
 def _fixed(data: np.ndarray, width: int) -> Piece:
@@ -113,12 +102,6 @@ def _fixed(data: np.ndarray, width: int) -> Piece:
 
 def _constant(byte: int, count: int) -> Piece:
     return Piece(np.ones(count, np.int64), np.full(count, byte, np.uint8))
-
-
-def _offsets(array: pa.Array) -> I64:
-    if len(array) == 0:
-        return np.zeros(1, np.int64)
-    return np.frombuffer(array.buffers()[1], "<i4")[array.offset : array.offset + len(array) + 1].astype(np.int64)
 
 
 __all__ = ["encode_rows"]
