@@ -6,7 +6,7 @@ from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-SESSION: Final = ("tests/spark/", "tests/checks/")
+SESSION: Final = ("tests/spark/", "tests/checks/", "tests/docs/test_spark_blocks.py")
 """Folders whose tests use the shared Spark session: starting a second one costs more than sharing their tests out would save."""
 
 FIRST: Final = (SESSION[0], "tests/ui/")
