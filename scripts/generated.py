@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.pages import cli_page, options_page
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-GENERATED: dict[Path, Callable[[], str]] = {}
+GENERATED: dict[Path, Callable[[], str]] = {
+    DOCS / "cli.md": cli_page,
+    DOCS / "options.md": options_page,
+}
 
 
 def stale() -> list[Path]:

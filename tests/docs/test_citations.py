@@ -10,7 +10,7 @@ from tests.docs.pages import DOCS, ROOT, sections, tracked
 _TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".java", ""}
 _NUMBER = r"\d+b?(?:\.\d+b?)?"
 _CITATION = re.compile(
-    rf"(?P<path>[\w./-]*[\w-]+\.md(?![\w(]))(?:[`\"']*,? (?:notes? |sections? )?(?P<numbers>{_NUMBER}(?:(?:, | and ){_NUMBER})*)(?![\w%]))?"
+    rf"(?P<path>[\w./-]*[\w-]+\.md(?![\w(]))(?:[`']*,? (?:notes? |sections? )?(?P<numbers>{_NUMBER}(?:(?:, | and ){_NUMBER})*)(?![\w%]))?"
 )
 # Until every citation is renamed: names of texts that stood outside the project, and the pages that hold them now.
 _MOVED = {"features.md": "semantics.md", "api.md": "engine.md"}

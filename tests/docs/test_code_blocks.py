@@ -46,7 +46,7 @@ def _block(language: str, code: str, mark: str = "") -> Block:
 def test_a_block_that_does_not_work_is_found(
     language: str, code: str, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Exception):  # noqa: PT011  (each of them in its own way)
+    with pytest.raises(Exception):
         Reader(tmp_path, monkeypatch).run(_block(language, code, mark))
 
 

@@ -1,0 +1,147 @@
+"""Pages of docs/ that are written by the code they describe: the command line and the options."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from lsm_core.cli.app import run
+from lsm_core.options import catalog_options
+from lsm_core.options.keys import DREDGE_KEYS, ENUMS, FAMILIES, PAIMON_KEYS, RANGES, Effect, Key
+
+_GENERATED = "<!-- Written by scripts/docs.py: change the code, not this page. -->"
+_WIDTH = "100"
+
+_DREDGE = {
+    "dredge.compaction.order-sensitive": "`closed`: compactions of order-sensitive tables take every older run that overlaps them, so that no answer "
+    "changes; `as-paimon`: the unit that Java would take, and changed keys in the report ([why](verification.md#order-free-and-order-sensitive-tables))",
+    "dredge.compaction.piece-size": "a bucket that is much more than its share is cut by key into pieces of at least this many input bytes",
+    "dredge.delete-mode": "`two-phase`: what expiry drops waits in the trash first; `direct`: it is deleted at once, as Paimon does ([why](decisions/two-phase-delete.md))",
+    "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
+    "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
+    "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
+    "dredge.trash-grace": "how long deleted files can be restored",
+    "dredge.trash-grace-expiry": "how long expired snapshots can be restored",
+    "dredge.verification": "how much of a compaction's output is read back before it is published ([levels](verification.md#the-levels))",
+}
+
+
+def cli_page() -> str:
+    """docs/cli.md: what `dredge --help` and every verb's `--help` print."""
+    top = _help([])
+    verbs = re.findall(r"^  ([a-z][\w-]*)  +\S", top.partition("Commands:")[2], re.MULTILINE)
+    more = re.search(r"Also: ([\w, -]+) \(", top)
+    verbs += [name for name in (more[1].split(", ") if more else []) if name not in verbs]
+    parts = [
+        "# Command line",
+        _GENERATED,
+        (
+            "`dredge VERB` works on one warehouse: `--warehouse`, or the environment variable `DREDGE_WAREHOUSE`. Every verb prints a table for people, or JSON\n"
+            "for programs with `--json`. A failure is one line on standard error and an exit code: 1 for what went wrong, 2 for a command that makes no\n"
+            "sense; `DREDGE_DEBUG=1` adds the traceback. Each verb is a thin shell over the [engine](engine.md)."
+        ),
+        _block(top),
+        *(f"## {verb}\n\n{_block(_help([verb]))}" for verb in verbs),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(words: list[str]) -> str:
+    """What a verb's --help prints on a terminal of a fixed width."""
+    before = {
+        name: os.environ.pop(name, None) for name in ("COLUMNS", "TERMINAL_WIDTH", "DREDGE_WAREHOUSE", "NO_COLOR")
+    }
+    os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = _WIDTH
+    os.environ["NO_COLOR"] = "1"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            run([*words, "--help"])
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+    return printed.getvalue()
+
+
+def _block(text: str) -> str:
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "\n".join(["```text", *lines, "```"])
+
+
+def options_page() -> str:
+    """docs/options.md: every option that the registry knows."""
+    kinds = [*PAIMON_KEYS, *FAMILIES]
+    counted = {effect: sum(key.effect is effect for key in kinds) for effect in Effect}
+    parts = [
+        "# Options",
+        _GENERATED,
+        (
+            "An option is text, kept in the table's schema (`Schema(options={...})`, `SchemaChange.set_option`) or given for one use (`Table.copy`, `--set`,\n"
+            "options of the Spark format). Sizes are like `128 mb`, durations like `1 h`; text is trimmed, names are not. A value that cannot be used is\n"
+            "refused where it is given; an unknown `dredge.*` key is an error, any other unknown key is kept with a warning."
+        ),
+        "**Effect here** says what Dredge does about an option that is set to something else than its default:",
+        (
+            f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): means here what it means in Paimon;\n"
+            f"* *{Effect.NOT_ACTED_ON}* ({counted[Effect.NOT_ACTED_ON]}): kept for other engines and checked by its type; creating or altering a table with it warns;\n"
+            f"* *{Effect.REFUSED}* ({counted[Effect.REFUSED]}): asks for what Dredge cannot keep up; reading or writing the table raises `UnsupportedFeature`."
+        ),
+        "*Fixed*: cannot be changed once the table has snapshots. *Since*, *until*: first and last Paimon version that knows the key, where that is not all of 1.3 to 2.1.",
+        "## Dredge's own",
+        _table(
+            ("Key", "Type", "Default", "Accepts", "Meaning"),
+            ((*_named(key), _accepts(key), _DREDGE[key.name]) for key in DREDGE_KEYS),
+        ),
+        "## Paimon's",
+        _table(
+            ("Key", "Type", "Default", "Accepts", "Effect here", "Notes"),
+            (
+                (*_named(key), _accepts(key), str(key.effect), _notes(key))
+                for key in sorted(PAIMON_KEYS, key=lambda one: one.name)
+            ),
+        ),
+        "## Names with a free part",
+        "The first line that fits a name is the one it belongs to.",
+        _table(
+            ("Key", "Type", "Effect here", "Notes"),
+            ((f"`{family.form}`", family.kind, str(family.effect), _since(family.since)) for family in FAMILIES),
+        ),
+        "## Options of a catalog",
+        "Given to `Catalog(path, options=...)`. `table-default.<key>` is what every new table starts with. Secrets are refused: they come from the environment.",
+        _table(("Key", "Type", "Default"), (_named(key) for key in catalog_options.CATALOG_REGISTRY.values())),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines: Iterator[tuple[str, ...]] = iter([head, tuple("---" for _ in head), *rows])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _named(key: Key) -> tuple[str, str, str]:
+    return f"`{key.name}`", key.kind, "unset" if key.default is None else f"`{key.default}`" if key.default else "empty"
+
+
+def _accepts(key: Key) -> str:
+    if key.name in ENUMS:
+        return ", ".join(f"`{value}`" for value in ENUMS[key.name])
+    if key.name in RANGES:
+        low, high = RANGES[key.name]
+        return f"{low:g} to {high:g}" if high < 2**31 - 1 else f"at least {low:g}"
+    return ""
+
+
+def _notes(key: Key) -> str:
+    notes = ["fixed"] if key.immutable else []
+    notes += [note] if (note := _since(key.since)) else []
+    notes += [f"until {key.until}"] if key.until else []
+    notes += [f"also `{alias}`" for alias in key.aliases]
+    return ", ".join(notes)
+
+
+def _since(version: str) -> str:
+    return "" if version == "1.3" else f"since {version}"
