@@ -14,6 +14,7 @@ from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, spa
 from lsm_core.spark.jobs import shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
 from lsm_core.spark.jobs.columns import fields_of, quoted
 from lsm_core.spark.jobs.failures import BatchFunction
+from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,9 +32,11 @@ def read_table(
 
     Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
     the rows for which it is true and prunes files; then all files go through Dredge. Options of the table that ask for another
-    version or for changes (`Table.copy`) are obeyed. Only metadata is read here.
+    version or for changes (`Table.copy`) are obeyed. Only metadata is read here. A system table is read by one task.
     Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
     """
+    if isinstance(table, ReadOnlyTable):
+        return _system_rows(spark, table, columns, filter, snapshot_id)
     store = store_of(table)
     span = span_of_options(store) if snapshot_id is None else None
     if span is not None:
@@ -57,6 +60,27 @@ def read_table(
         if not frames:
             return spark.createDataFrame([], ddl)
         return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+
+
+def _system_rows(
+    spark: SparkSession,
+    table: ReadOnlyTable,
+    columns: Sequence[str] | None,
+    filter: object,  # noqa: A002
+    snapshot_id: int | None,
+) -> DataFrame:
+    """The rows of a system table, made by one task."""
+    fields = fields_of(table.schema_at(snapshot_id), columns, table.name)
+    target = spark_arrow_schema(fields, table.name)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                for rows in table.to_batches(columns, filter, snapshot_id=snapshot_id):
+                    yield to_spark(rows, target)
+
+    with translated(f"reading table {table.name}"):
+        return spark.range(0, 1, 1, 1).mapInArrow(shipped(run), spark_ddl(fields, table.name))
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:

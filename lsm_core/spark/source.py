@@ -8,29 +8,35 @@ it to later queries of that DataFrame which push none: `df.where("k = 2").count(
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.versions import startup
+from lsm_core.spark.jobs import store_of
 from lsm_core.spark.jobs.columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.sink import TableWriter
+from lsm_core.spark.sink import DYNAMIC_OVERWRITE, IN_CATALOG, PARTITION_OVERWRITE_MODE, TableWriter
+from lsm_core.table import Catalog, Table
+from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT: Final = "dredge"
-OPTIONS: Final = ("warehouse", "table", "columns", "snapshot-id", "filter")
-READ_OPTIONS: Final = ("scan.", "incremental-between")
+_PLACE: Final = ("warehouse", "table")
+READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
+TABLE_READ_OPTIONS: Final = ("scan.", "incremental-")
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
+WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
 
 
 def register(spark: SparkSession) -> None:
@@ -38,31 +44,57 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TableSource)
 
 
-def open_store(options: Mapping[str, str]) -> TableStore:
-    """Open the table that a data source's options name (`warehouse`, `table`), with the reading options among them.
+def table_to_read(options: Mapping[str, str]) -> Table:
+    """Open the table, branch or system table that a reader's options name, with the table's own reading options on top.
 
-    Raises InvalidOption, TableNotFound.
+    Raises InvalidOption for a key that is no option of a read and for two that choose a version, TableNotFound, UnsupportedFeature.
     """
-    reading = {key.lower(): text for key, text in options.items() if key.lower().startswith(READ_OPTIONS)}
+    reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
+    _check_keys(
+        options, (*READ_OPTIONS, *reading), f"{', '.join(READ_OPTIONS)}, and the table's reading options (scan.*)"
+    )
+    if options.get("snapshot-id") and reading:
+        rival = next(iter(reading))
+        raise InvalidOption(rival, reading[rival], "nothing beside snapshot-id: either of them chooses what is read")
+    table = Catalog(options["warehouse"]).table(options["table"])
+    return table.copy(reading) if reading else table
+
+
+def table_to_write(options: Mapping[str, str]) -> TableStore:
+    """Open the table or branch that a writer's options name, `dynamic-partition-overwrite` among its options if given.
+
+    Raises InvalidOption for other keys, TableNotFound, UnsupportedFeature for a system table.
+    """
+    reading = next((key for key in options if key in READ_OPTIONS[2:] or key.startswith(TABLE_READ_OPTIONS)), None)
+    if reading is not None:
+        raise InvalidOption(reading, options[reading], "nothing where rows are written: it is for reading")
+    _check_keys(options, WRITE_OPTIONS, ", ".join(WRITE_OPTIONS))
+    store = store_of(Catalog(options["warehouse"]).table(options["table"]))
+    chosen = options.get(DYNAMIC_OVERWRITE)
+    return store if chosen is None else store.copy({DYNAMIC_OVERWRITE: chosen})
+
+
+def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: str) -> None:
+    if not options or any(key.startswith("option.") for key in options):
+        raise UnsupportedFeature(IN_CATALOG)
     for key in options:
-        if key.lower() not in OPTIONS and key.lower() not in reading:
-            accepted = f"options of the data source: {', '.join(OPTIONS)}, and the table's that begin with "
-            raise InvalidOption(key, options[key], accepted + " or ".join(READ_OPTIONS))
-    for key in ("warehouse", "table"):
+        if key not in known:
+            raise InvalidOption(key, options[key], f"options of the data source: {accepted}")
+    for key in _PLACE:
         if not options.get(key):
             raise InvalidOption(key, options.get(key), "a data source needs the options 'warehouse' and 'table'")
-    from lsm_core.table import Catalog
-
-    store: TableStore = Catalog(options["warehouse"]).table(options["table"]).store
-    return store.copy(reading) if reading else store
 
 
 class TableSource(DataSource):
-    """A Paimon table, by the options in `OPTIONS`.
+    """A Paimon table, branch or system table, by the options `READ_OPTIONS` and `WRITE_OPTIONS`.
 
-    `warehouse` (path), `table` ("db.name"), the table's own reading options (`READ_OPTIONS`), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first
-    used; it stays that one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed).
+    `warehouse` (path), `table` ("db.name", "db.name$branch_dev", "db.name$files"). Reads: the table's own reading options
+    (`TABLE_READ_OPTIONS`), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first used; it stays that
+    one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed). Writes: see `TableWriter`.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__({key.lower(): text for key, text in options.items()})
 
     @classmethod
     def name(cls) -> str:
@@ -72,22 +104,25 @@ class TableSource(DataSource):
     def schema(self) -> str:
         """Return the chosen columns as Spark DDL, as of the snapshot's time.
 
-        Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound.
+        Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound, UnsupportedFeature (an entry in Spark's catalog).
         """
-        store = _as_read(open_store(self.options), _snapshot_id(self.options))
-        return spark_ddl(fields_of(store.schema, _columns(self.options), store.name), store.name)
+        table, snapshot_id = table_to_read(self.options), _snapshot_id(self.options)
+        if isinstance(table, ReadOnlyTable):
+            schema = table.schema_at(snapshot_id)
+        else:
+            schema = _as_read(table.store, snapshot_id).schema
+        return spark_ddl(fields_of(schema, _columns(self.options), table.name), table.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of this table."""
-        return TableReader(dict(self.options))
+        table = table_to_read(self.options)
+        if isinstance(table, ReadOnlyTable):
+            return SystemTableReader(dict(self.options))
+        return TableReader(table.store, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of this table; ``overwrite`` replaces the whole table."""
-        options = {key: text for key, text in self.options.items() if key.lower() in OPTIONS}
-        if len(options) < len(self.options):
-            extra = next(key for key in self.options if key not in options)
-            raise InvalidOption(extra, self.options[extra], "nothing where rows are written: it is for reading")
-        return TableWriter(open_store(options).to_json(), overwrite)
+        """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says."""
+        return TableWriter(table_to_write(self.options), overwrite, self.options.get(PARTITION_OVERWRITE_MODE))
 
 
 class SplitPartition(InputPartition):
@@ -107,10 +142,10 @@ class SpanPartition(InputPartition):
 class TableReader(DataSourceReader):
     """Reads one snapshot: a Spark partition per split, Arrow batches out."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, store: TableStore, options: Mapping[str, str]) -> None:
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
         self._snapshot_id = _snapshot_id(options)
-        store = _as_read(open_store(options), self._snapshot_id)
+        store = _as_read(store, self._snapshot_id)
         self._store_text = store.to_json()
         self._columns = [field.name for field in fields_of(store.schema, _columns(options), store.name)]
         self._filter = _filter(options)
@@ -137,6 +172,23 @@ class TableReader(DataSourceReader):
             return
         predicate = parse_filter(self._filter, store.schema, store.name)
         for batch in read_split(store, Split.from_bytes(partition.value), self._columns, predicate):
+            yield to_spark(batch, target)
+
+
+class SystemTableReader(DataSourceReader):
+    """Reads a system table ("db.t$files", "sys.tables"): one Spark partition, as its rows are made of metadata."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the Arrow types of `TableSource.schema`, filter applied."""
+        del partition
+        table, snapshot_id = table_to_read(self._options), _snapshot_id(self._options)
+        columns = _columns(self._options)
+        assert isinstance(table, ReadOnlyTable)
+        target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), columns, table.name), table.name)
+        for batch in table.to_batches(columns, _filter(self._options), snapshot_id=snapshot_id):
             yield to_spark(batch, target)
 
 
@@ -197,4 +249,4 @@ def _snapshot_id(options: Mapping[str, str]) -> int | None:
         raise InvalidOption("snapshot-id", text, "a snapshot's number") from error
 
 
-__all__ = ["FORMAT", "OPTIONS", "TableSource", "open_store", "register"]
+__all__ = ["FORMAT", "READ_OPTIONS", "WRITE_OPTIONS", "TableSource", "register", "table_to_read", "table_to_write"]

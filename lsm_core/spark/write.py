@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, abort
-from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import ColumnNotFound, CommitUnknown
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.jobs import Outcome, shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
 from lsm_core.spark.jobs.failures import BatchFunction
 from lsm_core.spark.jobs.tasks import ANSWER_DDL, answer, collect, failure
+from lsm_core.spark.sink import MODE_OF_SESSION, overwrite_scope
 from lsm_core.types import kinds_from_text
 from lsm_core.write import TableWrite
 from lsm_core.write.bucket import route
@@ -55,7 +55,7 @@ def write_table(
 
     Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
     "+U" "-D" per row. ``overwrite``: True or ``{}`` replaces the partitions that get rows (all of an unpartitioned table, or where
-    option `dynamic-partition-overwrite` is false), a mapping the partitions with these values. Rows of one key count in the order of ``df`` (its partitions one after
+    option `dynamic-partition-overwrite` is false and `spark.sql.sources.partitionOverwriteMode` static), a mapping the partitions with these values. Rows of one key count in the order of ``df`` (its partitions one after
     the other), so a retry writes the same. The driver sees commit messages only.
 
     Raises InvalidData, ColumnNotFound, UnsupportedFeature, CommitConflict and SparkFailed after which nothing is committed and
@@ -74,7 +74,7 @@ def write_table(
     with translated(what):
         routed = _routed(df, store, row_kind_column)
         outcomes = collect(routed.mapInArrow(shipped(_writer(store.to_json(), replaces)), ANSWER_DDL), what)
-    return _commit(store, outcomes, overwrite)
+    return _commit(store, outcomes, overwrite, str(df.sparkSession.conf.get(MODE_OF_SESSION)))
 
 
 def messages_of(store: TableStore, outcomes: Sequence[Outcome]) -> list[CommitMessage]:
@@ -87,13 +87,15 @@ def messages_of(store: TableStore, outcomes: Sequence[Outcome]) -> list[CommitMe
     return messages
 
 
-def _commit(store: TableStore, outcomes: Sequence[Outcome], overwrite: bool | Mapping[str, Any] | None) -> int | None:
+def _commit(
+    store: TableStore, outcomes: Sequence[Outcome], overwrite: bool | Mapping[str, Any] | None, mode: str
+) -> int | None:
     messages = messages_of(store, outcomes)
     committer = Committer(store)
     try:
         if overwrite is None or overwrite is False:
             return committer.commit(messages).snapshot_id
-        spec = asked_scope(store, None if overwrite is True else overwrite)
+        spec = overwrite if isinstance(overwrite, Mapping) and overwrite else overwrite_scope(store, mode)
         return committer.overwrite(messages, spec).snapshot_id
     except CommitUnknown:
         raise  # it may be in the table: its files stay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import resolve
-from lsm_core.spark import read_table
+from lsm_core.spark import compact_table, expire_snapshots, read_table, write_table
 from lsm_core.spark.source import TableSource
 from lsm_core.types import to_sql
 from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
@@ -182,6 +183,10 @@ def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path
         ({"table": "db.none"}, "db.none"),
         ({"columns": "k,zz"}, "no column 'zz'"),
         ({"colums": "k"}, "'colums'"),
+        ({"scan.snapshotid": "1"}, "'scan.snapshotid'"),
+        ({"scan.snapshot-id": "1", "scan.tag-name": "x"}, "only one of scan.snapshot-id, scan.tag-name"),
+        ({"snapshot-id": "1", "scan.tag-name": "x"}, "nothing beside snapshot-id"),
+        ({"incremental-between": "1,1", "scan.snapshot-id": "1"}, "only one of"),
         ({"snapshot-id": "x"}, "'snapshot-id'"),
         ({"snapshot-id": "77"}, "77"),
         ({"filter": "k > 3"}, "'filter'"),
@@ -248,3 +253,144 @@ def test_a_type_that_spark_lacks_is_refused_with_its_column(spark: Any, tmp_path
     with pytest.raises(UnsupportedFeature, match=r"TIME\(3\) on Spark \(column 'at'\)"):
         read_table(spark, table)
     assert read_table(spark, table, columns=["k"]).count() == 0
+
+
+def test_system_tables_are_read_as_such_and_nothing_writes_to_them(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    before = [one.id for one in table.snapshots()]
+    catalog = Catalog(str(tmp_path))
+    snapshots = catalog.table("db.t$snapshots")
+    for name in ("db.t$snapshots", "db.t$options", "sys.tables"):
+        expected = catalog.table(name).to_arrow()
+        assert as_text(reader(spark, tmp_path, name).load().toArrow()) == as_text(expected), name
+        assert as_text(read_table(spark, catalog.table(name)).toArrow()) == as_text(expected), name
+    assert reader(spark, tmp_path, "db.t$ro").option("columns", "k,s").load().count() == 0  # nothing is compacted yet
+    assert reader(spark, tmp_path, "db.t$files").option("snapshot-id", "1").load().count() == 3
+    chosen = reader(spark, tmp_path, "db.t$snapshots").option("filter", '[["snapshot_id", ">", 1]]')
+    assert chosen.option("columns", "snapshot_id").load().toArrow().to_pydict() == {"snapshot_id": [2, 3]}
+    frame = spark.createDataFrame(rows([1, 2]))
+    for mode in ("append", "overwrite"):
+        for name in ("db.t$snapshots", "db.t$ro", "sys.tables"):
+            target = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", name)
+            with pytest.raises(Exception, match=r"system table.*only be read"):
+                target.mode(mode).save()
+    for verb in (
+        lambda: write_table(frame, snapshots),
+        lambda: write_table(frame, snapshots, overwrite=True),
+        lambda: compact_table(spark, snapshots, full=True),
+        lambda: expire_snapshots(spark, catalog.table("db.t$ro"), retain_max=1, retain_min=1),
+    ):
+        with pytest.raises(UnsupportedFeature, match=r"system table, which can only be read \(table db\.t\$"):
+            verb()
+    assert [one.id for one in table.snapshots()] == before
+
+
+def test_a_branch_is_written_and_replaced_alone(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    main = table.to_arrow()
+    root = Path(table.store.root)
+    for part, name in (
+        ("schema", "schema-0"),
+        ("snapshot", "snapshot-3"),
+    ):  # a branch at snapshot 3, as Paimon lays it out
+        (root / "branch" / "branch-x" / part).mkdir(parents=True)
+        shutil.copy(root / part / name, root / "branch" / "branch-x" / part / name)
+    name, frame = "db.t$branch_x", spark.createDataFrame(rows([1000, 1001], "branch"))
+    into = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", name)
+    into.mode("append").save()
+    branch = Catalog(str(tmp_path)).table(name)
+    assert branch.to_arrow().num_rows == main.num_rows + 2
+    write_table(frame, branch)
+    into.mode("overwrite").save()
+    assert same(rows([1000, 1001], "branch"), branch.to_arrow())
+    assert same(rows([1000, 1001], "branch"), reader(spark, tmp_path, name).load().toArrow())
+    write_table(frame, branch, overwrite=True)
+    assert same(main, table.to_arrow())
+    assert len(table.snapshots()) == 3
+
+
+BY_PARTITION = pa.schema([pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
+
+
+def test_overwrite_means_the_same_in_all_three_writers(spark: Any, tmp_path: Path) -> None:
+    """Dynamic when either Spark's mode or the table's option says so: the partitions that get rows are replaced, else all."""
+
+    def left(writer: str, mode: str, option: str | None, case: int) -> list[int]:
+        chosen = {} if option is None else {"dynamic-partition-overwrite": option}
+        name = f"db.t{case}"
+        table = make_table(
+            tmp_path,
+            name,
+            fields=BY_PARTITION,
+            primary_keys=["p", "k"],
+            partition_keys=["p"],
+            options={"bucket": "1", **chosen},
+        )
+        table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION))
+        new = pa.table({"p": [2], "k": [20]}, schema=BY_PARTITION)
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", mode)
+        frame = spark.createDataFrame(new)
+        if writer == "save":
+            target = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", name)
+            target.mode("overwrite").save()
+        elif writer == "write_table":
+            write_table(frame, table, overwrite=True)
+        else:
+            table.write(new, overwrite=True)
+        return sorted(table.to_arrow().column("k").to_pylist())
+
+    both, only_new = [1, 20], [20]
+    try:
+        cases = [
+            ("save", "static", None, both),
+            ("save", "dynamic", "false", both),
+            ("save", "static", "false", only_new),
+            ("write_table", "static", "true", both),
+            ("write_table", "dynamic", "false", both),
+            ("write_table", "static", "false", only_new),
+            ("Table.write", "static", None, both),
+            ("Table.write", "static", "false", only_new),
+        ]
+        for case, (writer, mode, option, expected) in enumerate(cases):
+            assert left(writer, mode, option, case) == expected, (writer, mode, option)
+        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
+        for options, expected in (
+            ({"partitionOverwriteMode": "dynamic"}, both),
+            ({"dynamic-partition-overwrite": "true"}, both),
+            ({"partitionOverwriteMode": "static"}, only_new),
+        ):
+            table = Catalog(str(tmp_path)).table("db.t2")  # its option is false
+            table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION), overwrite=True)
+            frame = spark.createDataFrame(pa.table({"p": [2], "k": [20]}, schema=BY_PARTITION))
+            target = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t2")
+            target.options(**options).mode("overwrite").save()
+            assert sorted(table.to_arrow().column("k").to_pylist()) == expected, options
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def test_tables_of_sparks_own_catalog_are_refused_and_nothing_of_them_stays(spark: Any, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    options = f"OPTIONS (warehouse '{tmp_path}', table 'db.t')"
+    frame = spark.createDataFrame(rows([7])).write.format("dredge").option("warehouse", str(tmp_path))
+    advice = r"CREATE TEMPORARY VIEW name USING dredge"
+    for attempt in (
+        lambda: spark.sql(f"CREATE TABLE entry USING dredge {options}"),
+        lambda: spark.sql(f"CREATE TABLE entry USING dredge {options} AS SELECT 1L k"),
+        lambda: frame.option("table", "db.t").saveAsTable("entry"),
+        lambda: frame.option("table", "db.t").mode("overwrite").saveAsTable("entry"),
+    ):
+        with pytest.raises(Exception, match=advice):
+            attempt()
+        assert not spark.catalog.tableExists("entry")
+    spark.sql(f"CREATE TABLE entry (k BIGINT) USING dredge {options}")  # Spark asks no data source about this one
+    try:
+        for attempt in (lambda: spark.table("entry").count(), lambda: spark.sql("INSERT INTO entry SELECT 5L")):
+            with pytest.raises(Exception, match=advice):
+                attempt()
+    finally:
+        spark.sql("DROP TABLE entry")
+    assert len(table.snapshots()) == 3
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW entry USING dredge {options}")
+    spark.sql("INSERT INTO entry SELECT 5000L, 's', 1.5D, NULL, NULL, NULL, true, 1")
+    assert table.to_arrow(filter=[("k", "=", 5000)]).num_rows == 1

@@ -30,11 +30,20 @@ class Outcome:
 
 
 def store_of(table: Any) -> TableStore:
-    """Return the store of a `Table` (or the store itself). Raises UnsupportedFeature for anything else."""
-    store = getattr(table, "store", table)
-    if not isinstance(store, TableStore):
-        raise UnsupportedFeature(f"a Spark job on {type(table).__name__}: pass a Table or a TableStore")
-    return store
+    """Return the store of a `Table` (or the store itself).
+
+    Raises UnsupportedFeature for a system table, whose store is that of the table it tells about, and for anything else.
+    """
+    if isinstance(table, TableStore):
+        return table
+    from lsm_core.table import Table  # not at the top: writer tasks import this module, and need no facade
+
+    if isinstance(table, Table):
+        return table.store
+    name = getattr(table, "name", None)
+    if name is not None:
+        raise UnsupportedFeature("writing or maintaining a system table, which can only be read", str(name))
+    raise UnsupportedFeature(f"a Spark job on {type(table).__name__}: pass a Table or a TableStore")
 
 
 def run_tasks(

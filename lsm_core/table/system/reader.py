@@ -43,6 +43,10 @@ class ReadOnlyTable(Answering):
         """Columns as in Paimon; ``schema.arrow_schema`` is their Arrow form."""
         return self._open({})[0]
 
+    def schema_at(self, snapshot_id: int | None) -> TableSchema:
+        """Columns as of a snapshot (None: today). Raises SnapshotNotFound, and InvalidOption where there are no versions."""
+        return self._open({"snapshot_id": snapshot_id})[0]
+
     @property
     def options(self) -> Mapping[str, str]:
         """System tables have none of their own."""
