@@ -11,11 +11,12 @@ from enum import IntEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import UnsupportedFeature
+from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import DataType, TypeRoot
 
 _REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
@@ -50,6 +51,9 @@ _SET_WRITE = {
     "data-file.external-paths": "external data paths",
     "commit.callbacks": "commit callbacks",
 }
+
+# Besides those that cannot change: what decides which of two rows stays.
+_MERGING = frozenset({"ignore-delete", "sequence.field", "sequence.field.sort-order"})
 
 
 class Purpose(IntEnum):
@@ -106,6 +110,35 @@ def require_writable(store: TableStore) -> None:
 def require_compactable(store: TableStore) -> None:
     """Raise UnsupportedFeature naming feature and table when a compaction could change answers or lose a side product."""
     _require(store, Purpose.COMPACT)
+
+
+def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
+    """Raise WriterStale when rewriting ``entries`` with the schema of ``store`` could lose something.
+
+    A table opened before a column was added would rewrite newer files without it, one opened before the sequence field
+    changed would keep the wrong row. ``entries``: manifest entries, with their schema_id.
+    """
+    newest = schemas.latest_schema(store.file_io, store.root, store.branch)
+    known = store.schema.id
+    newer = pc.any(pc.greater(entries.column("schema_id"), known), min_count=0).as_py()
+    if newer or (newest is not None and newest.id > known and not _rewrite_alike(newest, store.schema)):
+        now = known if newest is None else newest.id
+        raise WriterStale(
+            f"table {store.name} was opened with schema {known} and has schema {now} now: open it again before {what}"
+        )
+
+
+def _rewrite_alike(first: TableSchema, second: TableSchema) -> bool:
+    def meaning(schema: TableSchema) -> tuple[object, ...]:
+        options = canonical(schema.options)
+        decisive = {k: v for k, v in options.items() if k in _MERGING or k.startswith("fields.") or _immutable(k)}
+        return [(f.id, f.name, f.type) for f in schema.fields], schema.primary_keys, decisive
+
+    return meaning(first) == meaning(second)
+
+
+def _immutable(name: str) -> bool:
+    return name in REGISTRY and REGISTRY[name].immutable
 
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:

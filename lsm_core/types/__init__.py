@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lsm_core.types.arrow import from_arrow, to_arrow
-from lsm_core.types.data_type import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot
-from lsm_core.types.parser import parse, to_json, to_sql
+from lsm_core.types.data_type import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot, to_sql
+from lsm_core.types.parser import parse, to_json
 from lsm_core.types.row_kind import RowKind, is_retract, kinds_from_text, kinds_to_text
 
 __all__ = [

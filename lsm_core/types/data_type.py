@@ -107,6 +107,37 @@ class DataType:
 
     def __str__(self) -> str:
         """Return the SQL text."""
-        from lsm_core.types.parser import to_sql
-
         return to_sql(self)
+
+
+def to_sql(kind: DataType) -> str:
+    """Return the SQL text, as ``asSQLString`` writes it (``DECIMAL(10, 2) NOT NULL``)."""
+    return _bare_sql(kind) + ("" if kind.nullable else " NOT NULL")
+
+
+def _bare_sql(kind: DataType) -> str:
+    root = kind.root
+    if root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY) and kind.length == MAX_LENGTH:
+        return "STRING" if root is TypeRoot.VARCHAR else "BYTES"
+    if root is TypeRoot.DECIMAL:
+        return f"DECIMAL({kind.precision}, {kind.scale or 0})"
+    if root is TypeRoot.TIMESTAMP_LTZ:
+        return f"TIMESTAMP({kind.precision}) WITH LOCAL TIME ZONE"
+    if root in (TypeRoot.TIME, TypeRoot.TIMESTAMP):
+        return f"{root.value}({kind.precision})"
+    if root in (TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY):
+        return root.value if kind.detail is None else f"{root.value}({kind.detail})"
+    if root is TypeRoot.ROW:
+        return f"ROW<{', '.join(_field_sql(f) for f in kind.fields)}>"
+    if kind.key is not None and kind.value is not None:
+        return f"MAP<{to_sql(kind.key)}, {to_sql(kind.value)}>"
+    if kind.element is not None:
+        size = f", {kind.length}" if root is TypeRoot.VECTOR else ""
+        return f"{root.value}<{to_sql(kind.element)}{size}>"
+    return root.value if kind.length is None else f"{root.value}({kind.length})"
+
+
+def _field_sql(field: RowField) -> str:
+    name = field.name.replace("`", "``")
+    said = "" if field.description is None else " '" + field.description.replace("'", "''") + "'"
+    return f"`{name}` {to_sql(field.type)}{said}"

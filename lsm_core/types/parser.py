@@ -1,4 +1,4 @@
-"""Types from and to text: the SQL strings and JSON objects of schema files. Source: ``DataTypeJsonParser``, ``asSQLString``."""
+"""Types from text and to JSON: the SQL strings and JSON objects of schema files. Source: ``DataTypeJsonParser``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidSchema
-from lsm_core.types.data_type import MAX_LENGTH, DataType, RowField, TypeRoot
+from lsm_core.types.data_type import MAX_LENGTH, DataType, RowField, TypeRoot, to_sql
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^']|'')*')|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([(),<>]))")
 _SIMPLE = {
@@ -223,39 +223,6 @@ class _Parser:
                 self.at += 1
             found.append(RowField(len(found), name, kind, description))
         return tuple(found)
-
-
-def to_sql(kind: DataType) -> str:
-    """Return the SQL text, as ``asSQLString`` writes it (``DECIMAL(10, 2) NOT NULL``)."""
-    return _bare_sql(kind) + ("" if kind.nullable else " NOT NULL")
-
-
-def _bare_sql(kind: DataType) -> str:
-    root = kind.root
-    if root in (TypeRoot.VARCHAR, TypeRoot.VARBINARY) and kind.length == MAX_LENGTH:
-        return "STRING" if root is TypeRoot.VARCHAR else "BYTES"
-    if root is TypeRoot.DECIMAL:
-        return f"DECIMAL({kind.precision}, {kind.scale or 0})"
-    if root is TypeRoot.TIMESTAMP_LTZ:
-        return f"TIMESTAMP({kind.precision}) WITH LOCAL TIME ZONE"
-    if root in (TypeRoot.TIME, TypeRoot.TIMESTAMP):
-        return f"{root.value}({kind.precision})"
-    if root in (TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY):
-        return root.value if kind.detail is None else f"{root.value}({kind.detail})"
-    if root is TypeRoot.ROW:
-        return f"ROW<{', '.join(_field_sql(f) for f in kind.fields)}>"
-    if kind.key is not None and kind.value is not None:
-        return f"MAP<{to_sql(kind.key)}, {to_sql(kind.value)}>"
-    if kind.element is not None:
-        size = f", {kind.length}" if root is TypeRoot.VECTOR else ""
-        return f"{root.value}<{to_sql(kind.element)}{size}>"
-    return root.value if kind.length is None else f"{root.value}({kind.length})"
-
-
-def _field_sql(field: RowField) -> str:
-    name = field.name.replace("`", "``")
-    said = "" if field.description is None else " '" + field.description.replace("'", "''") + "'"
-    return f"`{name}` {to_sql(field.type)}{said}"
 
 
 def to_json(kind: DataType) -> str | dict[str, Any]:

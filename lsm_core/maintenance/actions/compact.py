@@ -30,7 +30,7 @@ from lsm_core.maintenance.plan import (
     bucket_name,
     facts_of,
 )
-from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
@@ -225,7 +225,7 @@ def _tasks(store: TableStore, plan: MaintenancePlan) -> tuple[list[tuple[Compact
     partitions = sorted({item.partition for item in items})
     buckets = sorted({item.bucket for item in items})
     entries = manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
-    schemas.require_current(store, entries, "compacting it")
+    support.require_current(store, entries, "compacting it")
     live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
     tasks, stale = [], []
     for item in items:

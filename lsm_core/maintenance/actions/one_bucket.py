@@ -9,7 +9,7 @@ from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.actions.trees import Place, plan_tree
 from lsm_core.maintenance.plan import Declined
-from lsm_core.metadata import schemas
+from lsm_core.metadata import support
 from lsm_core.metadata.store import TableStore
 
 
@@ -23,7 +23,7 @@ def bucket_task(
     if not files:
         return None
     entries = entries_to_table([ManifestEntry(ADD, partition, bucket, total_buckets, file) for file in files])
-    schemas.require_current(store, entries, "compacting it")
+    support.require_current(store, entries, "compacting it")
     place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
     item = plan_tree(store, place, entries, full, store.clock.now_ms())
     if isinstance(item, Declined):

@@ -24,7 +24,7 @@ from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.plan import Declined, MaintenancePlan, PlanEstimate, PlannedFile, RescaleItem
 from lsm_core.maintenance.reports import RescaleReport
-from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
@@ -180,7 +180,7 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
     if snapshot is None:
         raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
-    schemas.require_current(store, entries, "rescaling it")
+    support.require_current(store, entries, "rescaling it")
     found = [(p, b, tuple(e.file for e in table_to_entries(group))) for p, b, _, group in bucket_groups(entries)]
     now = {(file.file_name, file.level) for _, _, files in found for file in files}
     if now != {(file.name, file.level) for file in item.inputs}:

@@ -16,7 +16,7 @@ from lsm_core.commit import CommitMessage, Committer, abort
 from lsm_core.errors import CommitUnknown
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
-from lsm_core.metadata import manifests, schemas
+from lsm_core.metadata import manifests, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan
@@ -64,7 +64,7 @@ def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
         return {}
     columns = ["partition", "bucket", "total_buckets", "schema_id"]
     entries = manifests.live_entries(store, scan.snapshot, partitions=partitions, columns=columns)
-    schemas.require_current(store, entries, "changing its rows")
+    support.require_current(store, entries, "changing its rows")
     return {(partition, bucket): total for partition, bucket, total, _ in bucket_groups(entries)}
 
 
