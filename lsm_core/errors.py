@@ -32,6 +32,7 @@ Spark workers raise these across processes, so all of them pickle: positional ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final, Self
 
 _LONGEST_SHOWN: Final = 200
@@ -173,17 +174,54 @@ class WriterStale(DredgeError):
     """The table changed (schema, buckets) after this writer was opened."""
 
 
+class ConflictKind(StrEnum):
+    """Why a commit does not fit the table as it is now; `CommitConflict.reason` says it for people."""
+
+    INPUTS_GONE = "inputs-gone"
+    """Files to replace are gone, or moved to another level."""
+    FILES_KNOWN = "files-known"
+    """New files are in the table already, or were before."""
+    FILE_TWICE = "file-twice"
+    """One commit names a file twice."""
+    BUCKET_COUNT = "bucket-count"
+    """A partition would get files of another number of buckets than it has."""
+    KEY_RANGES = "key-ranges-overlap"
+    """Files of one level above 0 would overlap."""
+    BUCKET_CHANGED = "bucket-changed"
+    """Somebody wrote to a bucket since the snapshot from which the change was worked out."""
+    PARTITION_CHANGED = "partition-changed"
+    """A partition that is to be replaced got or lost files since."""
+    BASE_GONE = "base-gone"
+    """What happened since the snapshot from which the change was worked out cannot be told: it expired, or was rolled back."""
+    ALREADY_COMMITTED = "already-committed"
+    """The user's commit of that identifier is in the table, with other files."""
+    RACES_LOST = "races-lost"
+    """Others were first at the next snapshot id too often; the change itself still fits."""
+    OTHER = "other"
+
+
 class CommitConflict(DredgeError):
-    """Definite failure: a commit by ``by_user`` (snapshot ``snapshot_id``) does not go together with ours."""
+    """Definite failure: a commit by ``by_user`` (snapshot ``snapshot_id``) does not go together with ours.
+
+    ``kind`` is for programs, ``reason`` for people; text that is no `ConflictKind` counts as the reason of `ConflictKind.OTHER`.
+    """
 
     def __init__(
-        self, kind: str, files: Sequence[str] = (), by_user: str | None = None, snapshot_id: int | None = None
+        self,
+        kind: ConflictKind | str,
+        files: Sequence[str] = (),
+        by_user: str | None = None,
+        snapshot_id: int | None = None,
+        reason: str = "",
     ) -> None:
-        self.kind, self.files, self.by_user, self.snapshot_id = kind, tuple(files), by_user, snapshot_id
+        known = {one.value: one for one in ConflictKind}
+        self.kind = known.get(str(kind), ConflictKind.OTHER)
+        self.reason = reason or str(kind)
+        self.files, self.by_user, self.snapshot_id = tuple(files), by_user, snapshot_id
         shown = ", ".join(self.files[:5]) + (f" and {len(self.files) - 5} more" if len(self.files) > 5 else "")
         of = f" with snapshot {snapshot_id}" if snapshot_id is not None else ""
         by = f" by {by_user}" if by_user else ""
-        super().__init__(f"commit conflict ({kind}){of}{by}{': ' + shown if shown else ''}")
+        super().__init__(f"commit conflict ({self.reason}){of}{by}{': ' + shown if shown else ''}")
 
 
 class CommitUnknown(DredgeError):
@@ -222,13 +260,26 @@ class PlanRefused(DredgeError):
         super().__init__(f"plan{f' for table {table}' if table else ''} refused by rule {rule}{of}")
 
 
-class VerificationFailed(DredgeError):
-    """Verification at ``level`` (V0..V3) found that an answer would change; ``keys`` are examples."""
+class VerificationLevel(StrEnum):
+    """How a compaction is verified (docs/verification.md)."""
 
-    def __init__(self, level: str, keys: Sequence[object] = ()) -> None:
-        self.level, self.keys = level, tuple(keys)
+    V0 = "V0"
+    """Counts and metadata."""
+    V1 = "V1"
+    """What was written, read again."""
+    V2 = "V2"
+    """The reference's answer for a sample."""
+    V3 = "V3"
+    """A second path over the whole table."""
+
+
+class VerificationFailed(DredgeError):
+    """Verification at ``level`` found that an answer would change; ``keys`` are examples."""
+
+    def __init__(self, level: VerificationLevel | str, keys: Sequence[object] = ()) -> None:
+        self.level, self.keys = VerificationLevel(level), tuple(keys)
         shown = ", ".join(repr(k) for k in self.keys[:5])
-        super().__init__(f"verification {level} failed{': ' + shown if shown else ''}")
+        super().__init__(f"verification {self.level} failed{': ' + shown if shown else ''}")
 
 
 class JavaNotFound(DredgeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.commit.committer import BATCH, CommitResult, Committer
-from lsm_core.commit.drafts import abort
+from lsm_core.commit.drafts import abort, discard_on_failure
 from lsm_core.commit.guards import messages_of, origin_of
 from lsm_core.commit.message import CommitMessage, Origin
 from lsm_core.commit.phases import CommitHooks, Hook, Phase
@@ -18,6 +18,7 @@ __all__ = [
     "Origin",
     "Phase",
     "abort",
+    "discard_on_failure",
     "messages_of",
     "origin_of",
 ]

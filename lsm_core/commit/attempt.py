@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -11,12 +12,20 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import partitions_of, rows_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, check
-from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.manifest_merge import merge_manifests
 from lsm_core.commit.phases import CommitHooks, Phase
 from lsm_core.commit.publish import Outcome, Retries, publish
-from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound, TableNotFound
+from lsm_core.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConflictKind,
+    CorruptFile,
+    DredgeError,
+    SnapshotNotFound,
+    TableNotFound,
+)
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ManifestFileMeta, merge_entries
@@ -24,6 +33,7 @@ from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import TableStore
 
+_LOG = logging.getLogger(__name__)
 _MOST_DELTAS = 32
 _MOST_REMEMBERED = 100_000
 Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
@@ -130,12 +140,8 @@ class CommitRun:
                 return snapshot.id
             if not self._retries.wait():
                 self._clean_all()
-                raise CommitConflict(
-                    f"table {self._store.name}: lost {self._retries.attempt + 1} races for the next snapshot id",
-                    (),
-                    None,
-                    snapshot.id,
-                )
+                reason = f"table {self._store.name}: lost {self._retries.attempt + 1} races for the next snapshot id"
+                raise CommitConflict(ConflictKind.RACES_LOST, (), None, snapshot.id, reason)
 
     def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:
         try:
@@ -145,6 +151,9 @@ class CommitRun:
         except DredgeError:
             self._clean(attempt_files)
             self._clean_all()
+            raise
+        except BaseException as error:  # interrupted
+            mark_unknown(error)
             raise
         self._hooks.enter(Phase.CLEAN, snapshot_id=snapshot.id, outcome=outcome.value)
         if outcome is Outcome.TAKEN:
@@ -262,9 +271,10 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
     try:
         path = store.statistics_path(latest.statistics)
         found = parse_object(store.file_io.read_bytes(path), path)
-        return latest.statistics if found.get("schemaId") == schema_id else None
-    except (OSError, DredgeError):
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: statistics %s cannot be read and end here: %s", store.name, latest.statistics, error)
         return None
+    return latest.statistics if found.get("schemaId") == schema_id else None
 
 
 __all__ = ["CommitRun", "Request"]

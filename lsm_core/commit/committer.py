@@ -19,7 +19,7 @@ from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied
 from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
 from lsm_core.commit.phases import CommitHooks
-from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile, InvalidData
+from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
 from lsm_core.metadata import snapshots
@@ -271,7 +271,7 @@ class Committer:
             return
         if any((kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT) for kind in done.kinds):
             reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
-            raise CommitConflict(reason, (), self.commit_user, done.snapshot_id)
+            raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)
 
     def _one(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""

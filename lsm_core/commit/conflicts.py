@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.changes import IDENTITY, identities, partitions_of
-from lsm_core.errors import CommitConflict, CorruptFile, SnapshotNotFound
+from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -47,12 +47,11 @@ def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, late
     for partition, buckets in zip(both["partition"].to_pylist(), both["total_buckets"].to_pylist(), strict=True):
         if seen.setdefault(partition, buckets) != buckets:
             at = latest.id if latest is not None else None
-            raise CommitConflict(
-                f"table {store.name}: a partition of {seen[partition]} buckets would get files of {buckets} buckets",
-                both["file_name_min"].to_pylist()[-1:],
-                None,
-                at,
+            reason = (
+                f"table {store.name}: a partition of {seen[partition]} buckets would get files of {buckets} buckets"
             )
+            files = both["file_name_min"].to_pylist()[-1:]
+            raise CommitConflict(ConflictKind.BUCKET_COUNT, files, None, at, reason)
 
 
 def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
@@ -63,19 +62,20 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
     wanted = identities(delta)
     twice = [which for which, count in Counter(wanted).items() if count > 1]
     if twice:
-        raise CommitConflict(f"table {store.name}: one commit names a file twice", _names(twice))
+        reason = f"table {store.name}: one commit names a file twice"
+        raise CommitConflict(ConflictKind.FILE_TWICE, _names(twice), reason=reason)
     gone = [which for which, kind in zip(wanted, kinds, strict=True) if kind == DELETE and which not in present]
     if gone:
         names = _names(gone)
         user, snapshot_id = blame(store, latest, set(names), DELETE)
-        raise CommitConflict(
-            f"table {store.name}: files to replace are gone or moved to another level", names, user, snapshot_id
-        )
+        reason = f"table {store.name}: files to replace are gone or moved to another level"
+        raise CommitConflict(ConflictKind.INPUTS_GONE, names, user, snapshot_id, reason)
     known = [which for which, kind in zip(wanted, kinds, strict=True) if kind == ADD and which in present]
     if known:
         names = _names(known)
         user, snapshot_id = blame(store, latest, set(names), ADD)
-        raise CommitConflict(f"table {store.name}: files are already in the table", names, user, snapshot_id)
+        reason = f"table {store.name}: files are already in the table"
+        raise CommitConflict(ConflictKind.FILES_KNOWN, names, user, snapshot_id, reason)
 
 
 def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
@@ -96,12 +96,8 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
                 ours = set(added.column("file_name").to_pylist())
                 foreign = [name for name in (left.name, right.name) if name not in ours]
                 user, snapshot_id = blame(store, latest, set(foreign), ADD)
-                raise CommitConflict(
-                    f"table {store.name}: key ranges overlap on level {left.level} of bucket {bucket}",
-                    [left.name, right.name],
-                    user,
-                    snapshot_id,
-                )
+                reason = f"table {store.name}: key ranges overlap on level {left.level} of bucket {bucket}"
+                raise CommitConflict(ConflictKind.KEY_RANGES, [left.name, right.name], user, snapshot_id, reason)
 
 
 def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int) -> tuple[str | None, int | None]:

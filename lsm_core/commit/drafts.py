@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.message import CommitMessage
-from lsm_core.errors import DredgeError
+from lsm_core.errors import CommitUnknown, DredgeError
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO, FileStatus, OutputFile
 
 _LOG = logging.getLogger(__name__)
+
+
+_UNKNOWN = "dredge_outcome_unknown"
+
+
+def mark_unknown(error: BaseException) -> None:
+    """Note on ``error``, which interrupted the publishing of a snapshot, that the snapshot may be there."""
+    setattr(error, _UNKNOWN, True)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Whether a commit that raised ``error`` may have happened."""
+    return isinstance(error, CommitUnknown) or getattr(error, _UNKNOWN, False) is True
 
 
 class RecordingFileIO:
@@ -112,6 +126,21 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     return paths
 
 
+@contextmanager
+def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
+    """:func:`abort` the messages, and raise on, when the block fails for certain, be it by an interruption.
+
+    When the outcome of a commit inside is unknown nothing is deleted: the snapshot may name the files. ``messages`` may be a
+    list that grows inside the block.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_unknown(error):
+            abort(store, messages)
+        raise
+
+
 def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[DataFileMeta]]]) -> str | None:
     """The path of the first of a commit's ``files`` that is not there any more (an orphan cleaner took it); None: all are."""
     for message, chosen in files:
@@ -130,4 +159,4 @@ def _paths(
     return [store.data_path(message.partition, message.bucket, one) for one in (name, *extra)]
 
 
-__all__ = ["RecordingFileIO", "abort", "missing_file", "remove"]
+__all__ = ["RecordingFileIO", "abort", "discard_on_failure", "missing_file", "remove"]

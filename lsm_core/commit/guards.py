@@ -12,7 +12,7 @@ from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, identities, partitions
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, blame
 from lsm_core.commit.drafts import missing_file
 from lsm_core.commit.message import CommitMessage, Origin
-from lsm_core.errors import CommitConflict, DredgeError, InvalidData, SnapshotNotFound
+from lsm_core.errors import CommitConflict, ConflictKind, DredgeError, InvalidData, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -77,9 +77,8 @@ def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> R
     def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
         nonlocal checked
         if latest is None or latest.id < snapshot_id:
-            raise CommitConflict(
-                f"table {store.name}: snapshot {snapshot_id}, which this change was made from, is gone"
-            )
+            reason = f"table {store.name}: snapshot {snapshot_id}, which this change was made from, is gone"
+            raise CommitConflict(ConflictKind.BASE_GONE, reason=reason)
         for number in range(checked + 1, latest.id + 1):
             _require_apart(store, number, touched)
         checked = max(checked, latest.id)
@@ -96,19 +95,16 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
             return
         delta = manifests.delta_entries(store, snapshot)
     except SnapshotNotFound as error:
-        raise CommitConflict(
-            f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
-        ) from error
+        reason = f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
+        raise CommitConflict(ConflictKind.BASE_GONE, reason=reason) from error
     near = delta.filter(pc.is_in(delta.column("partition"), pa.array(sorted({p for p, _ in touched}), pa.binary())))
     places = zip(near["partition"].to_pylist(), near["bucket"].to_pylist(), near["file_name"].to_pylist(), strict=True)
     names = [name for partition, bucket, name in places if (bytes(partition), bucket) in touched]
     if names:
-        raise CommitConflict(
-            f"table {store.name}: another commit wrote to a bucket that this change was worked out from; do it again",
-            names,
-            snapshot.commit_user,
-            snapshot.id,
+        reason = (
+            f"table {store.name}: another commit wrote to a bucket that this change was worked out from; do it again"
         )
+        raise CommitConflict(ConflictKind.BUCKET_CHANGED, names, snapshot.commit_user, snapshot.id, reason)
 
 
 def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[bytes]) -> Rescan:
@@ -129,9 +125,8 @@ def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[byte
         went = sorted({str(which[place]) for which in expected - found})
         user, number = blame(store, latest, set(came or went), ADD if came else DELETE)
         what = "got files that the new ones do not hold" if came else "lost files that are to be replaced"
-        raise CommitConflict(
-            f"table {store.name}: a partition {what}; nothing was replaced", came or went, user, number
-        )
+        reason = f"table {store.name}: a partition {what}; nothing was replaced"
+        raise CommitConflict(ConflictKind.PARTITION_CHANGED, came or went, user, number, reason)
 
     return source
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import identities, rows_of
 from lsm_core.commit.message import CommitMessage
-from lsm_core.errors import CommitConflict, SnapshotNotFound
+from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots, tags
@@ -216,7 +216,7 @@ class AddedFiles:
         if found:
             user, number = (None, None) if snapshot is None else (snapshot.commit_user, snapshot.id)
             reason = f"table {self._store.name}: files were added before; a commit's messages can be committed once"
-            raise CommitConflict(reason, sorted(found), user, number)
+            raise CommitConflict(ConflictKind.FILES_KNOWN, sorted(found), user, number, reason)
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:

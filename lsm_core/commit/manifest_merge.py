@@ -90,7 +90,7 @@ def minor_merge(
         if size >= target:
             result += _merge_group(store, group, writer)
             group, size = [], 0
-    return result + (_merge_group(store, group, writer) if len(group) >= min_count else group)
+    return result + (_merge_group(store, group, writer) if len(group) >= max(min_count, 1) else group)
 
 
 def _merge_group(

@@ -8,6 +8,7 @@ from typing import Any
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, parse_value
+from lsm_core.options.units import memory_size
 
 _INT_MAX = 2**31 - 1
 _DEFAULTS: dict[str, Any] = {
@@ -73,6 +74,17 @@ class TableOptions:
         """What was given for ``key``, also for one with a free part in its name. Raises InvalidOption as :meth:`get`."""
         self._require(key)
         return self._raw.get(key)
+
+    def given_size(self, key: str, default: int) -> int:
+        """Bytes given for a size of a format's own ("parquet.page.size"), at least 1. Raises InvalidOption."""
+        text = self._raw.get(key)
+        try:
+            size = default if text is None else memory_size(text, key)
+        except InvalidOption as error:
+            raise InvalidOption(key, text, error.accepted, self._table) from error
+        if size < 1:
+            raise InvalidOption(key, text, "a size of at least 1 byte", self._table)
+        return size
 
     def _require(self, key: str) -> None:
         error = self._refused.get(key)

@@ -6,11 +6,15 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from lsm_core.errors import InvalidOption, InvalidSchema
+from lsm_core.errors import InvalidData, InvalidOption, InvalidSchema
+from lsm_core.files import SpillSpace
+from lsm_core.files.formats import SETTINGS, require_usable
+from lsm_core.files.index_writer import indexed_columns
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.options import TableOptions
+from lsm_core.options import TableOptions, canonical
+from lsm_core.storage import check_name
 from lsm_core.table.defaults import check_default
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
 from lsm_core.types import NESTED, DataType, RowField, TypeRoot, to_sql
@@ -47,6 +51,7 @@ def validate(schema: TableSchema, table: str, before: TableSchema | None = None)
         _check_engine(schema, table)
     _check_times(schema, options, table)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
+    _check_files(schema, options, table, before)
 
 
 def check_columns(fields: Sequence[DataField], table: str) -> None:
@@ -233,3 +238,44 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
                 f"table {table}: column '{field.name}' of type {to_sql(kind)} does not fit into Avro files, which keep "
                 f"{limit} digits of a second"
             )
+
+
+def _check_files(schema: TableSchema, options: TableOptions, table: str, before: TableSchema | None) -> None:
+    """What the first write would fail at. What an altered table was stored with may stay: only writers need it."""
+    given, known = canonical(schema.options), {} if before is None else canonical(before.options)
+    new = {key for key in given.keys() | known.keys() if given.get(key) != known.get(key)}
+    if before is None or new.intersection(SETTINGS):
+        require_usable(options)
+    if "spill-compression" in new:
+        SpillSpace.of(options)
+    if before is None or any(key.startswith("file-index.bloom-filter.") for key in new):
+        indexed_columns(schema, options)
+    for name in options.sequence_field if "sequence.field" in new else ():
+        kind = schema.field(name).type
+        if kind.root in _NO_KEY:
+            raise InvalidOption(
+                "sequence.field", name, f"columns that have an order, which {to_sql(kind)} has not", table
+            )
+    column = _kind_column(schema)
+    if column is not None and (before is None or _kind_column(before) != column):
+        texts = [field.name for field in schema.fields if field.type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)]
+        if column[0] not in texts:
+            there = ", ".join(texts) or "none"
+            raise InvalidOption("rowkind.field", column[0], f"one column of text; there are: {there}", table)
+    if "data-file.prefix" in new:
+        try:
+            check_name(options.data_file_prefix + "0", table)
+        except InvalidData as error:
+            accepted = "the beginning of a plain file name"
+            raise InvalidOption("data-file.prefix", options.data_file_prefix, accepted, table) from error
+    folder = str(options.get("data-file.path-directory") or "")
+    if "data-file.path-directory" in new and (folder.startswith("/") or ".." in folder.split("/")):
+        raise InvalidOption("data-file.path-directory", folder, "a folder below the table's own", table)
+
+
+def _kind_column(schema: TableSchema) -> tuple[str, DataType | None] | None:
+    """The column that `rowkind.field` names, with its type; None where it names none, or means nothing (without a key)."""
+    name = canonical(schema.options).get("rowkind.field")
+    if name is None or not schema.primary_keys:
+        return None
+    return name, schema.field(name).type if schema.has_field(name) else None

@@ -116,6 +116,8 @@ def kinds_of_column(table: pa.Table, name: str, where: str, given: Given) -> pa.
 
     Raises :class:`InvalidData`, and :class:`InvalidOption` where the column is no text.
     """
+    if name not in table.column_names:
+        raise InvalidOption("rowkind.field", name, f"one of the columns {', '.join(table.column_names)}", where)
     column = table.column(name)
     if not pa.types.is_string(column.type):
         raise InvalidOption("rowkind.field", name, f"a column of text, and that one is {column.type}", where)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort
-from lsm_core.errors import CommitConflict, CorruptFile, TableNotFound
+from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, TableNotFound
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
@@ -84,8 +84,8 @@ def test_of_two_compactions_of_one_bucket_one_loses_and_hears_why(tmp_path: Path
     with pytest.raises(CommitConflict) as caught:
         Committer(store, "me", CommitHooks(hook)).commit([mine])
     error = caught.value
-    assert "gone" in error.kind
-    assert "db.t" in error.kind
+    assert error.kind is ConflictKind.INPUTS_GONE
+    assert "db.t" in error.reason
     assert set(error.files) == {file.file_name for file in mine.compact_before}
     assert (error.by_user, error.snapshot_id) == ("rival", 3)
     assert snapshots.latest_id(store) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -76,6 +77,44 @@ def open_sink(
     return avro.open_sink(file_io, path, sample, options, codec=codec)
 
 
+SETTINGS: Final = (
+    "file.format",
+    "file.format.per.level",
+    "file.compression",
+    "file.compression.per.level",
+    *parquet.SIZES,
+    *orc.SIZES,
+)
+"""Options that only a format can tell usable from unusable."""
+
+
+def require_usable(options: TableOptions) -> None:
+    """Raise InvalidOption, naming the key, for a codec or a size that files of the table's formats cannot be written with.
+
+    Formats that are not known are left to who refuses them as unsupported features.
+    """
+    levels = {*options.get("file.format.per.level"), *options.get("file.compression.per.level")}
+    others = next(str(level) for level in range(len(levels) + 1) if str(level) not in levels)
+    for level in sorted({*levels, others}):
+        per_level = options.get("file.format.per.level")
+        name = str(per_level.get(level, options.file_format)).strip().lower()
+        codec = compression_of(options, int(level))
+        try:
+            if name == "parquet":
+                parquet.codec_of(codec, options.table)
+            elif name == "orc":
+                orc.codec_of(codec, options.table)
+            elif name == "avro":
+                avro.codec_of(codec, options.table)
+        except InvalidOption as error:
+            if level not in options.get("file.compression.per.level"):
+                raise
+            key = "file.compression.per.level"
+            raise InvalidOption(key, f"{level}:{codec}", error.accepted, options.table) from error
+    for key in (*parquet.SIZES, *orc.SIZES):
+        options.given_size(key, 1)
+
+
 def format_of(options: TableOptions, level: int) -> str:
     """Option `file.format`, or what `file.format.per.level` ("0:avro,5:parquet") says; raises InvalidOption."""
     per_level = options.get("file.format.per.level") or {}
@@ -110,6 +149,7 @@ def extension_of(options: TableOptions, name: str) -> str:
 
 
 __all__ = [
+    "SETTINGS",
     "ColumnValues",
     "FileSink",
     "FileSource",
@@ -119,4 +159,5 @@ __all__ = [
     "format_of",
     "open_sink",
     "open_source",
+    "require_usable",
 ]

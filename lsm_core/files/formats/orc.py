@@ -30,7 +30,6 @@ from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.orc_footer import check_types
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO
 from lsm_core.types.nesting import refit_table
 
@@ -38,6 +37,8 @@ STRIPE_SIZE: Final = 16 * 1024 * 1024
 """Encoded bytes of a stripe: what a writer holds back, and about what a reader holds."""
 _CODECS: Final = {"zstd": "zstd", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
 _BLOCK_SIZE: Final = 128 * 1024
+SIZES: Final = ("orc.stripe.size", "orc.compress.size")
+"""Sizes in bytes, of at least 1, that the writer is told by options of ORC's own."""
 _ROW_INDEX_STRIDE: Final = 10_000
 _DICTIONARY_SHARE: Final = 0.5
 """Distinct values per value up to which a text column gets a dictionary."""
@@ -172,27 +173,27 @@ def _stored_field(field: pa.Field) -> pa.Field:
 
 def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> OrcSink:
     """A sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer knows."""
-    chosen = _CODECS.get(codec)
-    if chosen is None:
-        raise InvalidOption("file.compression", codec, f"for ORC: {', '.join(_CODECS)}", options.table)
-    raw = options.raw
-    stripe = options.get("file.block-size") or _bytes(raw, "orc.stripe.size", STRIPE_SIZE)
+    stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)
     return OrcSink(
         file_io,
         path,
         sample,
         table=options.table,
-        compression=chosen,
+        compression=codec_of(codec, options.table),
         stripe_size=int(stripe),
-        compression_block_size=_bytes(raw, "orc.compress.size", _BLOCK_SIZE),
+        compression_block_size=options.given_size("orc.compress.size", _BLOCK_SIZE),
         row_index_stride=_ROW_INDEX_STRIDE,
         dictionary_key_size_threshold=_DICTIONARY_SHARE,
         batch_size=_BATCH_ROWS,
     )
 
 
-def _bytes(raw: Any, key: str, default: int) -> int:
-    return memory_size(raw[key], key) if key in raw else default
+def codec_of(name: str, table: str = "") -> str:
+    """ORC's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    codec = _CODECS.get(name)
+    if codec is None:
+        raise InvalidOption("file.compression", name, f"for ORC: {', '.join(_CODECS)}", table)
+    return codec
 
 
 class OrcSource:

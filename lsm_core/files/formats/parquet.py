@@ -30,7 +30,6 @@ from lsm_core.files.formats.parquet_footer import footer_values, group_bounds, l
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.options.units import memory_size
 from lsm_core.storage import FileIO, Kept
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
@@ -54,6 +53,8 @@ CODECS: Final = {
     "uncompressed": "none",
 }
 _PAGE_SIZE: Final = 1024 * 1024
+SIZES: Final = ("parquet.page.size",)
+"""Sizes in bytes, of at least 1, that the writer is told by options of Parquet's own."""
 _FOOTER: Final = "footer"
 _FOOTER_SHARE: Final = 8
 """Bytes of memory per byte of a stored footer, about."""
@@ -193,8 +194,6 @@ def open_sink(
     delta: Sequence[str],
 ) -> ParquetSink:
     """A sink with the table's settings: `file.*`, and those of `parquet.*` that mean something to Arrow's writer."""
-    raw = options.raw
-    page = raw.get("parquet.page.size")
     return ParquetSink(
         file_io,
         path,
@@ -203,7 +202,7 @@ def open_sink(
         level=options.zstd_level,
         dictionary=None if options.get("parquet.enable.dictionary") is False else dictionary,
         delta=delta,
-        page_size=_PAGE_SIZE if page is None else memory_size(page, "parquet.page.size"),
+        page_size=options.given_size("parquet.page.size", _PAGE_SIZE),
     )
 
 

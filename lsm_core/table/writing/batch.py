@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from lsm_core.commit import BATCH, CommitMessage, Committer, abort, messages_of
+from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import CommitUnknown, InvalidOption
+from lsm_core.errors import InvalidOption
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.metadata.store import TableStore
 from lsm_core.table.writing.streaming import compactor
@@ -73,7 +72,7 @@ class BatchCommit:
         """
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
-        with _cleaned(self._store, mine):
+        with discard_on_failure(self._store, mine):
             return _last(self._committer.commit(mine, commit_identifier=identifier).snapshot_ids)
 
     def overwrite(
@@ -81,21 +80,9 @@ class BatchCommit:
     ) -> int | None:
         """Commit in place of the given partition; without one, of what :meth:`Table.write` replaces for ``overwrite=True``."""
         mine = messages_of(self._store, messages)
-        with _cleaned(self._store, mine):
+        with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
             return _last(self._committer.overwrite(mine, spec).snapshot_ids)
-
-
-@contextmanager
-def _cleaned(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
-    """Delete own files after a definite failure; an unknown outcome may have published them."""
-    try:
-        yield
-    except CommitUnknown:
-        raise
-    except Exception:
-        abort(store, list(messages))
-        raise
 
 
 def write_once(

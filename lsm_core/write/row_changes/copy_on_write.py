@@ -12,8 +12,7 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from lsm_core.commit import CommitMessage, Committer, abort
-from lsm_core.errors import CommitUnknown
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata import manifests, support
@@ -44,16 +43,11 @@ def _change(store: TableStore, predicate: Predicate, rewrite: Rewrite) -> int | 
         return None
     totals = _totals(store, scan)
     messages: list[CommitMessage] = []
-    try:
+    with discard_on_failure(store, messages):
         for place, file in _touched(store, scan, predicate):
             new = _write_again(store, place, totals[place], file, predicate, rewrite)
             messages.append(CommitMessage(*place, totals[place], new_files=tuple(new), deleted_files=(file,)))
         return Committer(store).commit(messages).snapshot_id
-    except CommitUnknown:
-        raise  # it may be in the table: its files stay
-    except BaseException:
-        abort(store, messages)
-        raise
 
 
 def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:

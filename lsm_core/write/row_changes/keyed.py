@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import one_array
-from lsm_core.commit import Committer, abort
-from lsm_core.errors import CommitUnknown, InvalidData
+from lsm_core.commit import Committer, discard_on_failure
+from lsm_core.errors import InvalidData
 from lsm_core.format.kv_layout import VALUE_KIND, kv_arrow_schema
 from lsm_core.merge import KeySpec, digest, merge_function, merge_unsorted
 from lsm_core.metadata.store import TableStore
@@ -57,13 +57,8 @@ def _rewrite(store: TableStore, predicate: Predicate, kind: RowKind, change: Cha
                 effect.require(batch, changed)
                 writer.write(*_with_kind(store, changed, kind))
         messages = writer.prepare_commit()
-    try:
+    with discard_on_failure(store, messages):
         return Committer(store).commit(messages, made_from=scan.snapshot.id).snapshot_id
-    except CommitUnknown:
-        raise  # it may be in the table: its files stay
-    except BaseException:
-        abort(store, messages)
-        raise
 
 
 class _Deletes(TableWrite):

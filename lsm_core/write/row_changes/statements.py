@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lsm_core.commit import Committer, abort
-from lsm_core.errors import CommitUnknown
+from lsm_core.commit import Committer, discard_on_failure
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.write.row_changes import copy_on_write, keyed
@@ -60,13 +59,8 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
     with TableWrite(store) as writer:
         writer.write(rows)
         messages = writer.prepare_commit()
-    try:
+    with discard_on_failure(store, messages):
         return Committer(store).commit(messages).snapshot_id
-    except CommitUnknown:
-        raise
-    except BaseException:
-        abort(store, messages)
-        raise
 
 
 __all__ = ["delete_rows", "update_rows", "upsert_rows"]

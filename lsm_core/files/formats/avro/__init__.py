@@ -6,6 +6,7 @@ goes record by record in compiled code; Python sees lists of finished records an
 
 from __future__ import annotations
 
+from lsm_core.files.formats.avro.container import codec_of
 from lsm_core.files.formats.avro.files import AvroSink, AvroSource, open_sink
 
-__all__ = ["AvroSink", "AvroSource", "open_sink"]
+__all__ = ["AvroSink", "AvroSource", "codec_of", "open_sink"]
