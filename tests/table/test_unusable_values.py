@@ -40,6 +40,7 @@ BAD = [
     ({"file-index.bloom-filter.columns": ""}, "file-index.bloom-filter.columns", "columns of the table"),
 ]
 
+
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     made = Catalog(tmp_path)
