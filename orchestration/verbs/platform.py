@@ -21,6 +21,8 @@ from orchestration.verbs.graphql import DagsterClient, PlatformFailed
 _HOST: Final = "127.0.0.1"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LOG: Final = "dagster.log"
+INSTANCE: Final = Path(__file__).resolve().parents[1] / "dagster.yaml"
+"""Settings of a Dagster instance for the platform; every DAGSTER_HOME gets a copy."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,8 @@ def start_platform(
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
     chosen = _free_port() if port is None else check_free(port)
-    instance = _ROOT / "dagster.yaml"
-    if instance.is_file() and not (home / "dagster.yaml").exists():
-        shutil.copyfile(instance, home / "dagster.yaml")
+    if not (home / "dagster.yaml").exists():
+        shutil.copyfile(INSTANCE, home / "dagster.yaml")
     with (home / _LOG).open("ab") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "dagster", "dev", *_workspace(), "--host", _HOST, "--port", str(chosen)],

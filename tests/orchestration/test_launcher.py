@@ -147,7 +147,7 @@ def test_a_person_ends_a_run_from_another_process(instance: dg.DagsterInstance, 
 
 def test_the_pool_of_a_run_that_was_cancelled_is_freed(tmp_path: Path) -> None:
     """The repository's own dagster.yaml, as the demo and every installation copy it."""
-    shutil.copy(Path(__file__).parents[2] / "dagster.yaml", tmp_path)
+    shutil.copy(Path(__file__).parents[2] / "orchestration" / "dagster.yaml", tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path)) as made:
         run = dg.DagsterRun(job_name="resting", status=dg.DagsterRunStatus.STARTED)
         made.add_run(run)

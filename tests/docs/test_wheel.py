@@ -1,0 +1,88 @@
+"""The wheel: built, installed into a clean environment beside its dependencies, and started there, far from the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+PACKAGES = {"lsm_core", "orchestration", "assets", "checks"}
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that `make wheel` builds, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with the wheel, and this environment's packages as its dependencies (but not the checkout)."""
+    folder = tmp_path_factory.mktemp("clean")
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
+    python = folder / "bin" / "python"
+    site = Path(_run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip())
+    offline = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
+    _run([sys.executable, "-m", "pip", "--python", str(python), "install", *offline, str(wheel)], folder)
+    # A path file adds the folder alone: path files inside it, such as the checkout's editable install, are not followed.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not name.startswith(("DREDGE_", "PYTHON", "DAGSTER_"))}
+
+
+def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
+    assert {"orchestration/dagster.yaml", "assets/demo/policies.yaml", "assets/demo/reference/expected.json"} <= set(
+        names
+    )
+    code = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert code <= set(names)
+
+
+def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    dredge = str(python.with_name("dredge"))
+    assert "Usage: dredge" in _run([dredge, "--help"], tmp_path, environment)
+    assert "--headless" in _run([dredge, "demo", "--help"], tmp_path, environment)
+    make = (
+        "import pyarrow as pa; from lsm_core import Catalog, Schema; catalog = Catalog('warehouse'); catalog.create_database('db')\n"
+        "fields = pa.schema([pa.field('k', pa.int64(), nullable=False)])\n"
+        "catalog.create_table('db.t', Schema(fields, primary_keys=['k'], options={'bucket': '1'})).write(pa.table({'k': [1, 2]}))"
+    )
+    _run([str(python), "-c", make], tmp_path, environment)
+    assert "db.t" in _run([dredge, "status", "-w", "warehouse"], tmp_path, environment)
+
+
+def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    look = (
+        "import lsm_core, orchestration.definitions as platform; from orchestration.verbs.platform import INSTANCE\n"
+        "print(lsm_core.__file__); print(INSTANCE); print(platform.defs is not None)"
+    )
+    engine, settings, loaded = _run([str(python), "-c", look], tmp_path, environment).split()
+    inside = str(python.parents[1].resolve())
+    assert str(Path(engine).resolve()).startswith(inside)
+    assert str(Path(settings).resolve()).startswith(inside)
+    assert Path(settings).read_text() == (ROOT / "orchestration" / "dagster.yaml").read_text()
+    assert loaded == "True"
