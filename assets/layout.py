@@ -9,8 +9,7 @@ import dagster as dg
 
 from orchestration import names
 from orchestration.model import TableCard
-from orchestration.ops import apply_op, observe_op, plan_op, record_op, verify_op
-from orchestration.ops.plan import PLAN_CONFIG
+from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
 from orchestration.partitions import partitions_definition
 
 
@@ -38,9 +37,8 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         metadata={"dagster/uri": card.root} if card.root else None,
     )
     def layout(data: Any) -> Any:
-        look = observe(data)
-        report = apply(plan(look))
-        return record(look, report, verify(report))
+        report = apply(plan(observe(data)))
+        return record(report, verify(report))
 
     return layout
 

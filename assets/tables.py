@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import dagster as dg
 
 from orchestration import names
-from orchestration.metadata import look_metadata, table_metadata
+from orchestration.health import table_health
+from orchestration.metadata import health_metadata, table_metadata
 from orchestration.model import TableCard
-from orchestration.partitions import look_at, partitions_definition
+from orchestration.partitions import partition_of, partitions_definition
 from orchestration.quirks import early_features, typed
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -35,13 +36,12 @@ def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         )
         @typed
         def look(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> Iterator[dg.ObserveResult]:
-            partition = context.partition_key if context.has_partition_key else None
             if card.unreadable:
                 yield dg.ObserveResult(asset_key=key, metadata={"unreadable": card.refusal or ""})
                 return
-            seen = look_at(warehouse.store(card.name)).of_partition(partition)
+            seen = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
             version = dg.DataVersion(str(seen.data_version)) if seen.data_version is not None else None
-            yield dg.ObserveResult(asset_key=key, metadata=look_metadata(seen), data_version=version)
+            yield dg.ObserveResult(asset_key=key, metadata=health_metadata(seen), data_version=version)
 
     made: dg.AssetsDefinition = look
     return made

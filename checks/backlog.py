@@ -9,11 +9,10 @@ import dagster as dg
 from checks.definition import declare, declined
 from lsm_core.options import TableOptions
 from orchestration import names
-from orchestration.model import PartitionState, TableCard
-from orchestration.partitions import look_at
-from orchestration.policies import load_policies
-from orchestration.policies.decision import Backlog, backlog_of
-from orchestration.policies.model import Policy
+from orchestration.health import PartitionHealth, table_health
+from orchestration.model import TableCard
+from orchestration.policies import Policy, load_policies
+from orchestration.policies.decisions import Backlog, backlog_of
 from orchestration.resources.warehouse import WarehouseResource
 
 DESCRIPTION = "Level-0 files in the worst bucket stay below the policy's warning; every read has to merge each of them."
@@ -26,7 +25,7 @@ def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinit
         if card.refusal is not None:
             return declined(card)
         store = warehouse.store(card.name)
-        states, policy = look_at(store).partitions(), load_policies().of(card.name)
+        states, policy = table_health(store).partitions, load_policies().of(card.name)
         found = backlog_evaluation(layout, states, policy, hidden=hides_level0(store.options))
         return dg.AssetCheckResult(
             passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
@@ -41,7 +40,7 @@ def hides_level0(options: TableOptions) -> bool:
 
 
 def backlog_evaluation(
-    layout: dg.AssetKey, states: Sequence[PartitionState], policy: Policy, *, hidden: bool = False
+    layout: dg.AssetKey, states: Sequence[PartitionHealth], policy: Policy, *, hidden: bool = False
 ) -> dg.AssetCheckEvaluation:
     """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on.
 

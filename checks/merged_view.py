@@ -11,7 +11,7 @@ from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance import VerifyReport, verify_snapshots
 from orchestration import names
 from orchestration.model import TableCard
-from orchestration.ops.payload import partition_of
+from orchestration.partitions import partition_of
 from orchestration.resources.spark import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 

@@ -12,7 +12,7 @@ from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import find_violations
 from orchestration import names
 from orchestration.model import TableCard
-from orchestration.ops.payload import partition_of
+from orchestration.partitions import partition_of
 from orchestration.resources.warehouse import WarehouseResource
 
 DESCRIPTION = (

@@ -10,7 +10,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from orchestration import names
 from orchestration.model import TableCard
-from orchestration.ops.expire import expire_op
+from orchestration.ops.retention_op import expire_op
 
 # One process a run: an op costs milliseconds, a process seconds.
 _EXECUTOR: Final = dg.in_process_executor

@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from lsm_core.maintenance import CompactionReport, MaintenancePlan
-from orchestration.model import BucketLook, Look, TableCard, size_text
+from lsm_core.maintenance import BucketHealth, CompactionReport, MaintenancePlan
+from lsm_core.maintenance.plan import bucket_name
+from orchestration.health import TableHealth, shape_of
+from orchestration.model import TableCard, size_text
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -54,9 +56,10 @@ def options_table(options: Mapping[str, str]) -> str:
     )
 
 
-def look_metadata(look: Look) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of one look at a table or partition; every number becomes a plot over time."""
-    buckets = look.buckets
+def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the numbers of a table's or partition's health; every number becomes a plot over time."""
+    buckets = health.buckets
+    level0_ages = [health.measured_ms - b.oldest_level0_ms for b in buckets if b.oldest_level0_ms is not None]
     rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
     told: dict[str, dg.MetadataValue] = {
         "sorted runs (worst bucket)": dg.MetadataValue.int(max((bucket.sorted_runs for bucket in buckets), default=0)),
@@ -64,7 +67,7 @@ def look_metadata(look: Look) -> dict[str, dg.MetadataValue]:
             max((bucket.level0_files for bucket in buckets), default=0)
         ),
         "files": dg.MetadataValue.int(files),
-        "bytes": dg.MetadataValue.int(sum(bucket.size for bucket in buckets)),
+        "bytes": dg.MetadataValue.int(sum(bucket.total_bytes for bucket in buckets)),
         "rows (unmerged)": dg.MetadataValue.int(rows),
         "deletes (unmerged)": dg.MetadataValue.int(sum(bucket.deletes for bucket in buckets)),
         "small files": dg.MetadataValue.int(sum(bucket.small_files for bucket in buckets)),
@@ -78,62 +81,61 @@ def look_metadata(look: Look) -> dict[str, dg.MetadataValue]:
         "overlap: mean runs over a row's key": dg.MetadataValue.float(
             round(sum(b.overlap_mean * b.rows for b in buckets) / rows, 3) if rows else 0.0
         ),
-        "oldest level-0 file (hours)": dg.MetadataValue.float(_hours([bucket.level0_age_ms for bucket in buckets])),
+        "oldest level-0 file (hours)": dg.MetadataValue.float(_hours(level0_ages)),
         "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
         "score (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
         "buckets": dg.MetadataValue.md(bucket_table(buckets)),
     }
-    compacted = [bucket.compacted_ms for bucket in buckets if bucket.compacted_ms]
+    compacted = [bucket.last_compaction_ms for bucket in buckets if bucket.last_compaction_ms]
     if compacted:
         told["last compaction"] = dg.MetadataValue.timestamp(max(compacted) / 1000)
-    if look.snapshot is not None:
-        told["snapshot"] = dg.MetadataValue.int(look.snapshot)
+    if health.snapshot is not None:
+        told["snapshot"] = dg.MetadataValue.int(health.snapshot)
     return told
 
 
-def bucket_table(buckets: Sequence[BucketLook]) -> str:
+def bucket_table(buckets: Sequence[BucketHealth]) -> str:
     """Return one Markdown row a bucket, the worst first."""
     if not buckets:
         return "no bucket holds a file"
-    worst = sorted(buckets, key=lambda bucket: (-bucket.sorted_runs, -bucket.files, bucket.partition, bucket.bucket))
+    worst = sorted(buckets, key=lambda item: (-item.sorted_runs, -item.files, item.partition_text, item.bucket))
     lines = [
         "| bucket | sorted runs | level-0 files | files | size | rows | deletes | overlap, most | overlap, mean |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for bucket in worst[:_SHOWN_ITEMS]:
-        name = f"{bucket.partition}/{bucket.bucket}" if bucket.partition else str(bucket.bucket)
+        name = f"{bucket.partition_text}/{bucket.bucket}" if bucket.partition_text else str(bucket.bucket)
         lines.append(
-            f"| {_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.size)} "
+            f"| {_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.total_bytes)} "
             f"| {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} | {bucket.overlap_mean:g} |"
         )
     return "\n".join([*lines, *_more(len(worst), _SHOWN_ITEMS, "buckets")])
 
 
-def level_diagram(before: Look, after: Look) -> str:
-    """Return the levels of every bucket before and after, drawn with bars on one scale."""
-    after_by_id = {(bucket.partition, bucket.bucket): bucket for bucket in after.buckets}
+def level_diagram(before: TableHealth, after: TableHealth) -> str:
+    """Return the levels of every bucket that changed between two snapshots, drawn with bars on one scale."""
+    later = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
     changed = [
-        bucket
+        (bucket, found)
         for bucket in before.buckets
-        if (later := after_by_id.get((bucket.partition, bucket.bucket))) is None or later.shape != bucket.shape
+        if (found := later.get((bucket.partition_text, bucket.bucket))) is None or shape_of(found) != shape_of(bucket)
     ]
     if not changed:
         return "the levels did not change"
-    largest = max(
-        (size for look in (before, after) for bucket in look.buckets for _, size in bucket.level_bytes), default=1
-    )
+    largest = max(size for state in (before, after) for item in state.buckets for size in item.bytes_per_level.values())
     lines = [f"snapshot {before.snapshot} -> {after.snapshot}", "```"]
-    for bucket in changed[:_SHOWN_BUCKETS]:
-        later = after_by_id.get((bucket.partition, bucket.bucket))
-        name = f"{bucket.partition}/bucket-{bucket.bucket}" if bucket.partition else f"bucket-{bucket.bucket}"
-        runs = f"{bucket.sorted_runs} -> {later.sorted_runs if later else 0} sorted runs"
-        lines += [
-            f"{name}: {runs}",
-            *_side("before", bucket, largest),
-            *(_side("after", later, largest) if later else []),
-        ]
+    for bucket, found in changed[:_SHOWN_BUCKETS]:
+        name = bucket_name(bucket.partition_text, bucket.bucket)
+        lines.append(f"{name}: {bucket.sorted_runs} -> {found.sorted_runs if found else 0} sorted runs")
+        for title, state in (("before", bucket), ("after", found)):
+            if state is None:
+                continue
+            for level, size in state.bytes_per_level.items():
+                bar = "#" * max(1, round(size / max(largest, 1) * _BAR)) if size else ""
+                files = f"{state.level0_files} files" if level == 0 else "1 run"
+                lines.append(f"  {title:<6} L{level} {bar:<{_BAR}} {size_text(size):>8}  {files}")
     return "\n".join([*lines, "```", *_more(len(changed), _SHOWN_BUCKETS, "changed buckets")])
 
 
@@ -204,15 +206,6 @@ def report_metadata(report: CompactionReport) -> dict[str, dg.MetadataValue]:
         ),
         "digests": dg.MetadataValue.md("\n".join(["| bucket | digest of its rewritten rows |", "|---|---|", *digests])),
     }
-
-
-def _side(title: str, bucket: BucketLook, largest: int) -> list[str]:
-    lines = []
-    for level, size in bucket.level_bytes:
-        bar = "#" * max(1, round(size / max(largest, 1) * _BAR)) if size else ""
-        files = f"{bucket.level0_files} files" if level == 0 else "1 run"
-        lines.append(f"  {title:<6} L{level} {bar:<{_BAR}} {size_text(size):>8}  {files}")
-    return lines or [f"  {title:<6} empty"]
 
 
 def _worst(values: Sequence[float]) -> float:

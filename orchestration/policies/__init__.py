@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from orchestration.policies.decision import Decision, Outcome, Reason
-from orchestration.policies.file import Policies, load_policies
-from orchestration.policies.model import Policy
+from orchestration.policies.decisions import Decision, Outcome, Reason
+from orchestration.policies.policy import Policies, Policy, load_policies
 
 __all__ = ["Decision", "Outcome", "Policies", "Policy", "Reason", "load_policies"]

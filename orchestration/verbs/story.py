@@ -18,7 +18,7 @@ from lsm_core.clock import FileClock
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
 from orchestration import names
-from orchestration.partitions import data_version
+from orchestration.health import data_version
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.graphql import CheckResult, DagsterClient, PlatformFailed, Run
 from orchestration.verbs.graphql import Tick as SensorTick

@@ -14,9 +14,8 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from orchestration import names
 from orchestration.blocked import blocking_failure
-from orchestration.ops import apply as apply_room
-from orchestration.ops import verify as verify_room
-from orchestration.ops.payload import Verdict
+from orchestration.ops import layout_ops
+from orchestration.ops.layout_ops import Verdict
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
 
 KINDS = ("drop", "revive", "swap")
@@ -98,7 +97,7 @@ def test_the_second_path_in_spark_sees_the_sabotage_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     with house_with_backlog(tmp_path, "spark") as house:
-        monkeypatch.setattr(verify_room, "_compare", lambda *_: Verdict(ok=True, level="V1", text="looked away"))
+        monkeypatch.setattr(layout_ops, "_compare", lambda *_: Verdict(ok=True, level="V1", text="looked away"))
         between_record_and_check(house, monkeypatch, kind)
         result = house.execute("both")
         assert not result.success
@@ -119,7 +118,7 @@ def test_the_verify_op_stops_the_run_before_it_is_recorded(
             sabotage(house.warehouse.table("shop.orders"), kind)
             return report
 
-        monkeypatch.setattr(apply_room, "apply_plan", sabotaged)
+        monkeypatch.setattr(layout_ops, "apply_plan", sabotaged)
         result = house.execute("both")
         assert not result.success
         assert materialised(result) == set()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestration import names
-from orchestration.model import PartitionState, size_text
+from orchestration.health import PartitionHealth
+from orchestration.model import size_text
 from orchestration.policies import Outcome, Policy, Reason
-from orchestration.policies.decision import DAY_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
+from orchestration.policies.decisions import DAY_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
+from tests.support.platform import bucket_health
 
 
-def state(**changes: object) -> PartitionState:
-    values: dict[str, object] = {
-        "text": "dt=1", "buckets": 2, "sorted_runs": 4, "level0_files": 3, "files": 9, "small_files": 9,
-        "size": 53_248, "rows": 4_155, "deletes": 253, "newest_ms": 100 * DAY_MS,
+def state(text: str = "dt=1", **changes: Any) -> PartitionHealth:
+    values: dict[str, Any] = {
+        "sorted_runs": 4, "level0_files": 3, "files": 9, "small_files": 9, "bytes_per_level": {0: 53_248}, "rows": 4_155,
+        "deletes": 253, "newest_file_ms": 100 * DAY_MS,
     }  # fmt: skip
-    return PartitionState(**{**values, **changes})  # type: ignore[arg-type]
+    return PartitionHealth(text, (bucket_health(text, **{**values, **changes}),))
 
 
 def test_a_healthy_table_is_left_alone_with_its_numbers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,12 @@ import dagster as dg
 import pytest
 
 from checks.merged_view import published_snapshot
+from lsm_core import SchemaChange
 from lsm_core.errors import CommitConflict, CommitUnknown
-from lsm_core.maintenance import MaintenancePlan, apply_plan, read_ledger
+from lsm_core.maintenance import MaintenancePlan, apply_plan, load_plan, read_ledger
 from lsm_core.metadata import snapshots
 from orchestration import names
-from orchestration.ops import apply as apply_room
-from orchestration.ops import verify as verify_room
+from orchestration.ops import layout_ops
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
 JOB = names.job_name("shop.orders")
@@ -82,13 +82,80 @@ def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
     )
 
 
-def test_a_plan_that_went_stale_is_made_again_from_the_newest_snapshot(house: House) -> None:
+def test_a_run_applies_the_plan_it_was_started_with_also_when_commits_came_since(house: House) -> None:
     request = house.tick(names.SORTED_RUN_SENSOR).run_requests[0]
+    plan = request.tags[names.TAG_PLAN]
+    assert load_plan(house.warehouse.store("shop.orders"), plan).base_snapshot == 5
     commit(house.warehouse.table("shop.orders"), 2)
     assert house.run(request).success
     told = house.materialisation("shop.orders")
-    assert told["plan"] != request.tags[names.TAG_PLAN]
-    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (7, 1)
+    assert told["plan"] == plan
+    assert "plan replaced" not in told
+    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (7, 3)
+    assert "7 -> 3 sorted runs" in told["levels"]
+
+
+def overtaken(house: House) -> None:
+    """Somebody else compacts all, and two commits follow."""
+    table = house.warehouse.table("shop.orders")
+    table.compact(full=True)
+    commit(table, 2)
+
+
+def other_options(house: House) -> None:
+    house.warehouse.catalog().alter_table(
+        "shop.orders", [SchemaChange.set_option("num-sorted-run.compaction-trigger", "4")]
+    )
+
+
+def no_plan(house: House) -> None:
+    for path in Path(house.warehouse.store("shop.orders").root, "dredge", "plans").iterdir():
+        path.unlink()
+
+
+def torn_plan(house: House) -> None:
+    for path in Path(house.warehouse.store("shop.orders").root, "dredge", "plans").iterdir():
+        path.write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (overtaken, "PlanStale: plan {}: "),
+        (other_options, "num-sorted-run.compaction-trigger was None and is '4'"),
+        (no_plan, "PlanStale: plan {}: "),
+        (torn_plan, "CorruptFile: plan {}: "),
+    ],
+)
+def test_a_plan_that_cannot_be_applied_says_why_and_is_replaced_with_both_hashes_told(
+    house: House, change: Callable[[House], None], why: str
+) -> None:
+    request = house.tick(names.SORTED_RUN_SENSOR).run_requests[0]
+    plan = request.tags[names.TAG_PLAN]
+    change(house)
+    commit(house.warehouse.table("shop.orders"), 3)
+    newest = snapshots.latest_id(house.warehouse.store("shop.orders"))
+    result = house.run(request)
+    assert result.success
+    told = house.materialisation("shop.orders")
+    assert told["plan"] != plan
+    assert why.format(plan) in told["plan replaced"]
+    assert told["plan replaced"].endswith(f"; replanned over snapshot {newest} as {told['plan']}")
+    assert plan in told["plan replaced"]
+    assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (newest, 1)
+
+
+def test_a_plan_of_another_partition_is_refused(tmp_path: Path) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 5, day="a")
+    commit(table, 5, day="b")
+    with open_house(tmp_path / "wh") as house:
+        requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests}
+        result = house.execute(JOB, "dt=a", run_config=requests["dt=b"].run_config)
+        assert not result.success
+        told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
+        assert any("is for partition dt=b, this run for dt=a" in text for text in told)
+    assert snapshots.latest_id(table.store) == 10
 
 
 def test_a_lost_race_is_tried_again_with_a_new_plan(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +168,7 @@ def test_a_lost_race_is_tried_again_with_a_new_plan(house: House, monkeypatch: p
             raise CommitConflict("another compaction", ["data-1.parquet"], "somebody", 6)
         return apply_plan(store, plan, **rest)
 
-    monkeypatch.setattr(apply_room, "apply_plan", losing_once)
+    monkeypatch.setattr(layout_ops, "apply_plan", losing_once)
     assert house.execute(JOB).success
     assert len(tries) == 2
     assert tries[0] != tries[1]
@@ -115,7 +182,7 @@ def test_a_commit_whose_outcome_was_unknown_is_found_and_verified(
         apply_plan(store, plan, **rest)
         raise CommitUnknown(6, "the connection broke")
 
-    monkeypatch.setattr(apply_room, "apply_plan", unsure)
+    monkeypatch.setattr(layout_ops, "apply_plan", unsure)
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert result.success
     told = house.materialisation("shop.orders")
@@ -132,9 +199,9 @@ def test_a_large_rewrite_is_compared_once_by_the_check_also_after_an_unknown_com
         apply_plan(store, plan, **rest)
         raise CommitUnknown(6, "the connection broke")
 
-    monkeypatch.setattr(apply_room, "apply_plan", unsure)
-    monkeypatch.setattr(verify_room, "LIMIT", 1000)
-    monkeypatch.setattr(verify_room, "_compare", lambda *_: pytest.fail("it was compared by the op as well"))
+    monkeypatch.setattr(layout_ops, "apply_plan", unsure)
+    monkeypatch.setattr(layout_ops, "COMPARE_LIMIT", 1000)
+    monkeypatch.setattr(layout_ops, "_compare", lambda *_: pytest.fail("it was compared by the op as well"))
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert result.success
     compared = house.materialisation("shop.orders")["compared"]
@@ -200,7 +267,7 @@ def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatc
     def failing(*_: Any, **__: Any) -> Any:
         raise dg.Failure("the disk is gone", allow_retries=False)
 
-    monkeypatch.setattr(apply_room, "apply_plan", failing)
+    monkeypatch.setattr(layout_ops, "apply_plan", failing)
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert not result.success
     sensor = house.repository.get_sensor_def(names.FAILURE_SENSOR)

@@ -7,30 +7,36 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from orchestration.metadata import level_diagram, look_metadata
-from orchestration.model import BucketLook, Look
+from lsm_core.maintenance import BucketHealth
+from orchestration.health import TableHealth
+from orchestration.metadata import health_metadata, level_diagram
+from tests.support.platform import bucket_health
 
-ONE = BucketLook(
-    partition="dt=1", bucket=0, sorted_runs=3, level0_files=2, files=3, small_files=3, rows=100, deletes=10,
-    level_bytes=((0, 500), (5, 1000)), read_amplification=3.0, space_amplification=1.5, newest_ms=9, cost_minor=0,
-    cost_full=1500, overlap_max=3, overlap_mean=2.5, level0_age_ms=7_200_000, ro_lag_ms=3_600_000, compacted_ms=5_000,
-    score=50.0, amplification=50, amplification_limit=200,
+NOW = 10_000_000
+ONE = bucket_health(
+    "dt=1", 0, sorted_runs=3, level0_files=2, files=3, small_files=3, rows=100, deletes=10, bytes_per_level={0: 500, 5: 1000},
+    files_per_level={0: 2, 5: 1}, read_amplification=3.0, space_amplification=1.5, newest_file_ms=9, cost_full=1500,
+    overlap_max=3, overlap_mean=2.5, oldest_level0_ms=NOW - 7_200_000, ro_lag_ms=3_600_000, last_compaction_ms=5_000, score=50.0,
+    facts={"amplification_percent": 50, "max_amplification_percent": 200},
 )  # fmt: skip
-TWO = replace(
-    ONE, bucket=1, sorted_runs=1, level0_files=0, files=1, small_files=0, rows=300, deletes=0, level_bytes=((5, 9000),),
-    read_amplification=1.0, space_amplification=1.0, cost_full=0, overlap_max=1, overlap_mean=1.0, level0_age_ms=0,
-    ro_lag_ms=0, compacted_ms=8_000, score=0.0, amplification=0,
+TWO = bucket_health(
+    "dt=1", 1, files=1, rows=300, bytes_per_level={5: 9000}, files_per_level={5: 1}, last_compaction_ms=8_000,
+    facts={"amplification_percent": 0, "max_amplification_percent": 200},
 )  # fmt: skip
 
 
-def plotted(look: Look) -> dict[str, float]:
-    told = look_metadata(look)
+def health_of(*buckets: BucketHealth, snapshot: int | None = 7) -> TableHealth:
+    return TableHealth("a.b", snapshot, 6 if buckets else None, NOW, buckets)
+
+
+def plotted(health: TableHealth) -> dict[str, float]:
+    told = health_metadata(health)
     numbers = (dg.IntMetadataValue, dg.FloatMetadataValue)
     return {name: value.value for name, value in told.items() if isinstance(value, numbers)}  # type: ignore[misc]
 
 
 def test_every_number_of_health_is_plotted() -> None:
-    found = plotted(Look("a.b", 7, 6, (ONE, TWO)))
+    found = plotted(health_of(ONE, TWO))
     assert found["overlap: most runs over a key"] == 3
     assert found["overlap: mean runs over a row's key"] == pytest.approx((100 * 2.5 + 300) / 400)
     assert (found["oldest level-0 file (hours)"], found["read-optimised view lags (hours)"]) == (2.0, 1.0)
@@ -41,21 +47,27 @@ def test_every_number_of_health_is_plotted() -> None:
         3.0,
         1.5,
     )
-    assert look_metadata(Look("a.b", 7, 6, (ONE, TWO)))["last compaction"].value == 8.0
+    assert health_metadata(health_of(ONE, TWO))["last compaction"].value == 8.0
 
 
 def test_an_empty_table_has_its_zeros() -> None:
-    found = plotted(Look("a.b", None, None))
+    found = plotted(health_of(snapshot=None))
     assert set(found.values()) == {0} and "overlap: mean runs over a row's key" in found
 
 
 def test_a_partition_says_how_its_worst_bucket_stands() -> None:
-    (state,) = Look("a.b", 7, 6, (TWO, ONE)).partitions()
-    assert (state.sorted_runs, state.amplification, state.amplification_limit) == (3, 50, 200)
+    (state,) = health_of(TWO, ONE).partitions
+    assert (state.sorted_runs, state.level0_files, state.small_files, state.rows) == (3, 2, 3, 400)
+    assert state.worst is ONE
+    assert state.total_bytes == 10_500
+    (tie,) = health_of(replace(TWO, sorted_runs=3), ONE).partitions
+    assert tie.worst is ONE  # as many runs, but more amplification
 
 
-def test_looks_survive_their_way_between_ops_and_time_draws_nothing() -> None:
-    look = Look("a.b", 7, 6, (ONE, TWO))
-    assert Look.from_json(look.to_json()) == look
-    later = Look("a.b", 8, 6, (replace(ONE, level0_age_ms=9_000_000), TWO))
-    assert level_diagram(look, later) == "the levels did not change"
+def test_time_draws_no_levels() -> None:
+    before, later = health_of(ONE, TWO), health_of(replace(ONE, ro_lag_ms=9_000_000), TWO, snapshot=8)
+    assert level_diagram(before, later) == "the levels did not change"
+    assert before.partitions[0].shape == later.partitions[0].shape
+    grown = health_of(replace(ONE, files_per_level={0: 3, 5: 1}), TWO, snapshot=8)
+    assert "bucket-0: 3 -> 3 sorted runs" in level_diagram(before, grown)
+    assert before.partitions[0].shape != grown.partitions[0].shape

@@ -10,8 +10,7 @@ import pytest
 from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.policies import load_policies
-from orchestration.policies.file import PolicyFile, read_policies
-from orchestration.policies.model import BUILT_IN
+from orchestration.policies.policy import BUILT_IN, PolicyFile, read_policies
 from tests.support.platform import commit, keyed_table, open_house
 
 TEXT = """

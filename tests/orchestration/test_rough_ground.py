@@ -18,7 +18,7 @@ from lsm_core.maintenance import apply_plan
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.definitions import build_definitions
-from orchestration.ops import apply as apply_room
+from orchestration.ops import layout_ops
 from orchestration.policies import load_policies
 from orchestration.resources import LedgerResource
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
@@ -216,7 +216,7 @@ def test_a_retry_after_its_commit_verifies_that_commit(tmp_path: Path, monkeypat
         apply_plan(store, plan, **rest)
         raise SparkFailed("the session", "gone after the commit")
 
-    monkeypatch.setattr(apply_room, "apply_plan", lost)
+    monkeypatch.setattr(layout_ops, "apply_plan", lost)
     commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
     with open_house(tmp_path / "wh") as house:
         result = house.run(house.tick(RUNS).run_requests[0])

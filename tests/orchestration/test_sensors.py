@@ -6,14 +6,20 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
+from lsm_core import SchemaChange
 from lsm_core.clock import FileClock, SystemClock
-from orchestration import names
-from orchestration.policies.decision import DAY_MS
-from orchestration.sensors import requests, view
+from lsm_core.maintenance import BucketHealth
+from lsm_core.maintenance import health as health_of_buckets
+from lsm_core.metadata.store import TableStore
+from orchestration import health, names
+from orchestration.health import table_health
+from orchestration.policies.decisions import DAY_MS
+from orchestration.sensors import run_requests, table_sweep
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
@@ -78,7 +84,7 @@ def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monke
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     later = 0
-    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + later)
+    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + later)
     for number, wait in ((1, "10"), (2, "60")):
         house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
         (line,) = [x for x in house.lines(house.tick(RUNS)) if x.startswith("shop.plain: ")]
@@ -101,7 +107,7 @@ def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: 
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
-    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
     assert house.run(house.tick(RUNS).run_requests[0]).success
     assert any("shop.plain: decline (too few runs): 1 sorted run" in line for line in house.lines(house.tick(RUNS)))
 
@@ -110,7 +116,7 @@ def test_a_run_that_a_person_canceled_is_not_repeated(house: House, monkeypatch:
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.CANCELED))
-    monkeypatch.setattr(requests, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
+    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
     lines = house.lines(house.tick(RUNS))
     assert any(line.startswith("shop.plain: decline (its run was canceled): plan ") for line in lines)
 
@@ -154,11 +160,41 @@ def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: 
     assert [event.check_name for event in changed if isinstance(event, dg.AssetCheckEvaluation)] == ["level0_backlog"]
 
 
-def test_a_table_that_did_not_change_is_not_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit(house.warehouse.table("shop.plain"), 2)
-    house.tick(RUNS)
-    monkeypatch.setattr(view, "look_at", lambda store: pytest.fail(f"{store.name} was read again"))
-    assert any("2 sorted runs < 5" in line for line in house.lines(house.tick(RUNS)))
+def test_a_table_that_did_not_change_is_read_once_whichever_sensor_asks(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int | None] = []
+
+    def counted(store: TableStore, **rest: Any) -> list[BucketHealth]:
+        read.append(rest["snapshot_id"])
+        return health_of_buckets(store, **rest)
+
+    monkeypatch.setattr(health, "health", counted)
+    table = house.warehouse.table("shop.plain")
+    commit(table, 2)
+    for sensor in (RUNS, IDLE, RUNS, IDLE):
+        assert any("shop.plain: decline" in line for line in house.lines(house.tick(sensor)))
+    assert read == [2]
+    commit(table)
+    for sensor in (IDLE, RUNS):
+        house.tick(sensor)
+    assert read == [2, 3]
+    house.warehouse.catalog().alter_table(
+        "shop.plain", [SchemaChange.set_option("num-sorted-run.compaction-trigger", "7")]
+    )
+    assert any("3 sorted runs < 7" in line for line in house.lines(house.tick(RUNS)))
+    assert read == [2, 3, 3]
+
+
+def test_the_health_that_a_process_keeps_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_KEPT_BUCKETS", 3)
+    monkeypatch.setattr(health, "_newest", kept := {})
+    tables = [house.warehouse.table(name) for name in ("shop.plain", "shop.orders", "shop.log")]
+    for number, table in enumerate(tables):
+        for day in "ab"[: number + 1]:
+            commit(table, 1, day=day)
+        assert table_health(table.store) is table_health(table.store)
+        assert sum(len(found.buckets) for _, found in kept.values()) <= 3
 
 
 def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
@@ -168,13 +204,13 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
     for number in range(4):
         keyed_table(root, f"shop.t{number}", partitioned=False)
     with open_house(root, DREDGE_SENSOR_BUDGET="0.2") as house:
-        slow = view.refusal_of
+        slow = table_sweep.refusal_of
 
         def slowly(store: object) -> str | None:
             time.sleep(0.15)
             return slow(store)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(view, "refusal_of", slowly)
+        monkeypatch.setattr(table_sweep, "refusal_of", slowly)
         seen: list[str] = []
         for _ in range(2):
             lines = house.lines(house.tick(RUNS))

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.maintenance import BucketHealth
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
 from orchestration.definitions import build_definitions
@@ -62,6 +63,17 @@ def commit(table: Table, number: int = 1, *, day: str = "a", rows: int = 50) -> 
     for step in range(start, start + number):
         ids = range(step * rows // 2, step * rows // 2 + rows)
         table.write(pa.table({"dt": [day] * rows, "id": list(ids), "v": [f"{step}/{i}" for i in ids]}, schema=KEYED))
+
+
+def bucket_health(partition_text: str = "", bucket: int = 0, **changes: Any) -> BucketHealth:
+    """One bucket's health: healthy and empty but for ``changes``."""
+    values: dict[str, Any] = {
+        "partition": {}, "bucket": bucket, "level0_files": 0, "sorted_runs": 1, "bytes_per_level": {}, "rows": 0, "deletes": 0,
+        "small_files": 0, "read_amplification": 1.0, "space_amplification": 1.0, "oldest_level0_ms": None,
+        "last_compaction_ms": None, "ro_lag_ms": 0, "overlap_max": 1, "overlap_mean": 1.0, "delete_ratio": 0.0, "cost_minor": 0,
+        "cost_full": 0, "score": 0.0, "reasons": (), "partition_text": partition_text,
+    }  # fmt: skip
+    return BucketHealth(**{**values, **changes})
 
 
 def compacted_file(table: Table) -> str:

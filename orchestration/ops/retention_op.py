@@ -13,7 +13,6 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.model import TableCard, size_text
-from orchestration.ops.payload import say
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -42,13 +41,13 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
     def expire(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         reason = card.refusal or blocking_failure(context.instance, layout)
         if reason is not None:
-            say(context, f"{card.name}: nothing expires: {reason}")
+            context.log.info(f"{card.name}: nothing expires: {reason}")
             return
         try:
             done = retire(warehouse.store(card.name), f"dagster run {context.run_id}")
         except DredgeError as error:
             raise dg.Failure(f"{card.name}: {type(error).__name__}: {error}") from error
-        say(context, f"{card.name}: {summary(done)}")
+        context.log.info(f"{card.name}: {summary(done)}")
         context.log_event(dg.AssetObservation(layout, description=summary(done), metadata=retention_metadata(done)))
 
     return expire

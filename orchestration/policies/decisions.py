@@ -1,4 +1,4 @@
-"""The decision of one sensor about one partition: pure functions from health and policy to an outcome with its reason."""
+"""The decisions of sensors: pure functions from a partition's health and policy to an outcome with its reason, and from failed runs to a next try."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from orchestration.model import PartitionState, count_text, size_text
-from orchestration.policies.model import Policy
+from orchestration.health import PartitionHealth
+from orchestration.model import count_text, size_text
+from orchestration.policies.policy import Policy
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -79,19 +80,19 @@ class Decision:
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
 
 
-def decide_sorted_runs(table: str, state: PartitionState, trigger: int) -> Decision:
+def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
     """Compare the sorted runs of the partition's worst bucket with the table's own trigger."""
     runs = state.sorted_runs
     if runs < trigger and not state.cost_minor:
         if runs <= 1:
-            text = f"{count_text(runs, 'sorted run')} < {trigger}; {size_text(state.size)}: nothing to merge"
+            text = f"{count_text(runs, 'sorted run')} < {trigger}; {size_text(state.total_bytes)}: nothing to merge"
         else:
             would = (
                 f"a full compaction would drop up to {count_text(state.deletes, 'delete')} and "
                 if state.deletes
                 else "a full compaction would "
             )
-            text = f"{runs} sorted runs < {trigger}; {size_text(state.size)}{_amplification(state)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+            text = f"{runs} sorted runs < {trigger}; {size_text(state.total_bytes)}{_amplification(state)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
         return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
     text = (
         f"{runs} sorted runs >= {trigger}"
@@ -101,16 +102,18 @@ def decide_sorted_runs(table: str, state: PartitionState, trigger: int) -> Decis
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
 
 
-def _amplification(state: PartitionState) -> str:
+def _amplification(state: PartitionHealth) -> str:
     """The two numbers that universal compaction weighs besides the runs; "" where there is nothing to compare."""
-    if state.amplification is None or state.amplification_limit is None:
+    facts = state.worst.facts
+    percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
+    if percent is None or limit is None:
         return ""
-    return f"; newer runs hold {state.amplification} % of the oldest run's bytes (limit {state.amplification_limit} %)"
+    return f"; newer runs hold {int(percent)} % of the oldest run's bytes (limit {int(limit)} %)"
 
 
-def decide_idle(table: str, state: PartitionState, policy: Policy, *, append: bool, now_ms: int) -> Decision:
+def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: bool, now_ms: int) -> Decision:
     """Decide whether a partition that nobody writes to any more deserves one last, full compaction."""
-    idle = max(now_ms - state.newest_ms, 0)
+    idle = max(now_ms - state.newest_file_ms, 0)
     days, wanted = idle // DAY_MS, policy.idle_after_ms // DAY_MS
     number, minimum = (
         (state.small_files, policy.idle_min_files) if append else (state.sorted_runs, policy.idle_min_runs)
@@ -128,7 +131,7 @@ def decide_idle(table: str, state: PartitionState, policy: Policy, *, append: bo
     return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
 
 
-def backlog_of(states: Sequence[PartitionState], policy: Policy) -> tuple[Backlog, int, str]:
+def backlog_of(states: Sequence[PartitionHealth], policy: Policy) -> tuple[Backlog, int, str]:
     """Return how bad the worst bucket's level-0 pile is, its files and its partition."""
     worst = max(states, key=lambda state: state.level0_files, default=None)
     if worst is None:
@@ -137,3 +140,59 @@ def backlog_of(states: Sequence[PartitionState], policy: Policy) -> tuple[Backlo
         return Backlog.CRITICAL, worst.level0_files, worst.text
     level = Backlog.WARN if worst.level0_files >= policy.level0_warn else Backlog.OK
     return level, worst.level0_files, worst.text
+
+
+MINUTE_MS: Final = 60_000
+WAITS_MS: Final = (10 * MINUTE_MS, 60 * MINUTE_MS)
+"""How long after the first failure of a plan its second run starts, and after the second its third; there is no fourth."""
+TRIES: Final = len(WAITS_MS) + 1
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True)
+class Try:
+    """A run that was given the plan; ``ended_ms`` is when it ended (epoch ms of the wall's clock, as Dagster keeps it)."""
+
+    run_id: str
+    ending: Ending
+    ended_ms: int
+
+
+@dataclass(frozen=True)
+class NextTry:
+    """``number`` of the try to start now (1: the first); None: no try now, for the ``reason`` and ``text`` that the tick says."""
+
+    number: int | None
+    text: str = ""
+    reason: Reason = Reason.DONE_BEFORE
+
+
+def decide_again(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
+    """Decide from all runs of one plan, newest first: only failures are repeated, a run that a person ended never is."""
+    if not tries:
+        return NextTry(1)
+    last, failed = tries[0], sum(one.ending is Ending.FAILED for one in tries)
+    run, until = f"run {last.run_id[:8]}", "not requested again until a commit changes the plan"
+    by_hand = "materialise the layout to start one by hand"
+    if last.ending is Ending.DONE:
+        return NextTry(None, f"plan {plan[:12]} was given to {run}, which succeeded; see its outcome")
+    if last.ending is Ending.CANCELED:
+        return NextTry(None, f"plan {plan[:12]}: {run} was canceled: {until}; {by_hand}", Reason.CANCELED)
+    if failed >= TRIES:
+        text = f"plan {plan[:12]}: {run} failed, the last of {TRIES} tries: {until}; see its error, then {by_hand}"
+        return NextTry(None, text, Reason.FAILED)
+    wait = last.ended_ms + WAITS_MS[failed - 1] - now_ms
+    if wait > 0:
+        minutes = -(-wait // MINUTE_MS)
+        text = (
+            f"plan {plan[:12]}: {run} failed, try {failed} of {TRIES}: requested again in {minutes} min; or {by_hand}"
+        )
+        return NextTry(None, text, Reason.FAILED)
+    return NextTry(failed + 1, f"try {failed + 1} of {TRIES}: {run} failed")

@@ -9,15 +9,15 @@ import dagster as dg
 
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import MaintenancePlan
+from lsm_core.maintenance import MaintenancePlan, save_plan
+from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.model import count_text
-from orchestration.ops.plan import plan_partition
+from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
-from orchestration.policies.tries import Ending, Try, decide_again
-from orchestration.sensors.view import TableView
+from orchestration.policies.decisions import Ending, Try, decide_again
 
 _PARTITION_TAG: Final = "dagster/partition"
 _AT_WORK: Final = 100
@@ -37,35 +37,50 @@ _WORKING: Final = [
 
 
 def request_run(
-    instance: dg.DagsterInstance, warehouse: str, view: TableView, decision: Decision
+    instance: dg.DagsterInstance, warehouse: str, store: TableStore, decision: Decision
 ) -> tuple[Decision, dg.RunRequest | None]:
-    """Return the decision, final and in full words, and the run to start (None when there is a reason not to)."""
-    layout, partition = names.layout_key(warehouse, view.name), decision.partition or None
+    """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
+
+    The plan is saved beside the table; the run gets its hash alone.
+    """
+    table, layout, partition = store.name, names.layout_key(warehouse, store.name), decision.partition or None
     if partition is not None and usable_keys([partition])[1]:
-        return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {view.name}`"), None
+        return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {table}`"), None
     blocked = blocking_failure(instance, layout, partition)
     if blocked is not None:
         return _decline(decision, Reason.BLOCKED, blocked), None
-    working = _find_run(instance, view.name, partition, statuses=_WORKING) or _by_hand(instance, layout, partition)
+    working = _run_at_work(instance, table, partition, layout)
     if working is not None:
         return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
-    if view.store is None:
-        return _decline(decision, Reason.UNREADABLE, view.trouble or "it cannot be opened"), None
     try:
-        plan = plan_partition(view.store, partition, full=decision.full)
+        plan = plan_partition(store, partition, full=decision.full)
     except DredgeError as error:
         return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
     if not plan.items or plan.base_snapshot is None:
         why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
         told = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
         return _decline(decision, Reason.NOTHING_PICKED, told), None
-    again = decide_again(_tries(instance, view.name, partition, plan.hash), plan.hash, wall_ms())
+    again = decide_again(_tries(instance, table, partition, plan.hash), plan.hash, wall_ms())
     if again.number is None:
         return _decline(decision, again.reason, again.text), None
+    try:
+        save_plan(store, plan)
+    except DredgeError as error:
+        text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
+        return _decline(decision, Reason.UNREADABLE, text), None
     why = plan_text(plan)
     told = decision.text if decision.full else why if why.startswith(decision.text) else f"{decision.text}; {why}"
     final = replace(decision, text=f"{told}; {again.text}" if again.text else told)
-    return final, _request(warehouse, view.name, partition, plan, final, again.number)
+    action = "compact full" if decision.full else "compact"
+    config = {"plan": plan.hash, "full": decision.full}
+    request = dg.RunRequest(
+        run_key=names.run_key(table, partition, plan.base_snapshot, plan.hash, again.number),
+        job_name=names.job_name(table),
+        run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
+        tags=names.run_tags(table, partition, plan.hash, action, final.text),
+        partition_key=partition,
+    )
+    return final, request
 
 
 def wall_ms() -> int:
@@ -82,30 +97,15 @@ def plan_text(plan: MaintenancePlan) -> str:
     return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
-def _request(
-    warehouse: str, table: str, partition: str | None, plan: MaintenancePlan, decision: Decision, number: int
-) -> dg.RunRequest:
-    action = "compact full" if decision.full else "compact"
-    config = {"plan": plan.hash, "full": decision.full}
-    return dg.RunRequest(
-        run_key=names.run_key(table, partition, plan.base_snapshot or 0, plan.hash, number),
-        job_name=names.job_name(table),
-        run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
-        tags=names.run_tags(table, partition, plan.hash, action, decision.text),
-        partition_key=partition,
-    )
-
-
-def _find_run(
-    instance: dg.DagsterInstance,
-    table: str,
-    partition: str | None,
-    *,
-    statuses: list[dg.DagsterRunStatus],
-) -> str | None:
-    """Return the id of the newest run over this table and partition in one of ``statuses``."""
-    found = instance.get_runs(dg.RunsFilter(tags=_tags(table, partition), statuses=statuses), limit=1)
-    return found[0].run_id if found else None
+def _run_at_work(instance: dg.DagsterInstance, table: str, partition: str | None, layout: dg.AssetKey) -> str | None:
+    """Return the id of the newest run at work on the table's partition, also of one that a person started and that has none of our tags."""
+    found = instance.get_runs(dg.RunsFilter(tags=_tags(table, partition), statuses=_WORKING), limit=1)
+    if found:
+        return found[0].run_id
+    for run in instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK):
+        if layout in (run.asset_selection or ()) and run.tags.get(_PARTITION_TAG) == partition:
+            return run.run_id
+    return None
 
 
 def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
@@ -124,14 +124,6 @@ def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan
 
 def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
     return {names.TAG_TABLE: table, **({} if partition is None else {_PARTITION_TAG: partition})}
-
-
-def _by_hand(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None) -> str | None:
-    """Return the id of a run at work that a person started from the asset's page: it has none of our tags."""
-    for run in instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK):
-        if layout in (run.asset_selection or ()) and run.tags.get(_PARTITION_TAG) == partition:
-            return run.run_id
-    return None
 
 
 def _decline(decision: Decision, reason: Reason, text: str) -> Decision:

@@ -1,0 +1,160 @@
+"""The health of a table as sensors, ops and checks use it: the engine's `BucketHealth`, read from metadata once a snapshot and process."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Final
+
+from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance import BucketHealth, health
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+
+_KEPT_BUCKETS: Final = 100_000
+"""How many buckets' health a process keeps (about 2 KB each); with more it forgets all and reads again."""
+
+
+@dataclass(frozen=True)
+class PartitionHealth:
+    """All buckets (at least one) of one partition; ``text`` is Paimon's partition path, "" in a table without partitions."""
+
+    text: str
+    buckets: tuple[BucketHealth, ...]
+
+    @cached_property
+    def worst(self) -> BucketHealth:
+        """The bucket with the most sorted runs; of several, the one with the largest size amplification."""
+        return max(
+            self.buckets, key=lambda bucket: (bucket.sorted_runs, bucket.facts.get("amplification_percent") or 0)
+        )
+
+    @property
+    def sorted_runs(self) -> int:
+        """Sorted runs of the worst bucket."""
+        return self.worst.sorted_runs
+
+    @property
+    def level0_files(self) -> int:
+        """Level-0 files of the bucket that has most."""
+        return max(bucket.level0_files for bucket in self.buckets)
+
+    @property
+    def small_files(self) -> int:
+        """Small files of all buckets."""
+        return sum(bucket.small_files for bucket in self.buckets)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(bucket.total_bytes for bucket in self.buckets)
+
+    @property
+    def rows(self) -> int:
+        """Stored rows, unmerged."""
+        return sum(bucket.rows for bucket in self.buckets)
+
+    @property
+    def deletes(self) -> int:
+        """Stored rows that delete."""
+        return sum(bucket.deletes for bucket in self.buckets)
+
+    @property
+    def files(self) -> int:
+        """Data files."""
+        return sum(bucket.files for bucket in self.buckets)
+
+    @property
+    def newest_file_ms(self) -> int:
+        """When the newest file was written (epoch ms); 0 where no file tells."""
+        return max(bucket.newest_file_ms or 0 for bucket in self.buckets)
+
+    @property
+    def cost_minor(self) -> int:
+        """Bytes that the table's own rules would compact right now; 0: none."""
+        return sum(bucket.cost_minor for bucket in self.buckets)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """What only a commit changes, and time does not."""
+        return tuple((item.bucket, shape_of(item), item.newest_file_ms) for item in self.buckets)
+
+
+def shape_of(bucket: BucketHealth) -> Hashable:
+    """Return files, bytes and rows of a bucket: equal as long as no commit touches it."""
+    return tuple(bucket.files_per_level.items()), tuple(bucket.bytes_per_level.items()), bucket.rows
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
+
+    ``data_version``: the newest snapshot up to this one that changed what the table says. Lags in ``buckets`` are those at
+    ``measured_ms`` (epoch ms).
+    """
+
+    table: str
+    snapshot: int | None
+    data_version: int | None
+    measured_ms: int
+    buckets: tuple[BucketHealth, ...] = ()
+
+    def of_partition(self, partition: str | None) -> TableHealth:
+        """Return the same with the buckets of one partition alone (``None``: with all)."""
+        if partition is None:
+            return self
+        kept = tuple(bucket for bucket in self.buckets if bucket.partition_text == partition)
+        return TableHealth(self.table, self.snapshot, self.data_version, self.measured_ms, kept)
+
+    @cached_property
+    def partitions(self) -> tuple[PartitionHealth, ...]:
+        """The partitions that hold files, sorted by path."""
+        groups: dict[str, list[BucketHealth]] = {}
+        for bucket in self.buckets:
+            groups.setdefault(bucket.partition_text, []).append(bucket)
+        return tuple(PartitionHealth(text, tuple(group)) for text, group in sorted(groups.items()))
+
+
+_newest: Final[dict[str, tuple[Hashable, TableHealth]]] = {}
+_lock: Final = Lock()
+
+
+def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHealth:
+    """Return the health of a snapshot (default: the newest) from metadata; no data file is opened.
+
+    A process reads it once as long as snapshot, schema and options stay (where rules depend on time: once a minute), whichever
+    sensor asks. Raises SnapshotNotFound, CorruptFile.
+    """
+    snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
+    now = store.clock.now_ms()
+    if snapshot is None:
+        return TableHealth(store.name, None, None, now)
+    timed = bool(store.options.optimization_interval) or store.options.offpeak_start >= 0
+    options = tuple(sorted(store.schema.options.items()))
+    state = (snapshot.id, snapshot.base_manifest_list, store.schema.id, options, now // 60_000 if timed else 0)
+    with _lock:
+        kept = _newest.get(store.root)
+    if kept is not None and kept[0] == state:
+        return kept[1]
+    buckets = tuple(health(store, now_ms=now, snapshot_id=snapshot.id))
+    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets)
+    with _lock:
+        if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
+            _newest.clear()
+        _newest[store.root] = (state, found)
+    return found
+
+
+def data_version(store: TableStore, latest: int) -> int | None:
+    """Return the newest snapshot up to ``latest`` that changed what the table says (APPEND or OVERWRITE), as far as they reach back."""
+    earliest = snapshots.earliest_id(store)
+    for number in range(latest, min(earliest or latest, latest) - 1, -1):
+        try:
+            if snapshots.read(store, number).commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}:
+                return number
+        except SnapshotNotFound:
+            break
+    return earliest

@@ -1,0 +1,428 @@
+"""The five ops behind a table's layout asset: observe its health, plan, apply the plan on Spark, verify what was published, record it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
+
+from lsm_core.errors import (
+    CommitConflict,
+    CommitUnknown,
+    CorruptFile,
+    DredgeError,
+    LockTimeout,
+    PlanStale,
+    SnapshotNotFound,
+    SparkFailed,
+    StorageFull,
+)
+from lsm_core.maintenance import (
+    CompactionReport,
+    Declined,
+    MaintenancePlan,
+    Verification,
+    applied_before,
+    apply_plan,
+    load_plan,
+    plan_compaction,
+    verify_snapshots,
+)
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from orchestration import names
+from orchestration.health import TableHealth, table_health
+from orchestration.metadata import health_metadata, level_diagram, plan_metadata, report_metadata
+from orchestration.model import TableCard, size_text
+from orchestration.partitions import partition_of
+from orchestration.quirks import early_features, typed
+from orchestration.resources.spark import SparkResource
+from orchestration.resources.warehouse import WarehouseResource, refusal_of
+
+PLAN_CONFIG: Final = {
+    "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
+    "full": dg.Field(
+        bool, default_value=False, description="merge everything into the last level, whatever the rules say"
+    ),
+}
+PASSING: Final = (CommitConflict, CommitUnknown, LockTimeout, PlanStale, SparkFailed, StorageFull)
+"""Errors that a second try may cure; everything else stays an error however often it is tried."""
+RETRIES: Final = 2
+COMPARE_LIMIT: Final = 256 * 1024 * 1024
+"""Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged: twice would take too long."""
+
+
+@dataclass(frozen=True)
+class ChosenPlan:
+    """What the plan op hands on: the plan's JSON; ``replaced`` says why it is not the one that the run was started with, else ""."""
+
+    plan: str
+    replaced: str = ""
+
+
+@dataclass(frozen=True)
+class AppliedPlan:
+    """What the apply op hands on; ``replaced`` says why another plan was applied than the run was started with, with both hashes, else ""."""
+
+    report: CompactionReport
+    replaced: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the verify op found: ``ok``, the ``level`` of the comparison, and one sentence."""
+
+    ok: bool
+    level: str
+    text: str
+
+
+CHOSEN: Final = TypeAdapter(ChosenPlan)
+APPLIED: Final = TypeAdapter(AppliedPlan)
+VERDICT: Final = TypeAdapter(Verdict)
+
+
+def observe_op(card: TableCard) -> dg.OpDefinition:
+    """Return the op that shows the table's (or partition's) health before anything is done; metadata only."""
+
+    @dg.op(
+        name=names.op_name("observe", card.name),
+        description=f"Look at the health of {card.name}: sorted runs, files and bytes per bucket, from metadata only.",
+        ins={"data": dg.In(dg.Nothing)},
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+    )
+    @typed
+    def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+        if card.refusal is not None:
+            context.log.info(f"{card.name}: left alone: {card.refusal}")
+            return
+        health = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
+        context.add_output_metadata(health_metadata(health))
+        for state in health.partitions:
+            context.log.info(
+                f"{card.name} {state.text or '(whole table)'}: {state.sorted_runs} sorted runs, {state.files} files"
+            )
+
+    return observe
+
+
+def plan_op(card: TableCard) -> dg.OpDefinition:
+    """Return the op that fetches the plan of the run, or makes one where the run names none."""
+
+    @dg.op(
+        name=names.op_name("plan", card.name),
+        description=f"Decide what to merge in {card.name}, and say why; declined buckets come with their reason.",
+        ins={"observed": dg.In(dg.Nothing)},
+        config_schema=PLAN_CONFIG,
+        out=dg.Out(str),
+        tags={"dagster/kind/dredge": ""},
+    )
+    @typed
+    def plan(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
+        if card.partitioned and partition_of(context) is None and card.refusal is None:
+            # Dagster could run no check over it afterwards
+            raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
+        replaced = ""
+        if card.unreadable:
+            made = declined_plan(card.name, card.refusal or "it cannot be opened")
+        else:
+            made, replaced = _plan_of_run(context, warehouse.store(card.name))
+        for item in made.compactions:
+            context.log.info(f"{item.partition_text}/{item.bucket}: {item.reason} -> level {item.output_level}")
+        for left in made.declined:
+            context.log.info(f"{left.subject}: declined: {left.text}")
+        context.log.info(f"plan {made.hash} over snapshot {made.base_snapshot}: {len(made.items)} units")
+        context.add_output_metadata(plan_metadata(made))
+        return CHOSEN.dump_json(ChosenPlan(made.to_json(), replaced)).decode()
+
+    return plan
+
+
+def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[MaintenancePlan, str]:
+    """Return the saved plan that the run was started with; without one, or when it cannot be had, a new plan (and why)."""
+    partition, wanted = partition_of(context), str(_config(context)["plan"])
+    if not wanted:
+        return plan_partition(store, partition, full=bool(_config(context)["full"])), ""
+    try:
+        plan = load_plan(store, wanted)
+    except (PlanStale, CorruptFile) as error:
+        return _replan(context, store, f"{type(error).__name__}: plan {wanted}: {error}")
+    others = sorted({item.partition_text for item in plan.compactions} - {partition or ""}) if partition else []
+    if others:
+        text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {partition}"
+        raise dg.Failure(text, allow_retries=False)
+    return plan, ""
+
+
+def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tuple[MaintenancePlan, str]:
+    """Return a plan over the newest snapshot, and the sentence that says why, with its hash."""
+    made = plan_partition(store, partition_of(context), full=bool(_config(context)["full"]))
+    text = f"{why}; replanned over snapshot {made.base_snapshot} as {made.hash}"
+    context.log.warning(text)
+    return made, text
+
+
+def plan_partition(store: TableStore, partition: str | None, *, full: bool) -> MaintenancePlan:
+    """Plan over the newest snapshot for one partition path (None: the whole table); an unsupported table is declined."""
+    refusal = refusal_of(store)
+    if refusal is not None:
+        return declined_plan(store.name, refusal)
+    if partition is None:
+        return plan_compaction(store, full=full)
+    buckets = table_health(store).of_partition(partition).buckets
+    if not buckets:
+        return declined_plan(store.name, f"partition {partition} holds no file any more", reason="empty")
+    return plan_compaction(store, full=full, partitions=[buckets[0].partition])
+
+
+def declined_plan(table: str, text: str, reason: str = "unsupported") -> MaintenancePlan:
+    """Return a plan that leaves the whole table alone, for one reason."""
+    return MaintenancePlan("compact", table, None, declined=(Declined(table, reason, text),))
+
+
+def apply_op(card: TableCard) -> dg.OpDefinition:
+    """Return the op that carries a plan out, one at a time per table (its pool)."""
+
+    @dg.op(
+        name=names.op_name("apply", card.name),
+        description=f"Merge what the plan names in {card.name} on Spark, verify it in flight (V0, V1, V2) and publish one commit.",
+        config_schema=PLAN_CONFIG,
+        out=dg.Out(str),
+        pool=names.table_pool(card.name),
+        retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
+        tags={"dagster/kind/spark": ""},
+    )
+    @typed
+    def apply(context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+        chosen = CHOSEN.validate_json(plan)
+        given = MaintenancePlan.from_json(chosen.plan)
+        if not given.items:
+            report = CompactionReport(None, given.base_snapshot, given.hash, declined=given.declined)
+            return APPLIED.dump_json(AppliedPlan(report, chosen.replaced)).decode()
+        store = warehouse.store(card.name)
+        try:
+            done = _carry_out(context, store, given, chosen.replaced, spark)
+        except PASSING as error:
+            context.log.info(f"{type(error).__name__}: {error}")
+            raise
+        except DredgeError as error:
+            raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
+        report = done.report
+        context.log.info(
+            f"snapshot {report.snapshot_id}: {report.runs_before} -> {report.runs_after} sorted runs, "
+            f"{report.files_in} -> {report.files_out} files, {report.rows_in:,} -> {report.rows_out:,} rows in {report.seconds:.2f} s"
+        )
+        context.add_output_metadata(report_metadata(report))
+        if report.snapshot_id is not None:  # the check reads there what was published
+            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(report.snapshot_id)})
+        return APPLIED.dump_json(done).decode()
+
+    return apply
+
+
+def _carry_out(
+    context: dg.OpExecutionContext, store: TableStore, given: MaintenancePlan, replaced: str, spark: SparkResource
+) -> AppliedPlan:
+    """Apply the given plan; when the table has moved past it, or its first try failed, a new one over the newest snapshot."""
+    plan = given
+    if context.retry_number:
+        found = _published_by(store, given)
+        if found is not None:
+            context.log.info(f"try {context.retry_number + 1}: it did happen, as snapshot {found.snapshot_id}")
+            return AppliedPlan(found, replaced)
+        plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
+    try:
+        report = _apply(context, store, plan, spark)
+        if report.snapshot_id is not None or not report.stale:
+            return AppliedPlan(report, replaced)
+        stale = PlanStale("; ".join(f"{item.subject}: {item.text}" for item in report.stale[:3]), store.name)
+    except PlanStale as error:
+        stale = error
+    plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
+    report = _apply(context, store, plan, spark)
+    if report.snapshot_id is None and report.stale and context.retry_number < RETRIES:
+        raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
+    return AppliedPlan(report, replaced)
+
+
+def _apply(
+    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource
+) -> CompactionReport:
+    """Apply one plan; a commit whose outcome is unknown is looked for in the table."""
+    try:
+        report = apply_plan(store, plan, runner=spark.bucket_runner(), approved_by=f"dagster run {context.run_id}")
+    except CommitUnknown as error:
+        found = _published_by(store, plan)
+        if found is None:
+            raise
+        context.log.info(f"{error}: it did happen, as snapshot {found.snapshot_id}")
+        return found
+    if not isinstance(report, CompactionReport):
+        raise dg.Failure(f"{store.name}: plan {plan.hash} is no compaction but {plan.action}", allow_retries=False)
+    return report
+
+
+def _published_by(store: TableStore, plan: MaintenancePlan) -> CompactionReport | None:
+    """Return the report of the snapshot that carried ``plan`` out though its commit's outcome was unknown; None: there is none.
+
+    Its files, rows and bytes are those of the snapshot's own manifest entries. What only the interrupted application knew
+    (rows dropped and why, keys compared, seconds) is lost, so the verification says V0.
+    """
+    applied = applied_before(store, plan)
+    if applied is None or applied.snapshot_id is None:
+        return None
+    entries = manifests.delta_entries(store, snapshots.read(store, applied.snapshot_id))
+    is_added = pc.equal(entries.column("kind"), 0)
+    added, removed = entries.filter(is_added), entries.filter(pc.invert(is_added))
+    # A file that only changes its level is removed and added under one name: it was not rewritten.
+    moved = pc.is_in(removed.column("file_name"), added.column("file_name").combine_chunks())
+    kept = pc.is_in(added.column("file_name"), removed.column("file_name").combine_chunks())
+    read, written = removed.filter(pc.invert(moved)), added.filter(pc.invert(kept))
+    worst = max(plan.compactions, key=lambda item: item.runs_before, default=None)
+    return CompactionReport(
+        applied.snapshot_id,
+        plan.base_snapshot,
+        plan.hash,
+        files_in=read.num_rows,
+        files_out=written.num_rows,
+        files_upgraded=removed.num_rows - read.num_rows,
+        rows_in=_total(read, "row_count"),
+        rows_out=_total(written, "row_count"),
+        bytes_in=_total(read, "file_size"),
+        bytes_out=_total(written, "file_size"),
+        runs_before=worst.runs_before if worst else 0,
+        runs_after=worst.runs_after if worst else 0,
+        verification=Verification("V0", independence="the commit's outcome was unknown: found in the table afterwards"),
+        declined=plan.declined,
+        commits=1,
+    )
+
+
+def _total(entries: pa.Table, column: str) -> int:
+    return int(pc.sum(entries.column(column)).as_py() or 0)
+
+
+def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
+    """Return the op's configuration: names and hashes only."""
+    config: Mapping[str, Any] = context.op_config or {}
+    return config
+
+
+def verify_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
+    """Return the op that compares the published snapshot with the one before it; a difference blocks the table."""
+
+    @dg.op(
+        name=names.op_name("verify", card.name),
+        description=f"Prove that the merged rows of {card.name} are the same before and after, bucket by bucket.",
+        out=dg.Out(str),
+        tags={"dagster/kind/dredge": ""},
+    )
+    @typed
+    def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+        done = APPLIED.validate_json(report).report
+        if done.snapshot_id is None:
+            verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
+        elif done.bytes_in > COMPARE_LIMIT:
+            where = "on Spark" if spark.uses_spark else "in the run's own process"
+            text = (
+                f"{size_text(done.bytes_in)} rewritten: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
+            )
+            verdict = Verdict(ok=True, level=done.verification.level, text=text)
+        else:
+            verdict = _compare(warehouse.store(card.name), done.snapshot_id)
+        context.log.info(verdict.text)
+        context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
+        if not verdict.ok:
+            # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
+            evaluation = dg.AssetCheckEvaluation(
+                asset_key=layout,
+                check_name=names.MERGED_VIEW_CHECK,
+                passed=False,
+                severity=dg.AssetCheckSeverity.ERROR,
+                description=verdict.text,
+                metadata={"found by": dg.MetadataValue.text("the verify op")},
+                partition=partition_of(context),
+            )
+            context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+            raise dg.Failure(verdict.text, allow_retries=False)
+        return VERDICT.dump_json(verdict).decode()
+
+    return verify
+
+
+def _compare(store: TableStore, snapshot: int) -> Verdict:
+    pair = f"snapshots {snapshot - 1} and {snapshot}"
+    try:
+        found = verify_snapshots(store, snapshot - 1, snapshot)
+    except DredgeError as error:
+        return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
+    text = f"{pair}: {found.buckets} buckets, {found.by_reference} share their files, {found.by_digest} compared by digest ({found.rows_a:,} rows)"
+    wrong = ", ".join(difference.bucket for difference in found.differences)
+    return Verdict(found.ok, found.level, text if found.ok else f"{text}: DIFFERENT in {wrong}")
+
+
+def record_op(card: TableCard) -> dg.OpDefinition:
+    """Return the op whose output is the table's layout asset: what changed, in numbers that plot, with levels before and after."""
+
+    @dg.op(
+        name=names.op_name("record", card.name),
+        description=f"Write down what maintenance did to {card.name}: health before and after, rows, bytes and how it was verified.",
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+    )
+    @typed
+    def record(
+        context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
+    ) -> dg.Output[None]:
+        done, compared = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
+        if card.refusal is not None:
+            now = TableHealth(card.name, None, None, 0)
+        else:
+            now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
+        metadata = {**health_metadata(now), **_story(context, done, compared)}
+        if done.report.snapshot_id is not None:
+            published = done.report.snapshot_id
+            metadata |= {
+                "snapshot before": dg.MetadataValue.int(published - 1),
+                "snapshot published": dg.MetadataValue.int(published),
+                "levels": dg.MetadataValue.md(_levels(warehouse.store(card.name), published, partition_of(context))),
+                **report_metadata(done.report),
+            }
+        version = dg.DataVersion(str(now.snapshot)) if now.snapshot is not None else None
+        with early_features():  # data_version of an output is beta
+            return dg.Output(None, metadata=metadata, data_version=version)
+
+    return record
+
+
+def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
+    report = done.report
+    why_not = "" if report.snapshot_id is not None else "; ".join(item.text for item in report.declined[:3])
+    told: dict[str, dg.MetadataValue] = {
+        "action": dg.MetadataValue.text("compacted" if report.snapshot_id is not None else "nothing to do"),
+        "why": dg.MetadataValue.text(context.run.tags.get(names.TAG_REASON) or why_not or "asked for by a person"),
+        "plan": dg.MetadataValue.text(report.plan_hash),
+        "compared": dg.MetadataValue.text(f"{compared.level}: {compared.text}"),
+        "run": dg.MetadataValue.dagster_run(context.run_id),
+    }
+    if done.replaced:
+        told["plan replaced"] = dg.MetadataValue.text(done.replaced)
+    if report.declined:
+        lines = [f"- `{item.subject}`: {item.text}" for item in report.declined[:20]]
+        told["left alone"] = dg.MetadataValue.md("\n".join(lines))
+    return told
+
+
+def _levels(store: TableStore, published: int, partition: str | None) -> str:
+    """Return the diagram of what the snapshot changed; in words when one of the two has expired meanwhile."""
+    try:
+        before, after = (table_health(store, number).of_partition(partition) for number in (published - 1, published))
+    except SnapshotNotFound as error:
+        return f"not known: {error}"
+    return level_diagram(before, after)

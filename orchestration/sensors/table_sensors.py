@@ -1,0 +1,149 @@
+"""The two sensors that start compactions: sorted_run at a table's own trigger, idle_partition where nobody writes any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import dagster as dg
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
+
+from checks.backlog import backlog_evaluation, hides_level0
+from orchestration import names
+from orchestration.metadata import health_metadata
+from orchestration.model import TableCard
+from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, decide_sorted_runs
+from orchestration.resources.settings import Settings
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.sensors.table_sweep import AssetEvent, OpenTable, TableSweep
+
+SORTED_RUN_DESCRIPTION: Final = (
+    "Counts the sorted runs of every bucket (metadata only) and starts a compaction where the table's own "
+    "num-sorted-run.compaction-trigger is reached; reports health and the level-0 alert without a run."
+)
+IDLE_DESCRIPTION: Final = (
+    "Looks for partitions without appends for the policy's idle_after and merges each into one run (append tables: their small "
+    "files), so that finished months read at full speed. Ages come from the injected clock."
+)
+_EVENTS_A_TABLE: Final = 100
+
+
+def sorted_run_sensor(
+    cards: Sequence[TableCard], warehouse_path: str, policies: Policies, settings: Settings, jobs: Sequence[object]
+) -> dg.SensorDefinition:
+    """Return the sensor over all tables; it also reports health and the level-0 alert."""
+    changes = HealthReporter(warehouse_path)
+    sweep = TableSweep(cards, policies, settings, judge_runs, changes.events, alert_lines)
+    return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep, jobs)
+
+
+def idle_sensor(
+    cards: Sequence[TableCard], policies: Policies, settings: Settings, jobs: Sequence[object]
+) -> dg.SensorDefinition:
+    """Return the sensor over all tables."""
+    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, TableSweep(cards, policies, settings, judge_idle), jobs)
+
+
+def _table_sensor(name: str, description: str, sweep: TableSweep, jobs: Sequence[object]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=name,
+        jobs=list(jobs),  # type: ignore[arg-type]
+        minimum_interval_seconds=sweep.settings.sensor_seconds,
+        description=description,
+        default_status=dg.DefaultSensorStatus.RUNNING if sweep.settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
+    )
+    def look_at_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
+        return sweep.tick(context, warehouse)
+
+    return look_at_tables
+
+
+def judge_runs(table: OpenTable) -> list[Decision]:
+    """Return a decision for every partition of a primary-key table."""
+    if table.card.append_only:
+        text = "append-only: no sorted runs; idle_partition looks after its small files"
+        return [Decision(table.name, "", Outcome.DECLINE, Reason.ELSEWHERE, text)]
+    trigger, policy = table.store.options.compaction_trigger, table.policy
+    decisions = []
+    for state in table.health.partitions:
+        decision = decide_sorted_runs(table.name, state, trigger)
+        if policy.paused is not None:
+            level, files, _ = backlog_of([state], policy)
+            text = f"{state.sorted_runs} sorted runs (trigger {trigger}); paused by policy: {policy.paused}"
+            decision = replace(decision, outcome=Outcome.DECLINE, reason=Reason.PAUSED, text=text)
+            if level is Backlog.CRITICAL:
+                limit = policy.level0_critical
+                text = f"{files} level-0 files >= {limit}: critical; the pause ({policy.paused}) is overridden"
+                decision = Decision(table.name, state.text, Outcome.RUN, Reason.RECOVERY, text, files, limit, full=True)
+        decisions.append(decision)
+    return decisions
+
+
+def judge_idle(table: OpenTable) -> list[Decision]:
+    """Return a decision for every partition; a table without partitions is idle or not as a whole only when append-only."""
+    if not table.card.partitioned and not table.card.append_only:
+        text = "sorted_run looks after the whole table"
+        return [Decision(table.name, "", Outcome.DECLINE, Reason.NOT_PARTITIONED, text)]
+    trigger, policy, now = table.store.options.compaction_trigger, table.policy, table.store.clock.now_ms()
+    decisions = []
+    for state in table.health.partitions:
+        if not table.card.append_only and state.cost_minor:
+            # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
+            text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
+            decision = Decision(
+                table.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger
+            )
+        else:
+            decision = decide_idle(table.name, state, policy, append=table.card.append_only, now_ms=now)
+        if policy.paused is not None and decision.outcome is Outcome.RUN:
+            text = f"paused by policy: {policy.paused}"
+            decision = replace(decision, outcome=Outcome.DECLINE, reason=Reason.PAUSED, text=text)
+        decisions.append(decision)
+    return decisions
+
+
+class HealthReporter:
+    """Reports what changed since this process looked last; of every partition it keeps the hash of its shape alone."""
+
+    def __init__(self, warehouse_path: str) -> None:
+        self._path = warehouse_path
+        self._seen: dict[str, tuple[int | None, dict[str, int]]] = {}
+
+    def events(self, table: OpenTable) -> Iterator[AssetEvent]:
+        """Yield observations of the data and layout of every changed partition, and an evaluation of the alert."""
+        health = table.health
+        known = self._seen.get(table.name)
+        if known is not None and known[0] == health.snapshot:
+            return
+        before, shapes = (
+            known[1] if known is not None else {},
+            {item.text: hash(item.shape) for item in health.partitions},
+        )
+        self._seen[table.name] = (health.snapshot, shapes)
+        states = [item for item in health.partitions if before.get(item.text) != shapes[item.text]]
+        data, layout = names.data_key(self._path, table.name), names.layout_key(self._path, table.name)
+        tags = {DATA_VERSION_TAG: str(health.data_version)} if health.data_version is not None else {}
+        # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
+        for state in sorted(states, key=lambda item: -item.newest_file_ms)[:_EVENTS_A_TABLE]:
+            partition = state.text if table.card.partitioned else None
+            metadata = health_metadata(health.of_partition(partition))
+            # its plots: the saw-tooth of sorted runs
+            yield dg.AssetObservation(layout, partition=partition, metadata=metadata)
+            yield dg.AssetObservation(data, partition=partition, metadata=metadata, tags=tags)
+        if table.refusal is None:
+            yield _alert(table, layout)
+
+
+def alert_lines(table: OpenTable) -> list[str]:
+    """Say on every tick what the level-0 alert says, as long as it is not OK."""
+    if table.refusal is not None:
+        return []
+    alert = _alert(table, dg.AssetKey(table.name))
+    return [] if alert.passed else [f"{table.name}: {names.BACKLOG_CHECK}: {alert.description}"]
+
+
+def _alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    hidden = hides_level0(table.store.options)
+    return backlog_evaluation(layout, table.health.partitions, table.policy, hidden=hidden)
