@@ -200,10 +200,7 @@ def report_metadata(report: CompactionReport) -> dict[str, dg.MetadataValue]:
         "keys merged into new rows": dg.MetadataValue.int(report.keys_folded),
         "keys merged one by one": dg.MetadataValue.int(report.keys_one_by_one),
         "seconds": dg.MetadataValue.float(round(report.seconds, 3)),
-        "verification": dg.MetadataValue.text(
-            f"{report.verification.level}: {report.verification.keys_checked:,} keys re-merged by the reference; "
-            f"{report.verification.independence}"
-        ),
+        "verification": dg.MetadataValue.text(f"{report.verification.text()}; {report.verification.independence}"),
         "digests": dg.MetadataValue.md("\n".join(["| bucket | digest of its rewritten rows |", "|---|---|", *digests])),
     }
 

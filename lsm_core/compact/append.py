@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.handed import Handed
 from lsm_core.compact.rewrite import Rewritten
-from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import AppendFileWriter, open_append
-from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.metadata.store import TableStore
 
 
@@ -24,25 +23,17 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> 
     writer = AppendFileWriter(
         store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
     )
+    handed = Handed(store, task, 0)
     try:
-        content, streams = Content(), Streams.of(store, 0)
         for file in files:
-            content = content.plus(_copy(store, task, file, writer, streams))
+            with closing(open_append(store, task.partition, task.bucket, file)) as batches:  # type: ignore[type-var]
+                for batch in batches:
+                    handed.add(batch)
+                    writer.write(batch)
+                    handed.written(writer.group_rows)
         after = tuple(writer.close())
+        handed.finish(writer.group_rows)
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(files, after, content, {}, streams=streams)
-
-
-def _copy(
-    store: TableStore, task: BucketTask, file: DataFileMeta, writer: AppendFileWriter, streams: Streams | None
-) -> Content:
-    content = Content()
-    with closing(open_append(store, task.partition, task.bucket, file)) as batches:  # type: ignore[type-var]
-        for batch in batches:
-            content = content.plus(content_of(batch, store.schema))
-            if streams is not None:
-                streams.add(batch)
-            writer.write(batch)
-    return content
+    return Rewritten(files, after, handed.content, {}, handed=handed)

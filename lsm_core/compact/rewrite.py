@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lsm_core.compact.content import Content, content_of, counts_of
+from lsm_core.compact.content import Content
+from lsm_core.compact.handed import Handed
 from lsm_core.compact.pipeline import ahead
-from lsm_core.compact.streams import Streams
-from lsm_core.compact.task import BucketTask, Witness
+from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.store import TableStore
@@ -23,12 +23,11 @@ from lsm_core.read.prune import living_at
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Files read and files written; ``content`` is what was handed to the writer, ``dropped`` the rows that were not.
+    """Files read and files written; ``content`` counts the rows handed to the writer, ``dropped`` the rows that were not.
 
-    ``rows_read``: rows by input file; for a key range those in it, None where nobody counted.
-
-    The counts of keys are those of `MergeCounters`. ``streams`` is ``content`` to the bit and in order, where files can give it back
-    so; ``content`` may then merely count.
+    ``handed`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
+    ``rows_read``: rows by input file; for a key range those in it, None where nobody counted. The counts of keys are those of
+    `MergeCounters`.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -37,13 +36,13 @@ class Rewritten:
     dropped: dict[str, int]
     keys_folded: int = 0
     keys_one_by_one: int = 0
-    streams: Streams | None = None
+    handed: Handed | None = None
     rows_read: dict[str, int] | None = None
 
     @property
-    def digest(self) -> int:
-        """128 bits that stand for what was handed to the writer."""
-        return self.content.live.value if self.streams is None else self.streams.value
+    def digest(self) -> int | None:
+        """128 bits that stand for what was handed to the writer; None where not all of it was digested."""
+        return self.content.live.value if self.handed is None else self.handed.digest
 
 
 def rewrite(
@@ -84,24 +83,24 @@ def rewrite(
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
     )
-    content, streams = Content(), Streams.of(store, task.output_level)
+    handed = Handed(store, task, task.output_level)
     try:
         source = _merged(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
-                if streams is None:
-                    content = content.plus(content_of(batch, store.schema))
-                else:
-                    content = content.plus(counts_of(batch))
-                    streams.add(batch)
+                handed.add(batch)
+                if witness is not None and task.verification == SAMPLED:
+                    witness.handed(batch)
                 writer.write(batch)
                 del batch  # the writer holds what it still needs; the merge may have the rest back
+                handed.written(writer.group_rows)
         after = writer.close()
+        handed.finish(writer.group_rows)
     except BaseException:
         writer.abort()
         raise
     keys = merging.keys_folded, merging.keys_one_by_one
-    return Rewritten(tuple(files), tuple(after), content, dict(merging.dropped), *keys, streams, rows_read)
+    return Rewritten(tuple(files), tuple(after), handed.content, dict(merging.dropped), *keys, handed, rows_read)
 
 
 def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:

@@ -7,18 +7,14 @@ as they were handed over; nested ones, and other formats, are compared by digest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from lsm_core.files.formats import format_of
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.metadata.store import TableStore
-
-_EXACT_FORMAT: Final = "parquet"
 
 
 class Streams:
@@ -28,20 +24,19 @@ class Streams:
         self.rows = 0
         self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
 
-    @staticmethod
-    def of(store: TableStore, level: int) -> Streams | None:
-        """For files written to ``level``; None where their format or a column's type does not keep every bit."""
-        schema = store.schema.arrow_schema
-        if format_of(store.options, level) != _EXACT_FORMAT or not all(_is_exact(field.type) for field in schema):
-            return None
-        return Streams(schema.names)
-
     def add(self, batch: pa.RecordBatch) -> None:
         """See rows; columns of other names are left out."""
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if name in self._columns:
-                self._columns[name].add(column, self.rows)
+            self.add_column(name, column, self.rows)
         self.rows += batch.num_rows
+
+    def add_column(self, name: str, column: pa.Array, row: int) -> None:
+        """See the values of one column from row number ``row`` on; of a column of another name nothing is seen.
+
+        Who shows columns one by one sets :attr:`rows` when all were shown.
+        """
+        if name in self._columns:
+            self._columns[name].add(column, row)
 
     @property
     def value(self) -> int:
@@ -98,8 +93,8 @@ def _bytes(column: pa.Array) -> memoryview:
     return data
 
 
-def _is_exact(kind: pa.DataType) -> bool:
-    """Whether values are of a fixed width, or bytes."""
+def keeps_every_bit(kind: pa.DataType) -> bool:
+    """Whether Parquet gives values of this type back as they were handed over: those of a fixed width, and bytes."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)
@@ -113,4 +108,4 @@ def _is_exact(kind: pa.DataType) -> bool:
     )
 
 
-__all__ = ["Streams"]
+__all__ = ["Streams", "keeps_every_bit"]

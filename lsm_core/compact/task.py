@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -15,9 +15,13 @@ from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_ta
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds, KeyRange
 
+FULL: Final = "full"
+SAMPLED: Final = "sampled"
+COUNTS: Final = "counts"
+V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,9 @@ class BucketTask:
     becomes one rolling output. ``drop_delete``: nothing older than the unit's output remains below it, so deletes go.
     ``by_file``: every file of the unit is rewritten on its own (`CompactUnit.by_file`).
     ``now_ms``: the plan's clock (epoch ms); rows whose record-level lifetime is over by then are left out, None: none are.
-    ``verification``: "V1" (counters and digests, always done) or "V2" (and the judge). ``piece``: only these keys of what is
-    rewritten; the piece without a lower bound also does the upgrades (`compact.pieces` cuts and joins).
+    ``verification``: option `dredge.verification`. "full": counters and metadata (V0), all of the output re-read (V1), and the judge
+    (V2); "sampled": of the output's Parquet row groups one in eight is re-read, and all footers; "counts": V0 only.
+    ``piece``: only these keys of what is rewritten; the piece without a lower bound also does the upgrades (`compact.pieces` cuts and joins).
     """
 
     partition: bytes
@@ -41,7 +46,7 @@ class BucketTask:
     output_level: int = 0
     drop_delete: bool = False
     base_snapshot: int | None = None
-    verification: str = V2
+    verification: str = FULL
     bins: tuple[tuple[str, ...], ...] = ()
     by_file: bool = False
     now_ms: int | None = None
@@ -95,9 +100,10 @@ class BucketReport:
     """Numbers of one executed task: rows, bytes (file sizes), files, seconds of wall clock.
 
     ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``; of rewrites compared to the bit it
-    also depends on their order and number), summed over rewrites and pieces; ``verification`` the
-    highest level passed; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason. ``keys_folded``: keys of which
-    several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
+    also depends on their order and row groups), summed over rewrites and pieces, "" where not all rows were digested; ``verification``
+    the highest level passed ("V0", "V1", "V2") and ``setting`` what was asked for (`BucketTask.verification`); ``rows_read_again`` the
+    rows of the output that V1 read again; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
+    ``keys_folded``: keys of which several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
     """
 
     rows_in: int = 0
@@ -110,14 +116,12 @@ class BucketReport:
     files_upgraded: int = 0
     seconds: float = 0.0
     digest: str = ""
-    verification: str = V1
+    verification: str = V0
+    setting: str = FULL
+    rows_read_again: int = 0
     keys_checked: int = 0
     keys_folded: int = 0
     keys_one_by_one: int = 0
-
-    def with_seconds(self, seconds: float) -> BucketReport:
-        """The same numbers with the time they took."""
-        return replace(self, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,17 @@ class Witness(Protocol):
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
-    def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """The same of an output file, as it was read back; a thin file has no `_KEY_*`."""
+    def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
+        """Positions of the rows of an output file, as it is read back, that :meth:`output` shall be shown; ``keys``: their key columns.
+
+        Each row passes once; a thin file has no `_KEY_*`.
+        """
+
+    def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
+        """The wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+
+    def handed(self, batch: pa.RecordBatch) -> None:
+        """Rows handed to a writer, instead of :meth:`wanted` and :meth:`output` where not all of the output is read back."""
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None

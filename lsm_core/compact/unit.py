@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.allocator import keep_small_arrays
@@ -12,7 +13,7 @@ from lsm_core.compact.append import concatenate
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.rewrite import Rewritten, rewrite
-from lsm_core.compact.task import V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
+from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.upgrade import upgraded
 from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
@@ -30,7 +31,7 @@ def run_bucket_task(
 ) -> BucketResult:
     """Execute ``task`` and return its commit message and numbers; nothing is published.
 
-    V0 and V1 always run; with verification "V2" and a ``judge`` it too must agree. Raises :class:`VerificationFailed`,
+    What `BucketTask.verification` names is proven first, by the ``judge`` too if there is one. Raises :class:`VerificationFailed`,
     :class:`CorruptFile`, :class:`PlanStale`, :class:`UnsupportedFeature`, :class:`StorageFull`; after any of them no
     output file is left. ``pipelined`` uses a second thread for merging; ``share``: so many tasks share one merge budget.
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
@@ -54,7 +55,7 @@ def run_bucket_task(
             plan = plan_of(store, task, shapes)
             within = None if task.piece is None else KeyBounds(store, task.piece)
             groups = _groups(task, plan, within)
-            if judge is not None and task.verification == V2 and groups:
+            if judge is not None and task.verification != COUNTS and groups:
                 inputs = [file for group in groups for file in group]
                 witness = judge.watch(store, task, inputs, within)
             for files in groups:
@@ -128,13 +129,14 @@ def _finish(
     moved = [by_name[file.name] for file in plan.upgrades] if plan is not None and upgrades else []
     before = [file for part in done for file in part.before]
     after = [file for part in done for file in part.after]
+    read_again = 0
     for part in done:
         check_counters(_rows_in(task, part), part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(store, task, part, shapes)
-        check_content(store, task, part, witness)
+        read_again += check_content(store, task, part, witness)
     raised = upgraded(moved, task.output_level)
-    level, checked = V1, 0
+    level, checked = V0 if task.verification == COUNTS else V1, 0
     if plan is not None and task.piece is None:
         check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
     if witness is not None:
@@ -147,8 +149,15 @@ def _finish(
         compact_before=(*before, *moved),
         compact_after=(*after, *raised),
     )
-    report = _report(task, done, len(moved), level, checked)
-    return BucketResult(message, report.with_seconds(time.perf_counter() - started))
+    report = replace(
+        _report(task, done, len(moved)),
+        verification=level,
+        setting=task.verification,
+        rows_read_again=read_again,
+        keys_checked=checked,
+        seconds=time.perf_counter() - started,
+    )
+    return BucketResult(message, report)
 
 
 def _rows_in(task: BucketTask, part: Rewritten) -> int:
@@ -158,7 +167,9 @@ def _rows_in(task: BucketTask, part: Rewritten) -> int:
     return sum(part.rows_read.values())
 
 
-def _report(task: BucketTask, done: list[Rewritten], upgrades: int, level: str, checked: int) -> BucketReport:
+def _report(task: BucketTask, done: list[Rewritten], upgrades: int) -> BucketReport:
+    """The numbers of what was read and written."""
+    digests = [part.digest for part in done]
     content = Content()
     dropped: dict[str, int] = {}
     for part in done:
@@ -176,9 +187,7 @@ def _report(task: BucketTask, done: list[Rewritten], upgrades: int, level: str, 
         files_in=len(before),
         files_out=len(after),
         files_upgraded=upgrades,
-        digest=f"{sum(part.digest for part in done) % (1 << 128):032x}",
-        verification=level,
-        keys_checked=checked,
+        digest="" if None in digests else f"{sum(digest or 0 for digest in digests) % (1 << 128):032x}",
         keys_folded=sum(part.keys_folded for part in done),
         keys_one_by_one=sum(part.keys_one_by_one for part in done),
     )

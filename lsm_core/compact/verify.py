@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pyarrow as pa
 
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.handed import HandedGroup
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.streams import Streams
-from lsm_core.compact.task import BucketTask, Witness
+from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.append_reader import open_source
+from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
@@ -87,71 +88,125 @@ def check_tree(
         raise VerificationFailed("V0", [str(error)]) from error
 
 
-def check_content(store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None) -> None:
+def check_content(store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None) -> int:
     """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
 
-    Values and order are compared to the bit where Parquet keeps them, else digests. Raises :class:`VerificationFailed` ("V1"),
-    and :class:`CorruptFile` when a file cannot be read back.
+    Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` = sampled some row groups
+    and all footers are read, and no witness is told; with counts nothing is read. Returns the rows re-read. Raises
+    :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
     """
-    names = ", ".join(file.file_name for file in done.after)
-    if done.streams is not None:
-        same = Streams(store.schema.field_names)
-        for file in done.after:
-            _reread(store, task, file, same.add, witness)
-        if same.rows != done.streams.rows:
-            raise VerificationFailed("V1", [f"{same.rows} rows re-read, {done.streams.rows} written: {names}"])
-        if wrong := same.differing(done.streams):
-            columns = ", ".join(f"'{name}'" for name in wrong)
-            raise VerificationFailed("V1", [f"other values re-read than were written in {columns}: {names}"])
-        return
-    parts: list[Content] = []
+    if task.verification == COUNTS:
+        return 0
+    groups = None if done.handed is None else done.handed.groups
+    content, rows, number = Content(), 0, 0
     for file in done.after:
-        _reread(store, task, file, lambda batch: parts.append(content_of(batch, store.schema)), witness)
-    found, handed = reduce(Content.plus, parts, Content()), done.content
-    for what, seen, expected in (("live", found.live, handed.live), ("deleted", found.dead, handed.dead)):
+        source = open_source(store, task.partition, task.bucket, file)
+        try:
+            again = _SecondReading(store, task, file, source, None if task.verification == SAMPLED else witness)
+            if groups is None:
+                content = content.plus(again.content(None))
+                continue
+            for place, found in enumerate(source.group_rows):
+                written = groups[number] if number < len(groups) else HandedGroup(0)
+                number += 1
+                if found != written.rows:
+                    reason = f"row group {place} of {file.file_name} has {found} rows, {written.rows} were written"
+                    raise VerificationFailed("V1", [reason])
+                if written.streams is not None:
+                    _require_same_values(again.streams(place), written.streams, file.file_name)
+                elif written.content is not None:
+                    _require_same_content(again.content([place]), written.content, file.file_name)
+                rows += found if written.is_read_again else 0
+            again.finish()
+        finally:
+            source.close()
+    if groups is None:
+        _require_same_content(content, done.content, ", ".join(file.file_name for file in done.after))
+        return content.rows
+    if number < len(groups):
+        raise VerificationFailed("V1", [f"{number} row groups in the new files, {len(groups)} were written"])
+    return rows
+
+
+def _require_same_values(found: Streams, written: Streams, name: str) -> None:
+    if wrong := found.differing(written):
+        columns = ", ".join(f"'{column}'" for column in wrong)
+        raise VerificationFailed("V1", [f"other values re-read than were written in {columns}: {name}"])
+
+
+def _require_same_content(found: Content, written: Content, names: str) -> None:
+    for what, seen, expected in (("live", found.live, written.live), ("deleted", found.dead, written.dead)):
         if seen != expected:
             reason = f"{seen.rows} {what} rows re-read, {expected.rows} written, digests {'differ' if seen.rows == expected.rows else 'too'}"
             raise VerificationFailed("V1", [f"{reason}: {names}"])
 
 
-def _reread(
-    store: TableStore,
-    task: BucketTask,
-    file: DataFileMeta,
-    see: Callable[[pa.RecordBatch], None],
-    witness: Witness | None,
-) -> None:
-    """Show all rows of one file, in the table's types; for key-value files its keys too are checked, in both of their copies."""
-    source = open_source(store, task.partition, task.bucket, file)
-    try:
-        keys = [name for name in store.schema.trimmed_primary_keys if not task.is_append]
-        wanted = (VALUE_KIND, SEQUENCE_NUMBER)
-        system = [name for name in source.schema.names if name in wanted or name.startswith(KEY_PREFIX)]
-        order = _KeyOrder(file, keys)
-        for batch in source.batches([*system, *store.schema.field_names], _BATCH_ROWS):
-            shaped = _typed(batch, store)
-            see(shaped)
-            if witness is not None:
-                witness.output(file, shaped)
-            if keys:
-                order.add(shaped)
-        if keys:
-            order.finish(store)
-    finally:
-        source.close()
+class _SecondReading:
+    """One new file as it is read back, in the table's types; of key-value files the keys are checked, in both of their copies."""
 
+    def __init__(
+        self, store: TableStore, task: BucketTask, file: DataFileMeta, source: FileSource, witness: Witness | None
+    ) -> None:
+        self._store, self._file, self._source, self._witness = store, file, source, witness
+        keys = [] if task.is_append else list(store.schema.trimmed_primary_keys)
+        stored = source.schema.names
+        self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
+        system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
+        self._rest = [*system, *(name for name in store.schema.field_names if name not in keys)]
+        self._order = _KeyOrder(file, keys)
 
-def _typed(batch: pa.RecordBatch, store: TableStore) -> pa.RecordBatch:
-    """Value columns in the table's types, as they were when they were handed to the writer."""
-    schema = store.schema.arrow_schema
-    columns = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        plain = name.removeprefix(KEY_PREFIX)
-        wanted = schema.field(plain).type if plain in schema.names else column.type
-        if name == VALUE_KIND:
-            wanted = pa.int8()
-        columns.append(column if column.type == wanted else refit(column, wanted))
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    def streams(self, group: int) -> Streams:
+        """The values of a row group, decoded and hashed column by column: each is in the processor's cache when it is hashed."""
+        found = Streams(self._store.schema.field_names)
+        keys = [self._column(name, group) for name in self._keys]
+        wanted = self._shown(pa.RecordBatch.from_arrays(keys, self._keys), group) if keys else None
+        kept: list[pa.Array] = []
+        for place, name in enumerate((*self._keys, *self._rest)):
+            column = keys[place] if place < len(keys) else self._column(name, group)
+            found.add_column(name, column, 0)
+            if wanted is not None:
+                kept.append(column.take(wanted))
+        found.rows = self._source.group_rows[group]
+        if wanted is not None and self._witness is not None:
+            self._witness.output(self._file, pa.RecordBatch.from_arrays(kept, [*self._keys, *self._rest]))
+        return found
+
+    def content(self, groups: list[int] | None) -> Content:
+        """The digests of the rows of some row groups; None: of the whole file."""
+        found = Content()
+        for batch in self._source.batches([*self._keys, *self._rest], _BATCH_ROWS, groups):
+            columns = [self._typed(name, batch.column(name)) for name in (*self._keys, *self._rest)]
+            typed = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._rest])
+            found = found.plus(content_of(typed, self._store.schema))
+            if self._keys:
+                wanted = self._shown(typed.select(self._keys), groups[0] if groups else None)
+                if wanted is not None and self._witness is not None:
+                    self._witness.output(self._file, typed.take(wanted))
+        if groups is None:
+            self.finish()
+        return found
+
+    def finish(self) -> None:
+        """The first and the last key of the file are those of its metadata, as far as they were read."""
+        self._order.finish(self._store)
+
+    def _shown(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
+        """Check keys, and which of their rows the witness wants."""
+        self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
+        return None if self._witness is None else self._witness.wanted(self._file, keys)
+
+    def _column(self, name: str, group: int) -> pa.Array:
+        rows = max(1, self._source.group_rows[group])
+        parts = [self._typed(name, batch.column(0)) for batch in self._source.batches([name], rows, [group])]
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+    def _typed(self, name: str, column: pa.Array) -> pa.Array:
+        """A column in the table's type, as it was handed to the writer."""
+        schema, plain = self._store.schema.arrow_schema, name.removeprefix(KEY_PREFIX)
+        wanted = pa.int8() if name == VALUE_KIND else column.type
+        if plain in schema.names:
+            wanted = schema.field(plain).type
+        return column if column.type == wanted else refit(column, wanted)
 
 
 def _bits(column: pa.Array) -> pa.Array:
@@ -168,8 +223,10 @@ class _KeyOrder:
         self._file, self._keys = file, keys
         self._first: list[pa.Array] | None = None
         self._last: list[pa.Array] | None = None
+        self._from_start, self._to_end = False, False
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, from_start: bool, to_end: bool) -> None:
+        """See keys; ``from_start`` and ``to_end``: they are of the file's first and of its last row group."""
         if not batch.num_rows:
             return
         columns = [batch.column(name) for name in self._keys]
@@ -183,11 +240,15 @@ class _KeyOrder:
         normalised = normalise_keys(joined)
         if not normalised.climbing() and (not normalised.ascending() or normalised.order()[1].any()):
             self._fail("keys do not ascend strictly")
+        self._from_start = self._from_start or (from_start and self._first is None)
         self._first = self._first or [column.slice(0, 1) for column in columns]
         self._last = [column.slice(batch.num_rows - 1, 1) for column in columns]
+        self._to_end = to_end
 
     def finish(self, store: TableStore) -> None:
-        for ends, recorded in ((self._first, self._file.min_key), (self._last, self._file.max_key)):
+        """Compare the ends that were seen with the metadata."""
+        first, last = (self._first, self._file.min_key), (self._last, self._file.max_key)
+        for ends, recorded in [first] * self._from_start + [last] * self._to_end:
             if ends is None or encode_rows(ends, store.schema.trimmed_key_types)[0].as_py() != recorded:
                 self._fail("its first or last key is not the one in its metadata")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from lsm_core.files.rolling import RollingWriter
@@ -37,6 +39,11 @@ class AppendFileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of table columns. On failure every file of this writer is gone before the error leaves."""
         self._rolling.write(batch)
+
+    @property
+    def group_rows(self) -> Sequence[int]:
+        """Rows of every row group written so far, over all files in writing order."""
+        return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
         """Finish; returns the files in writing order (none without rows)."""

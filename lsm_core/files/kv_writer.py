@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -35,6 +37,11 @@ class KeyValueFileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a KV batch. On failure every file of this writer is gone before the error leaves."""
         self._rolling.write(batch)
+
+    @property
+    def group_rows(self) -> Sequence[int]:
+        """Rows of every row group written so far, over all files in writing order."""
+        return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
         """Finish; returns the files in key order (none without rows)."""

@@ -72,6 +72,8 @@ class RollingWriter:
         self._pending_bytes = 0
         self._encoded_row_bytes = 0.0
         self._closed = False
+        self.group_rows: list[int] = []
+        """Rows of every row group written so far, over all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch; columns are taken by name and cast to the file's schema."""
@@ -145,6 +147,7 @@ class RollingWriter:
             self._index.add(group)
         self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
         self._file_rows += group.num_rows
+        self.group_rows.append(group.num_rows)
         if sink.position >= self._target * _FULL_ENOUGH or self._file_rows >= self._most_rows:
             self._close_file()
 

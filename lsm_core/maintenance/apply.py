@@ -17,6 +17,7 @@ from lsm_core.maintenance.changed_keys import ChangedKeys, changed_keys
 from lsm_core.maintenance.plan import CODE_VERSION, CompactItem, Declined, MaintenancePlan, bucket_name
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, write_entry
 from lsm_core.maintenance.reports import (
+    INDEPENDENCE,
     CompactionReport,
     ExpiryReport,
     Report,
@@ -111,7 +112,7 @@ def _compact(
 ) -> tuple[CompactionReport, list[dict[str, Any]]]:
     done = compact.execute(store, plan, runner or compact.local_runner(ReferenceJudge()))
     changed = _changed_keys(store, done)
-    report = _compaction_report(plan, done, time.perf_counter() - started)
+    report = _compaction_report(plan, done, time.perf_counter() - started, store.options.verification)
     uncovered = _uncovered(store, done)
     if changed.count or uncovered:
         warnings = tuple(text for text in (changed.warning(store), uncovered) if text)
@@ -141,7 +142,7 @@ def _uncovered(store: TableStore, done: Executed) -> str:
     return f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
 
 
-def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) -> CompactionReport:
+def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float, setting: str) -> CompactionReport:
     reports = [result.report for _, result in done.results]
     dropped: dict[str, int] = {}
     for report in reports:
@@ -166,7 +167,7 @@ def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) ->
         peak_rss_bytes=_peak_rss(),
         runs_before=worst.runs_before if worst else 0,
         runs_after=worst.runs_after if worst else 0,
-        verification=_verification(items, done),
+        verification=_verification(items, done, setting),
         declined=(*plan.declined, *done.stale),
         commits=0 if done.snapshot_id is None else 1,
         keys_folded=sum(r.keys_folded for r in reports),
@@ -174,12 +175,15 @@ def _compaction_report(plan: MaintenancePlan, done: Executed, seconds: float) ->
     )
 
 
-def _verification(items: Sequence[CompactItem], done: Executed) -> Verification:
+def _verification(items: Sequence[CompactItem], done: Executed, setting: str) -> Verification:
     reports = [result.report for _, result in done.results]
     return Verification(
         level=min((r.verification for r in reports), default="V0"),
         keys_checked=sum(r.keys_checked for r in reports),
         units=len(reports),
+        independence=INDEPENDENCE[setting],
+        setting=setting,
+        rows_read_again=sum(r.rows_read_again for r in reports),
         digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from lsm_core.maintenance.plan import Declined
 
@@ -17,21 +17,36 @@ class _Plain:
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
+INDEPENDENCE: Final[Mapping[str, str]] = {
+    "full": "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference",
+    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read (sorted, ORC and Avro files: all of them), what the "
+    "others store was not looked at; V2: keys re-merged row at a time by maintenance/reference, compared with what was handed to the writer",
+    "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, so a changed value goes unseen",
+}
+"""What each setting of `dredge.verification` checks by what, and what it leaves unchecked."""
+
+
 @dataclass(frozen=True)
 class Verification(_Plain):
-    """How sure we are: highest ``level`` passed by every unit, keys compared by the reference, digests re-read (V1).
+    """How sure we are: highest ``level`` passed by every unit, keys compared by the reference, rows of the output re-read (V1).
 
-    ``independence`` says in words what was checked by what; ``digests`` maps a bucket's name to the hex digest of its
-    rewritten rows.
+    ``setting`` is option `dredge.verification` at that time; ``independence`` says in words what was checked by what, and what was not;
+    ``digests`` maps a bucket's name to the hex digest of its rewritten rows ("" where not all of them were digested).
     """
 
     level: str
     keys_checked: int = 0
     units: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)
-    independence: str = (
-        "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference"
-    )
+    independence: str = INDEPENDENCE["full"]
+    setting: str = "full"
+    rows_read_again: int = 0
+
+    def text(self) -> str:
+        """As people read it, for example "V2 (sampled): 16,384 rows re-read, 2,048 keys re-merged by the reference in 2 buckets"."""
+        level = self.level if self.setting == "full" else f"{self.level} ({self.setting})"
+        again = "nothing re-read" if self.setting == "counts" else f"{self.rows_read_again:,} rows re-read"
+        return f"{level}, {self.keys_checked:,} keys re-merged by the reference in {self.units} buckets, {again}"
 
 
 @dataclass(frozen=True)

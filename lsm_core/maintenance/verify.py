@@ -39,6 +39,7 @@ from lsm_core.read.prune import living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
+_HANDED: Final = "(what was handed to the writer)"
 _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
 
@@ -69,10 +70,12 @@ class ReferenceJudge:
         Returns how many; raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
         """
         witness = ReferenceWitness(Place(store, partition, bucket), inputs, now_ms)
-        for files, see in ((inputs, witness.input), (outputs, witness.output)):
-            for file in files:
-                for _, batch in witness.place.batches(file, store.schema.field_names):
-                    see(file, batch)
+        for file in inputs:
+            for _, batch in witness.place.batches(file, store.schema.field_names):
+                witness.input(file, batch)
+        for file in outputs:
+            for _, batch in witness.place.batches(file, store.schema.field_names):
+                witness.output(file, batch.take(witness.wanted(file, batch)))
         return witness.verdict(outputs, drop_delete)
 
 
@@ -82,30 +85,44 @@ class ReferenceWitness:
     def __init__(self, place: Place, inputs: Sequence[DataFileMeta], now_ms: int | None = None) -> None:
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._caught = Catch(place, draw(place, inputs))
+        self._handed = False
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """See rows read from an input file."""
-        self._caught.add(file, batch)
+        self._caught.add(file.file_name, batch)
 
-    def output(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """See rows read back from an output file."""
+    def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
+        """Which rows read back from an output file :meth:`output` shall be shown next."""
         self._caught.settle()
-        self._caught.add(file, batch)
+        return self._caught.choose(file.file_name, keys)
+
+    def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
+        """See the wanted rows."""
+        self._caught.keep(file.file_name, rows)
+
+    def handed(self, batch: pa.RecordBatch) -> None:
+        """See rows handed to a writer, where the output is not read back."""
+        self._handed = True
+        self._caught.add(_HANDED, batch)
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
         """Merge the inputs' rows row by row, compare with the outputs' in every column; returns the keys compared."""
-        wanted = {file.file_name: file.row_count for file in (*self._inputs, *outputs)} | dict(rows_read or {})
+        results = {_HANDED: sum(file.row_count for file in outputs)}
+        if not self._handed:
+            results = {file.file_name: file.row_count for file in outputs}
         # A witness that is shown less than there is would find a rewrite right that lost the rest.
-        for file in (*self._inputs, *outputs):
-            if missed := self._caught.missed(file, wanted[file.file_name]):
+        inputs_read = {file.file_name: file.row_count for file in self._inputs} | dict(rows_read or {})
+        for name, count in {**inputs_read, **results}.items():
+            if missed := self._caught.missed(name, count):
                 raise VerificationFailed(
-                    "V2", [f"table {self.place.store.name}: {missed} rows of {file.file_name} were never read"]
+                    "V2", [f"table {self.place.store.name}: {missed} rows of {name} were never read"]
                 )
         self._caught.settle()
-        inputs = [(self._caught.table(file), file.level, age) for file, age in _by_age(self._inputs)]
-        found = [(self._caught.table(file), file.level, 0) for file in outputs]
+        inputs = [(self._caught.table(file.file_name), file.level, age) for file, age in _by_age(self._inputs)]
+        level = max((file.level for file in outputs), default=0)
+        found = [(self._caught.table(name), level, 0) for name in results]
         rows = self._living(_rows(self.place, inputs))
         return _compare(self.place.store, rows, _rows(self.place, found), drop_delete)
 

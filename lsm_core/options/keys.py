@@ -445,6 +445,7 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.tombstone-retention", DURATION, "0 ms"),
     Key("dredge.trash-grace", DURATION, "24 h"),
     Key("dredge.trash-grace-expiry", DURATION, "1 h"),
+    Key("dredge.verification", ENUM, "full"),
 )
 
 # Enums of Paimon 1.4. Enums that are younger, or that newer versions may widen without our reading them, are not listed: other
@@ -458,6 +459,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "data-file.external-paths.strategy": ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),
     "dredge.delete-mode": ("two-phase", "direct"),
+    "dredge.verification": ("full", "sampled", "counts"),
     "format-table.implementation": ("paimon", "engine"),
     "incremental-between-scan-mode": ("auto", "delta", "changelog", "diff"),
     "log.changelog-mode": ("auto", "all", "upsert"),

@@ -449,6 +449,11 @@ class TableOptions:
         return str(self.get("dredge.compaction.order-sensitive"))
 
     @property
+    def verification(self) -> str:
+        """``dredge.verification``: full, sampled or counts; what a compaction proves of its output before it is published."""
+        return str(self.get("dredge.verification"))
+
+    @property
     def tombstone_retention(self) -> int:
         """``dredge.tombstone-retention`` in ms."""
         return int(self.get("dredge.tombstone-retention"))

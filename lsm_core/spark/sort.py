@@ -25,6 +25,7 @@ from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.task import COUNTS, V0, V1
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import check_content, check_counters
 from lsm_core.errors import VerificationFailed
@@ -237,13 +238,15 @@ def _sort_share(
     try:
         content = received.content
         check_counters(content.rows, content.rows, {}, after)
-        check_content(store, task, Rewritten((), after, content, {}))
+        again = check_content(store, task, Rewritten((), after, content, {}))
     except BaseException:
         discard(store, task, after)
         raise
     message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_after=after)
     sizes = sum(file.file_size for file in after)
-    return BucketResult(message, BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text()))
+    return BucketResult(
+        message, BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text(), rows_read_again=again)
+    )
 
 
 class _Received:
@@ -288,6 +291,9 @@ def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], star
         files_in=len(before),
         files_out=len(after),
         seconds=time.perf_counter() - started,
+        verification=V0 if task.verification == COUNTS else V1,
+        setting=task.verification,
+        rows_read_again=sum(result.report.rows_read_again for result in results),
         digest=Content(live=content).text(),
     )
     message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_before=before, compact_after=after)

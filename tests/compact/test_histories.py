@@ -90,7 +90,7 @@ def compact(store: TableStore, model: Model, newest_runs: int) -> None:
         runs = levels.runs()
         count = min(newest_runs, len(runs)) or len(runs)
         unit: CompactUnit = UniversalCompaction.create_unit(runs, levels.max_level, count)
-        task = unit_task(store, partition, bucket, [f.name for f in unit.files], unit.output_level, "V2")
+        task = unit_task(store, partition, bucket, [f.name for f in unit.files], unit.output_level)
         result = run_bucket_task(store, task, ReferenceJudge(), pipelined=newest_runs % 2 == 0)
         Committer(store).commit([result.message])
         if task.drop_delete:

@@ -107,7 +107,7 @@ def case(root: Path, engine: str, kind: str) -> Case:
             for at, column in enumerate(zip(*rows, strict=True))
         ]
         write(store, pa.table(columns, schema=store.schema.arrow_schema), kinds)
-    (task,) = full_tasks(store, "V2")
+    (task,) = full_tasks(store)
     result = run_bucket_task(store, task, ReferenceJudge(), pipelined=False)
     whole = stored(store, result.message.compact_after)
     discard(store, task, result.message.own_files())
@@ -242,7 +242,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lone_bucket_is_compacted_in_pieces_by_threads(tmp_path: Path) -> None:
     store = numbered(tmp_path, {"dredge.compaction.piece-size": "1 kb"}, (0, 2000), (500, 1500), (900, 3000))
     before = read(store).sort_by("k")
-    tasks = full_tasks(store, "V2")
+    tasks = full_tasks(store)
     (result,) = run_tasks_locally(store, tasks, ReferenceJudge(), threads=3)
     assert 2 <= len(result.message.compact_after) <= 3
     assert (result.report.rows_in, result.report.rows_out, result.report.files_in) == (5100, 3000, 3)
@@ -311,7 +311,7 @@ def test_a_minor_unit_in_pieces_keeps_deletes(tmp_path: Path) -> None:
         ["-D"] * 200,
     )
     newest = sorted(live_files(store)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)[1:]
-    task = unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0, "V2")
+    task = unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0)
     before = read(store).sort_by("k")
     bound = encode_row([222], store.schema.trimmed_key_types)
     joined = join(store, task, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces_at(task, [bound])])

@@ -73,9 +73,9 @@ MINOR = {deleted_row_back}
 
 def task_for(store: TableStore, sabotage: Sabotage) -> Any:
     if sabotage not in MINOR:
-        return full_tasks(store, "V2")[0]
+        return full_tasks(store)[0]
     newest = sorted(live_files(store)[EMPTY_ROW, 0], key=lambda f: f.max_sequence_number)[1:]
-    return unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0, "V2")
+    return unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0)
 
 
 @pytest.mark.parametrize("sabotage", [drop_a_row, swap_two_values, one_text_changed, deleted_row_back, key_moved])
@@ -129,7 +129,7 @@ def test_v0_sees_a_row_that_vanishes_without_a_reason(store: TableStore, monkeyp
 
 
 def test_a_right_compaction_passes_all_levels(store: TableStore) -> None:
-    result = run_bucket_task(store, full_tasks(store, "V2")[0], ReferenceJudge())
+    result = run_bucket_task(store, full_tasks(store)[0], ReferenceJudge())
     assert result.report.verification == "V2"
     assert result.report.keys_checked == 300
 

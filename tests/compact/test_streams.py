@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_core.compact.handed import Handed, HandedGroup
 from lsm_core.compact.streams import Streams
+from lsm_core.compact.task import BucketTask
+from lsm_core.metadata.store import TableStore
 from tests.support.stores import make_store
 
 SCHEMA = pa.schema(
@@ -118,10 +121,20 @@ def test_what_lies_under_nulls_and_which_nan_do_not_count() -> None:
 
 
 def test_only_what_keeps_every_bit_is_compared_so(tmp_path: Path) -> None:
+    def groups(store: TableStore, level: int, values: dict[str, pa.Array]) -> list[HandedGroup] | None:
+        handed = Handed(store, BucketTask(b"", 0, 1, ()), level)
+        handed.add(pa.record_batch({"k": pa.array([1], pa.int32()), **values}))
+        handed.finish([1])
+        return handed.groups
+
     flat = {"k": "INT NOT NULL", "v": "DECIMAL(30, 2)"}
-    assert Streams.of(make_store(tmp_path / "a", flat, ["k"], (), {"bucket": "1"}), 5) is not None
+    number = {"v": pa.array([None], pa.decimal128(30, 2))}
+    (exact,) = groups(make_store(tmp_path / "a", flat, ["k"], (), {"bucket": "1"}), 5, number) or ()
+    assert exact.streams is not None
     orc = make_store(tmp_path / "b", flat, ["k"], (), {"bucket": "1", "file.format.per.level": "5:orc"})
-    assert Streams.of(orc, 5) is None
-    assert Streams.of(orc, 0) is not None
+    assert groups(orc, 5, number) is None
+    (low,) = groups(orc, 0, number) or ()
+    assert low.streams is not None
     nested = make_store(tmp_path / "c", {**flat, "a": "ARRAY<INT>"}, ["k"], (), {"bucket": "1"})
-    assert Streams.of(nested, 5) is None
+    (loose,) = groups(nested, 5, {**number, "a": pa.array([[1]], pa.list_(pa.int32()))}) or ()
+    assert loose.streams is None and loose.content is not None

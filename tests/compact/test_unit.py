@@ -278,7 +278,7 @@ def test_a_bucket_of_many_level0_files_opens_few_of_them_at_once(
     before = sorted_rows(read(store))
     monkeypatch.setattr(ParquetSource, "__init__", counted)
     monkeypatch.setattr(ParquetSource, "close", closed)
-    result = run_bucket_task(store, full_tasks(store, "V2")[0], ReferenceJudge())
+    result = run_bucket_task(store, full_tasks(store)[0], ReferenceJudge())
     assert (result.report.files_in, result.report.rows_in, result.report.verification) == (120, 2400, "V2")
     assert most[0] <= 5
     assert now_open[0] == 0

@@ -65,7 +65,7 @@ def live_files(store: TableStore) -> dict[tuple[bytes, int], list[DataFileMeta]]
     return {(p, b): [entry.file for entry in table_to_entries(rows)] for p, b, _, rows in groups}
 
 
-def full_tasks(store: TableStore, verification: str = "V1") -> list[BucketTask]:
+def full_tasks(store: TableStore, verification: str = "full") -> list[BucketTask]:
     """A full compaction of every bucket of a primary-key table."""
     return [
         unit_task(
@@ -76,7 +76,7 @@ def full_tasks(store: TableStore, verification: str = "V1") -> list[BucketTask]:
 
 
 def unit_task(
-    store: TableStore, partition: bytes, bucket: int, names: Sequence[str], level: int, verification: str = "V1"
+    store: TableStore, partition: bytes, bucket: int, names: Sequence[str], level: int, verification: str = "full"
 ) -> BucketTask:
     """A task over chosen files of a bucket."""
     files = tuple(live_files(store)[partition, bucket])

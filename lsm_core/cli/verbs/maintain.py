@@ -219,6 +219,7 @@ def show_plan(made: MaintenancePlan, as_json: bool) -> None:
             for i in made.compactions
         ]
         print_table("would compact", columns, rows)
+        say(f"verification before publishing: {made.options.get('dredge.verification', 'full')}")
     if made.expirations:
         rows = [[i.snapshot_id, when(i.time_ms), i.reason] for i in made.expirations]
         print_table("would expire", ["snapshot", "committed (UTC)", "why"], rows)
@@ -265,8 +266,7 @@ def _show_compaction(report: CompactionReport) -> None:
         if report.keys_folded:
             share = report.keys_one_by_one / report.keys_folded
             say(f"{report.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
-        check = report.verification
-        say(f"verified: {check.level}, {check.keys_checked:,} keys re-merged by the reference in {check.units} buckets")
+        say(f"verified: {report.verification.text()}")
     for warning in report.warnings:
         say(f"warning: {warning}")
     _declined("left alone", report.declined)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
@@ -71,6 +70,8 @@ def _report(
         seconds=max(report.seconds for report in reports),
         digest=_sum_of([report.digest for report in reports]),
         verification=min(report.verification for report in judged),
+        setting=reports[0].setting,
+        rows_read_again=sum(report.rows_read_again for report in reports),
         keys_checked=sum(report.keys_checked for report in reports),
         keys_folded=sum(report.keys_folded for report in reports),
         keys_one_by_one=sum(report.keys_one_by_one for report in reports),
@@ -78,8 +79,10 @@ def _report(
 
 
 def _sum_of(digests: Sequence[str]) -> str:
-    """Digests of rewrites and of pieces add up."""
-    return f"{reduce(lambda total, text: (total + int(text, 16)) % _DIGEST_MODULUS, digests, 0):032x}"
+    """Digests of rewrites and of pieces add up; "" where one of them was not taken."""
+    if not all(digests):
+        return ""
+    return f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}"
 
 
 __all__ = ["join"]

@@ -234,7 +234,14 @@ def _tasks(store: TableStore, plan: MaintenancePlan) -> tuple[list[tuple[Compact
         if table is None or reason:
             stale.append(_stale(item, reason))
             continue
-        tasks.append((item, _task(item, total, tuple(e.file for e in table_to_entries(table)), snapshot.id)))
+        tasks.append(
+            (
+                item,
+                _task(
+                    item, total, tuple(e.file for e in table_to_entries(table)), snapshot.id, store.options.verification
+                ),
+            )
+        )
     return tasks, stale
 
 
@@ -255,9 +262,11 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> 
     return why_tree_is_stale(store, item, now, table)
 
 
-def _task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
+def _task(
+    item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int, verification: str
+) -> BucketTask:
     if item.order_by:
-        return sort_task(item, total_buckets, files, snapshot_id)
+        return replace(sort_task(item, total_buckets, files, snapshot_id), verification=verification)
     return BucketTask(
         partition=item.partition,
         bucket=item.bucket,
@@ -267,6 +276,7 @@ def _task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...]
         output_level=item.output_level,
         drop_delete=item.drop_delete,
         base_snapshot=snapshot_id,
+        verification=verification,
         bins=item.bins,
         by_file=item.by_file,
         now_ms=item.expire_at_ms,

@@ -36,6 +36,7 @@ def bucket_task(
         unit_names=tuple(file.name for file in item.inputs),
         output_level=item.output_level,
         drop_delete=item.drop_delete,
+        verification=store.options.verification,
         by_file=item.by_file,
         now_ms=item.expire_at_ms,
     )

@@ -150,19 +150,30 @@ class Catch:
         self._parts: dict[str, list[tuple[U32, pa.RecordBatch]]] = {}
         self._rows = 0
         self._passed: dict[str, int] = {}
+        self._chosen: U32 = np.empty(0, np.uint32)
         self._look_at = 2 * _AT_FIRST
         self._settled = False
 
-    def add(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """Look at rows of a file: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
-        self._passed[file.file_name] = self._passed.get(file.file_name, 0) + batch.num_rows
-        hashes = self._place.hashes(batch)
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Look at rows of the file ``name``: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        chosen = self.choose(name, batch)
+        if len(chosen):
+            self.keep(name, batch.take(chosen))
+
+    def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
+        """Positions of rows of the file ``name`` that :meth:`keep` takes next; ``keys`` has at least its key columns."""
+        self._passed[name] = self._passed.get(name, 0) + keys.num_rows
+        hashes = self._place.hashes(keys)
         chosen = self._sample.chosen(hashes)
-        if not len(chosen):
+        self._chosen = hashes[chosen]
+        return pa.array(chosen)
+
+    def keep(self, name: str, rows: pa.RecordBatch) -> None:
+        """The rows just chosen."""
+        if not rows.num_rows:
             return
-        caught = self._shaped(batch).take(pa.array(chosen))
-        self._parts.setdefault(file.file_name, []).append((hashes[chosen], caught))
-        self._rows += len(chosen)
+        self._parts.setdefault(name, []).append((self._chosen, self._shaped(rows)))
+        self._rows += rows.num_rows
         if self._rows >= self._look_at:
             self._sample = self._tighter()
             self._look_at = self._rows + _AT_FIRST
@@ -186,13 +197,13 @@ class Catch:
             return self._sample
         return replace(self._sample, limit=int(ranks[KEYS]))
 
-    def missed(self, file: DataFileMeta, rows: int) -> int:
+    def missed(self, name: str, rows: int) -> int:
         """How many of a file's ``rows`` never passed."""
-        return max(0, rows - self._passed.get(file.file_name, 0))
+        return max(0, rows - self._passed.get(name, 0))
 
-    def table(self, file: DataFileMeta) -> pa.Table | None:
+    def table(self, name: str) -> pa.Table | None:
         """What was caught of a file, or None."""
-        parts = self._parts.get(file.file_name)
+        parts = self._parts.get(name)
         return pa.Table.from_batches([batch for _, batch in parts]) if parts else None
 
     def _narrow(self, sample: Sample) -> None:
