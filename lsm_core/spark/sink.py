@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lsm_core.commit import CommitMessage, Committer, abort
+from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import CommitUnknown, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.jobs.failures import decode, encode
@@ -88,7 +88,7 @@ class TableWriter(DataSourceArrowWriter):
         """
         store = TableStore.from_json(self._store_text)
         found = _messages(messages)
-        try:
+        with discard_on_failure(store, found):
             for message in messages:
                 if isinstance(message, TaskMessage) and message.failure:
                     raise decode(message.failure, f"writing table {store.name}")
@@ -97,11 +97,6 @@ class TableWriter(DataSourceArrowWriter):
                 Committer(store).overwrite(found, overwrite_scope(store, self._overwrite_mode or max(told, default="")))
             else:
                 Committer(store).commit(found)
-        except CommitUnknown:
-            raise
-        except Exception:
-            abort(store, found)
-            raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import CommitMessage, Committer, abort
-from lsm_core.errors import ColumnNotFound, CommitUnknown
+from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
+from lsm_core.errors import ColumnNotFound
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.jobs import Outcome, shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
@@ -92,16 +92,11 @@ def _commit(
 ) -> int | None:
     messages = messages_of(store, outcomes)
     committer = Committer(store)
-    try:
+    with discard_on_failure(store, messages):
         if overwrite is None or overwrite is False:
             return committer.commit(messages).snapshot_id
         spec = overwrite if isinstance(overwrite, Mapping) and overwrite else overwrite_scope(store, mode)
         return committer.overwrite(messages, spec).snapshot_id
-    except CommitUnknown:
-        raise  # it may be in the table: its files stay
-    except Exception:
-        abort(store, messages)
-        raise
 
 
 def _routed(df: DataFrame, store: TableStore, kind_column: str | None) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort
+from lsm_core.commit import CommitHooks, CommitMessage, Committer, Phase, abort, discard_on_failure
 from lsm_core.errors import CommitUnknown, StorageFull
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -149,6 +149,44 @@ def test_an_unknown_outcome_keeps_every_file_and_a_retry_finds_out(tmp_path: Pat
         assert Committer(store, "victim").commit(case.messages).snapshot_ids == [3]
         assert content(store) == case.after
         assert abort(store, case.messages) == []
+
+
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, MemoryError])
+def test_files_stay_when_publishing_is_interrupted_and_go_when_anything_before_is(
+    tmp_path: Path, published: bool, stop: type[BaseException]
+) -> None:
+    case = append_case(tmp_path)
+
+    class Interrupted(LocalFileIO):
+        def write_exclusive(self, path: str, data: bytes) -> bool:
+            if published:
+                super().write_exclusive(path, data)
+            raise KeyboardInterrupt
+
+    store = reopen(case.root)
+    store.file_io = Interrupted()
+    own = [path for m in case.messages for f in m.new_files for path in store.data_paths(m.partition, m.bucket, f)]
+    with pytest.raises(KeyboardInterrupt), discard_on_failure(store, case.messages):
+        Committer(store, "victim").commit(case.messages)
+    assert all(Path(path).exists() for path in own)
+    assert Committer(reopen(case.root), "victim").commit(case.messages).snapshot_ids == [3]
+    assert content(case.store) == case.after
+
+    early = append_case(tmp_path / "early")
+    own = [
+        path for m in early.messages for f in m.new_files for path in early.store.data_paths(m.partition, m.bucket, f)
+    ]
+
+    def raise_it(phase: Phase, info: Mapping[str, object]) -> None:
+        raise stop
+
+    messages: list[CommitMessage] = []
+    with pytest.raises(stop), discard_on_failure(early.store, messages):
+        messages += early.messages  # the list may grow inside the block
+        Committer(early.store, "victim", CommitHooks(raise_it)).commit(messages)
+    assert not any(Path(path).exists() for path in own)
+    assert content(early.store) == early.before
 
 
 def test_a_reply_that_was_lost_is_not_a_lost_race(tmp_path: Path) -> None:
