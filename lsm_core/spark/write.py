@@ -21,7 +21,7 @@ from lsm_core.spark.sink import MODE_OF_SESSION, overwrite_scope
 from lsm_core.types import kinds_from_text
 from lsm_core.write import TableWrite
 from lsm_core.write.bucket import route
-from lsm_core.write.rows import Given, conform
+from lsm_core.write.rows import RowNumbering, conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -126,7 +126,7 @@ def _router(store_text: str, kind_column: str | None, slots: int) -> BatchFuncti
         task = _task_number()
         first, seen = task << _TASK_SHIFT, 0
         for batch in batches:
-            given = Given(seen, f"partition {task} of the DataFrame")
+            given = RowNumbering(seen, f"partition {task} of the DataFrame")
             data, kinds = _split_kinds(batch, kind_column, store.name, given)
             rows = conform(data, store.schema, store.name, given)
             partition, bucket = route(store, rows)
@@ -139,7 +139,9 @@ def _router(store_text: str, kind_column: str | None, slots: int) -> BatchFuncti
     return run
 
 
-def _split_kinds(batch: pa.RecordBatch, kind_column: str | None, table: str, given: Given) -> tuple[pa.Table, pa.Array]:
+def _split_kinds(
+    batch: pa.RecordBatch, kind_column: str | None, table: str, given: RowNumbering
+) -> tuple[pa.Table, pa.Array]:
     data = pa.Table.from_batches([batch])
     if kind_column is None:
         return data, pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)

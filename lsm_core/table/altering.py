@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from lsm_core.errors import InvalidSchema
-from lsm_core.format.schema import TableSchema
+from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.options import TableOptions
 from lsm_core.table.column_path import (
     Path,
@@ -20,7 +20,6 @@ from lsm_core.table.column_path import (
     shown,
     split_path,
 )
-from lsm_core.table.field_ids import FieldIds, highest_id
 from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_counts, with_option
 from lsm_core.table.schema_change import Move, SchemaChange
 from lsm_core.types import DataType, RowField, from_arrow, parse, to_sql
@@ -266,3 +265,40 @@ def _same_shape(first: DataType, second: DataType) -> bool:
     return FieldIds().number(first.with_nullable(nullable=True)) == FieldIds().number(
         second.with_nullable(nullable=True)
     )
+
+
+class FieldIds:
+    """The counter: ``highest`` is the largest id ever used."""
+
+    def __init__(self, highest: int = -1) -> None:
+        self.highest = highest
+
+    def take(self) -> int:
+        """The next id."""
+        self.highest += 1
+        return self.highest
+
+    def number(self, kind: DataType) -> DataType:
+        """``kind`` with new ids for all fields of its ROWs: what lies inside a field is numbered before the field itself."""
+        fields = tuple(self._numbered(field) for field in kind.fields)
+        return replace(
+            kind,
+            fields=fields,
+            element=None if kind.element is None else self.number(kind.element),
+            key=None if kind.key is None else self.number(kind.key),
+            value=None if kind.value is None else self.number(kind.value),
+        )
+
+    def _numbered(self, field: RowField) -> RowField:
+        kind = self.number(field.type)
+        return replace(field, id=self.take(), type=kind)
+
+
+def highest_id(fields: Iterable[DataField | RowField]) -> int:
+    """The largest id among ``fields`` and all that lies inside them, -1 without any."""
+    return max((max(field.id, _highest_inside(field.type)) for field in fields), default=-1)
+
+
+def _highest_inside(kind: DataType) -> int:
+    inner = [part for part in (kind.element, kind.key, kind.value) if part is not None]
+    return max([highest_id(kind.fields), *map(_highest_inside, inner)])

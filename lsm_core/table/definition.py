@@ -11,8 +11,7 @@ import pyarrow as pa
 from lsm_core.clock import Clock
 from lsm_core.errors import InvalidOption, InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.table.altering import as_type
-from lsm_core.table.field_ids import FieldIds
+from lsm_core.table.altering import FieldIds, as_type
 from lsm_core.table.option_changes import tidied, with_counts
 from lsm_core.table.schema_change import AnyType
 from lsm_core.table.validation import check_columns, validate

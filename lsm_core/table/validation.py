@@ -6,7 +6,9 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from lsm_core.errors import InvalidData, InvalidOption, InvalidSchema
+import pyarrow as pa
+
+from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSchema
 from lsm_core.files import SpillSpace
 from lsm_core.files.formats import SETTINGS, require_usable
 from lsm_core.files.index_writer import indexed_columns
@@ -15,9 +17,9 @@ from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.options import TableOptions, canonical
 from lsm_core.storage import check_name
-from lsm_core.table.defaults import check_default
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
-from lsm_core.types import NESTED, DataType, RowField, TypeRoot, to_sql
+from lsm_core.types import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot, to_sql
+from lsm_core.types.casts import CastError, cast_values, castable
 
 _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
 _KEY_PREFIX: Final = "_KEY_"
@@ -279,3 +281,25 @@ def _kind_column(schema: TableSchema) -> tuple[str, DataType | None] | None:
     if name is None or not schema.primary_keys:
         return None
     return name, schema.field(name).type if schema.has_field(name) else None
+
+
+_TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+
+
+def check_default(field: DataField | RowField, table: str, path: str = "") -> None:
+    """Raise InvalidSchema naming table and column when a default, of the column or inside it, is no value of its type."""
+    name = f"{path}{field.name}"
+    if field.default is not None:
+        _check_text(field.default, field.type, f"table {table}: column '{name}'")
+    for inner in field.type.fields:
+        check_default(inner, table, f"{name}.")
+
+
+def _check_text(text: str, kind: DataType, what: str) -> None:
+    wanted = kind.with_nullable(nullable=True)
+    if not castable(_TEXT, wanted, explicit=True):
+        raise InvalidSchema(f"{what} of type {to_sql(kind)} cannot have a default value")
+    try:
+        cast_values(pa.array([text], pa.string()), _TEXT, wanted)
+    except (DredgeError, CastError) as error:
+        raise InvalidSchema(f"{what}: default {text!r} is no {to_sql(kind)} ({error})") from error

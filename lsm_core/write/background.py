@@ -18,7 +18,6 @@ from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import DredgeError
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
-from lsm_core.write.back_pressure import sorted_runs, waits_at_commit, waits_at_flush
 
 Chooser = Callable[[TableStore, bytes, int, int, Sequence[DataFileMeta], bool], BucketTask | None]
 """(store, partition, bucket, total buckets, all files of the bucket, full) -> the unit to compact, None if there is none."""
@@ -176,4 +175,20 @@ class BucketCompaction:
                 store.file_io.delete(path)
 
 
-__all__ = ["Bucket", "BucketCompaction", "Chooser", "Compactor"]
+def sorted_runs(files: Iterable[DataFileMeta]) -> int:
+    """Sorted runs of a bucket: a file of level 0 is one, a higher level is one."""
+    levels = [file.level for file in files]
+    return levels.count(0) + len({level for level in levels if level > 0})
+
+
+def waits_at_flush(runs: int, stop_trigger: int) -> bool:
+    """Whether a flush waits for the running compaction before it asks for the next (`num-sorted-run.stop-trigger`)."""
+    return runs > stop_trigger
+
+
+def waits_at_commit(runs: int, stop_trigger: int) -> bool:
+    """Whether preparing a commit waits: one run more than at a flush, for jobs that fail again and again before they compact."""
+    return runs > stop_trigger + 1
+
+
+__all__ = ["Bucket", "BucketCompaction", "Chooser", "Compactor", "sorted_runs", "waits_at_commit", "waits_at_flush"]

@@ -31,8 +31,8 @@ Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str
 
 
 @dataclass(frozen=True)
-class Given:
-    """Rows as errors call them: numbered in ``what``, of which this piece begins at row ``first``."""
+class RowNumbering:
+    """How errors name the rows of a piece: by their number in ``what``, of which the piece begins at row ``first``."""
 
     first: int = 0
     what: str = "the rows given"
@@ -45,12 +45,12 @@ class Given:
         """The name of the first ``count`` rows of the piece."""
         return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.what}"
 
-    def after(self, rows: int) -> Given:
+    def after(self, rows: int) -> RowNumbering:
         """The piece that follows after ``rows``."""
         return replace(self, first=self.first + rows)
 
 
-ALL: Final = Given()
+ALL: Final = RowNumbering()
 """Numbered from the first row of the call."""
 
 
@@ -77,7 +77,7 @@ def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[p
         yield table.slice(start, rows)
 
 
-def conform(data: pa.Table, schema: TableSchema, table: str, given: Given = ALL) -> pa.Table:
+def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering = ALL) -> pa.Table:
     """``data`` with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
 
     Missing columns, and nulls in nullable columns, take the column's default or null, as in Java. Raises
@@ -111,7 +111,7 @@ def conform_kinds(
     return kinds_from_text(row_kinds, table, row_name=ALL.row)
 
 
-def kinds_of_column(table: pa.Table, name: str, where: str, given: Given) -> pa.Array:
+def kinds_of_column(table: pa.Table, name: str, where: str, given: RowNumbering) -> pa.Array:
     """Row kinds (int8) from the column that `rowkind.field` names, in either case (Java `RowKindGenerator`).
 
     Raises :class:`InvalidData`, and :class:`InvalidOption` where the column is no text.
@@ -144,7 +144,7 @@ def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table
 
 
-def _column(data: pa.Table, field: DataField, table: str, given: Given) -> pa.ChunkedArray:
+def _column(data: pa.Table, field: DataField, table: str, given: RowNumbering) -> pa.ChunkedArray:
     target = to_arrow(field.type)
     if field.name in data.column_names:
         column = _fitted(data.column(field.name), field, table, given)
@@ -166,7 +166,7 @@ def _default(field: DataField, table: str) -> pa.Scalar:
         raise InvalidData(table, field.name, f"the column's default cannot be used: {error}") from error
 
 
-def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: Given) -> pa.ChunkedArray:
+def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNumbering) -> pa.ChunkedArray:
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
         fitted = _cast(chunk, field, table, given)
@@ -180,7 +180,7 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: Given)
     return pa.chunked_array(chunks, kind)
 
 
-def _check_intact(array: pa.Array, field: DataField, table: str, given: Given) -> None:
+def _check_intact(array: pa.Array, field: DataField, table: str, given: RowNumbering) -> None:
     """Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file."""
     if pa.types.is_nested(
         array.type
@@ -193,7 +193,7 @@ def _check_intact(array: pa.Array, field: DataField, table: str, given: Given) -
         raise InvalidData(table, field.name, said) from error
 
 
-def _cast(array: pa.Array, field: DataField, table: str, given: Given) -> pa.Array:
+def _cast(array: pa.Array, field: DataField, table: str, given: RowNumbering) -> pa.Array:
     if array.type.equals(to_arrow(field.type)):
         return array
     try:
@@ -258,7 +258,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _check_nulls(column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, given: Given) -> None:
+def _check_nulls(
+    column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, given: RowNumbering
+) -> None:
     is_key = field.name in schema.primary_keys
     if not column.null_count or (field.type.nullable and not is_key):
         return

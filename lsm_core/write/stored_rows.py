@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
 from lsm_core.types.nesting import refit_table
-from lsm_core.write.rows import Given
+from lsm_core.write.rows import RowNumbering
 from lsm_core.write.table_write import TableWrite
 
 
@@ -19,12 +19,14 @@ class StoredRows(TableWrite):
     def __init__(self, store: TableStore) -> None:
         super().__init__(store, overwrite=True)
 
-    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
         # Arrow's own cast also refuses the nulls that merging left in NOT NULL columns
         return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
 
-    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
+    def _merged_inputs(
+        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+    ) -> tuple[pa.Table, pa.Array | None]:
         del given
         return table, kinds
 

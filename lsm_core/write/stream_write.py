@@ -2,22 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow.compute as pc
+
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import InvalidData
-from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.snapshot import CommitKind
-from lsm_core.metadata import snapshots
+from lsm_core.errors import CorruptFile, InvalidData, SnapshotNotFound
+from lsm_core.format.file_meta import ADD, DataFileMeta, table_to_entries
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.write.background import BucketCompaction, Compactor
-from lsm_core.write.follow import Follower, News, Place, Touch
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory, live_files
 from lsm_core.write.table_write import TableWrite
 
 _NEVER: Final = -1
+
+
+Place = tuple[bytes, int]
+
+
+@dataclass(frozen=True)
+class Touch:
+    """Snapshot ``snapshot_id``, which is not this writer's, changed a bucket. ``moved``: it did more than add files of level 0."""
+
+    snapshot_id: int
+    place: Place
+    added: tuple[DataFileMeta, ...]
+    moved: bool
+
+
+@dataclass
+class TableChanges:
+    """``own``: commit identifiers of this writer with the kinds of their snapshots. ``lost``: the history has a gap, so everything may have changed."""
+
+    own: dict[int, set[CommitKind]] = field(default_factory=dict)
+    touches: list[Touch] = field(default_factory=list)
+    lost: bool = False
+
+
+class Follower:
+    """Reads every new snapshot once, and the deltas of those that are not this writer's: an earlier life of the job has its name too."""
+
+    def __init__(self, store: TableStore, user: str) -> None:
+        self._store, self._user = store, user
+        self.seen = snapshots.latest_id(store) or 0
+
+    def advance(self, handed_out: Container[int]) -> TableChanges:
+        """What came since the last call; afterwards :attr:`seen` is the newest snapshot's id. Raises :class:`CorruptFile`.
+
+        ``handed_out``: the identifiers of this writer's commits whose outcome is not known.
+        """
+        changes = TableChanges()
+        latest = snapshots.latest_id(self._store) or 0
+        if latest < self.seen:  # rolled back: ids are handed out again
+            changes.lost = True
+        for snapshot_id in range(self.seen + 1, latest + 1):
+            try:
+                snapshot = snapshots.read(self._store, snapshot_id)
+                if snapshot.commit_user == self._user and snapshot.commit_identifier in handed_out:
+                    changes.own.setdefault(snapshot.commit_identifier, set()).add(snapshot.commit_kind)
+                else:
+                    changes.touches += self._touches(snapshot)
+            except (SnapshotNotFound, CorruptFile):
+                if snapshots.exists(self._store, snapshot_id):
+                    raise
+                changes.lost = True  # it expired meanwhile
+        self.seen = latest
+        return changes
+
+    def _touches(self, snapshot: Snapshot) -> Iterator[Touch]:
+        entries = manifests.delta_entries(self._store, snapshot)
+        for partition, bucket, _, group in bucket_groups(entries):
+            plain = pc.and_(pc.equal(group.column("kind"), ADD), pc.equal(group.column("level"), 0))
+            added = tuple(entry.file for entry in table_to_entries(group) if entry.kind == ADD)
+            yield Touch(snapshot.id, (partition, bucket), added, not pc.all(plain).as_py())
 
 
 class StreamTableWrite(TableWrite):
@@ -82,11 +145,11 @@ class StreamTableWrite(TableWrite):
 
     def _catch_up(self) -> None:
         """Follow the table to its newest snapshot."""
-        news = self._follower.advance(self._handed)
-        renew = self._settled(news)
-        if news.lost:
+        changes = self._follower.advance(self._handed)
+        renew = self._settled(changes)
+        if changes.lost:
             renew |= set(self._buckets)
-        for touch in news.touches:
+        for touch in changes.touches:
             if touch.place in self._buckets and self._touched(touch):
                 renew.add(touch.place)
         self._renew(renew & set(self._buckets))
@@ -106,11 +169,11 @@ class StreamTableWrite(TableWrite):
         compaction.add(touch.added)
         return False
 
-    def _settled(self, news: News) -> set[Place]:
+    def _settled(self, changes: TableChanges) -> set[Place]:
         """Forget messages whose outcome is known; the buckets whose tree waited for it, or turned out otherwise than was thought."""
         renew: set[Place] = set()
-        self._committed = max([self._committed, *news.own])
-        for identifier, kinds in news.own.items():
+        self._committed = max([self._committed, *changes.own])
+        for identifier, kinds in changes.own.items():
             self._kinds.setdefault(identifier, set()).update(kinds)
         for identifier, messages in list(self._handed.items()):
             missing = _kinds_of(messages) - self._kinds.get(identifier, set())

@@ -27,7 +27,7 @@ from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory, live_files
 from lsm_core.write.rows import (
     ALL,
-    Given,
+    RowNumbering,
     Rows,
     as_rows,
     conform,
@@ -196,7 +196,7 @@ class TableWrite:
         """Bytes of rows in memory."""
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
-    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: Given) -> None:
+    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
         table, kinds = self._taken(piece, kinds, given)
         groups = list(self._groups(table))
         self._meet([(partition, bucket) for partition, bucket, _ in groups])
@@ -210,7 +210,7 @@ class TableWrite:
     def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
         return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)
 
-    def _taken(self, piece: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
+    def _taken(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> tuple[pa.Table, pa.Array | None]:
         """The rows that go into the buffer, in the table's shape. Raises what :meth:`write` raises for rows."""
         table, kinds = self._merged_inputs(self._conform(piece, given), kinds, given)
         table, kinds = self._without_ignored(table, kinds, given)
@@ -224,7 +224,7 @@ class TableWrite:
         function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         return Refusals.of(function, self.store.schema, self.store.name)
 
-    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         table = conform(piece, self.store.schema, self.store.name, given)
         for name, column in zip(table.column_names, table.columns, strict=True):
             if column.nbytes > _LARGEST_VALUE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
@@ -233,7 +233,9 @@ class TableWrite:
                     raise ValueTooLarge(f"table {self.store.name}, column '{name}': one value has {longest} bytes")
         return table
 
-    def _merged_inputs(self, table: pa.Table, kinds: pa.Array | None, given: Given) -> tuple[pa.Table, pa.Array | None]:
+    def _merged_inputs(
+        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+    ) -> tuple[pa.Table, pa.Array | None]:
         """Rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
@@ -245,7 +247,7 @@ class TableWrite:
         return counted(table, self._counts), kinds
 
     def _without_ignored(
-        self, table: pa.Table, kinds: pa.Array | None, given: Given
+        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
         """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""
         if kinds is None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidSchema
 from lsm_core.format.schema import DataField
-from lsm_core.table.defaults import check_default
+from lsm_core.table.validation import check_default
 from lsm_core.types import parse
 
 KINDS = (

@@ -16,7 +16,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.maintenance.actions.one_bucket import bucket_task
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import Compactor, StreamTableWrite, background
-from lsm_core.write.back_pressure import sorted_runs, waits_at_commit, waits_at_flush
+from lsm_core.write.background import sorted_runs, waits_at_commit, waits_at_flush
 from tests.support.stores import data_files_on_disk, make_store
 
 FIELDS = {"k": "BIGINT NOT NULL", "v": "BIGINT"}

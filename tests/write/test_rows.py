@@ -13,7 +13,7 @@ import pytest
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import parse
-from lsm_core.write.rows import Given, as_rows, conform, conform_kinds, pieces
+from lsm_core.write.rows import RowNumbering, as_rows, conform, conform_kinds, pieces
 
 FIELDS = {
     "k": "INT NOT NULL",
@@ -59,7 +59,7 @@ def test_dictionaries_and_large_strings_are_plain_columns() -> None:
 def test_a_value_that_does_not_fit_names_column_and_row(column: str, values: list[object], row: int) -> None:
     data = {"k": [1, 2, 3], "s": ["a", "b", "c"]} | {column: values}
     with pytest.raises(InvalidData, match=rf"db\.t, column '{column}': row {100 + row} \(from 0\) of the table:"):
-        conform(pa.table(data), SCHEMA, "db.t", Given(100, "the table"))
+        conform(pa.table(data), SCHEMA, "db.t", RowNumbering(100, "the table"))
 
 
 @pytest.mark.parametrize(("column", "what"), [("k", "primary key"), ("s", "NOT NULL")])
@@ -183,12 +183,12 @@ def one_column(kind: Any, default: str | None = None) -> TableSchema:
 def test_every_type_is_held_to_what_it_declares(kind: Any, values: list[Any], said: str) -> None:
     given = pa.table({"v": pa.array([str(v) for v in values]) if "x" in values else values})
     with pytest.raises(InvalidData, match=said):
-        conform(given, one_column(kind), "db.t", Given(100, "the table"))
+        conform(given, one_column(kind), "db.t", RowNumbering(100, "the table"))
     if "no field" not in said:
         assert conform(given.slice(0, 1), one_column(kind), "db.t").num_rows == 1
         cut = pa.concat_tables([given.slice(1), given]).slice(1)
         with pytest.raises(InvalidData, match=said):
-            conform(cut, one_column(kind), "db.t", Given(100, "the table"))
+            conform(cut, one_column(kind), "db.t", RowNumbering(100, "the table"))
 
 
 def test_fields_of_rows_are_matched_by_name_and_missing_ones_are_null() -> None:
@@ -257,7 +257,7 @@ def _no_utf8() -> pa.Array:
 def test_values_that_no_reader_would_take_are_refused(kind: str, values: pa.Array, said: str) -> None:
     schema = TableSchema(0, (DataField(0, "v", parse(kind)),), 0, (), ())
     with pytest.raises(InvalidData, match=said) as caught:
-        conform(pa.table({"v": values}), schema, "db.t", Given(10))
+        conform(pa.table({"v": values}), schema, "db.t", RowNumbering(10))
     assert "db.t" in str(caught.value)
     assert "'v'" in str(caught.value)
     assert "rows 10 to 12 (from 0) of the rows given" in str(caught.value)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from lsm_core.write.row_changes.drop import drop_partitions, truncate
-from lsm_core.write.row_changes.statements import delete_rows, update_rows, upsert_rows
+from lsm_core.write.row_changes.statements import (
+    delete_rows,
+    drop_partitions,
+    truncate,
+    update_rows,
+    upsert_rows,
+)
 
 __all__ = ["delete_rows", "drop_partitions", "truncate", "update_rows", "upsert_rows"]

@@ -21,24 +21,22 @@ from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan
 from lsm_core.read.predicate import Predicate
 from lsm_core.write.row_changes.assign import Assignments, Mask, matches
-from lsm_core.write.row_changes.rules import scan_of_newest
 
 Place = tuple[bytes, int]
 Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
 
 
-def delete(store: TableStore, predicate: Predicate) -> int | None:
+def delete(store: TableStore, scan: Scan, predicate: Predicate) -> int | None:
     """Leave the matching rows out; a file that holds no other goes. None: no row matched."""
-    return _change(store, predicate, lambda batch, mask: batch.filter(pa.array(~mask)))
+    return _change(store, scan, predicate, lambda batch, mask: batch.filter(pa.array(~mask)))
 
 
-def update(store: TableStore, predicate: Predicate, assignments: Assignments) -> int | None:
+def update(store: TableStore, scan: Scan, predicate: Predicate, assignments: Assignments) -> int | None:
     """Give the matching rows new values. None: no row matched. Raises InvalidData for values that do not fit."""
-    return _change(store, predicate, assignments.apply_where)
+    return _change(store, scan, predicate, assignments.apply_where)
 
 
-def _change(store: TableStore, predicate: Predicate, rewrite: Rewrite) -> int | None:
-    scan = scan_of_newest(store, predicate)
+def _change(store: TableStore, scan: Scan, predicate: Predicate, rewrite: Rewrite) -> int | None:
     if scan.snapshot is None:
         return None
     totals = _totals(store, scan)

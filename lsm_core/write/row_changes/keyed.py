@@ -19,34 +19,31 @@ from lsm_core.errors import InvalidData
 from lsm_core.format.kv_layout import VALUE_KIND, kv_arrow_schema
 from lsm_core.merge import KeySpec, digest, merge_function, merge_unsorted
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import to_batches
-from lsm_core.read.predicate import Predicate
+from lsm_core.read import Scan, to_batches
 from lsm_core.types import RowKind, is_retract
 from lsm_core.types.nesting import refit_table
 from lsm_core.write.row_changes.assign import Assignments
-from lsm_core.write.row_changes.rules import scan_of_newest
-from lsm_core.write.rows import Given
+from lsm_core.write.rows import RowNumbering
 from lsm_core.write.table_write import TableWrite
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 _DELETED = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
 
 
-def delete(store: TableStore, predicate: Predicate) -> int | None:
+def delete(store: TableStore, scan: Scan) -> int | None:
     """Write a -D row for every merged row that matches; memory is that of a read and a write buffer. None: no row did."""
-    return _rewrite(store, predicate, RowKind.DELETE, lambda batch: batch)
+    return _rewrite(store, scan, RowKind.DELETE, lambda batch: batch)
 
 
-def update(store: TableStore, predicate: Predicate, assignments: Assignments) -> int | None:
+def update(store: TableStore, scan: Scan, assignments: Assignments) -> int | None:
     """Write every merged row that matches again, with new values, as +U. None: no row did.
 
     Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
     """
-    return _rewrite(store, predicate, RowKind.UPDATE_AFTER, assignments.apply)
+    return _rewrite(store, scan, RowKind.UPDATE_AFTER, assignments.apply)
 
 
-def _rewrite(store: TableStore, predicate: Predicate, kind: RowKind, change: Change) -> int | None:
-    scan = scan_of_newest(store, predicate)
+def _rewrite(store: TableStore, scan: Scan, kind: RowKind, change: Change) -> int | None:
     if scan.snapshot is None:
         return None
     effect = _Effect(store, kind)
@@ -65,7 +62,7 @@ class _Deletes(TableWrite):
     """Takes rows of the table as they stand, also with a null that merging left in a NOT NULL column: that they go is no reason
     to find fault with them."""
 
-    def _conform(self, piece: pa.Table, given: Given) -> pa.Table:
+    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
         return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
 

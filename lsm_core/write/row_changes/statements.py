@@ -1,19 +1,34 @@
-"""The statements as callers give them: checked, then carried out by what kind of table it is."""
+"""Statements as callers give them: which tables take which (what the merge engine could not carry out is refused before anything is
+read), then carried out by what kind of table it is, each in one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from lsm_core.commit import Committer, discard_on_failure
+from lsm_core.commit.changes import partitions_of
+from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
+from lsm_core.read import Scan, plan_scan
+from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.row_changes import copy_on_write, keyed
 from lsm_core.write.row_changes.assign import Assignments
-from lsm_core.write.row_changes.drop import matching_partitions
-from lsm_core.write.row_changes.rules import chosen_rows, require_delete, require_update, require_upsert
 from lsm_core.write.rows import Rows, as_rows
 from lsm_core.write.table_write import TableWrite
+
+_PLACE = "_PLACE"
+_REMOVING: Final = {
+    "partial-update": ("partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group"),
+    "aggregation": ("aggregation.remove-record-on-delete",),
+}
+_UPDATABLE: Final = ("deduplicate", "partial-update")
 
 
 def delete_rows(store: TableStore, given: object) -> int | None:
@@ -24,15 +39,15 @@ def delete_rows(store: TableStore, given: object) -> int | None:
     CommitConflict, CommitUnknown.
     """
     require_writable(store)
-    predicate = chosen_rows(store, given, "delete")
+    predicate = _chosen_rows(store, given, "delete")
     partitions = None
     if not (store.schema.primary_keys and store.options.get("delete.force-produce-changelog")):
-        partitions = matching_partitions(store, predicate)
+        partitions = _matching_partitions(store, predicate)
     if partitions is not None:
         return Committer(store).drop_exactly(partitions).snapshot_id
-    require_delete(store)
-    how = keyed.delete if store.schema.primary_keys else copy_on_write.delete
-    return how(store, predicate)
+    _require_delete(store)
+    scan = _scan_of_newest(store, predicate)
+    return keyed.delete(store, scan) if store.schema.primary_keys else copy_on_write.delete(store, scan, predicate)
 
 
 def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> int | None:
@@ -41,11 +56,13 @@ def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> 
     The snapshot id, None when no row matched. Raises as :func:`delete_rows`, and ColumnNotFound.
     """
     require_writable(store)
-    require_update(store, values)
-    predicate = chosen_rows(store, given, "update")
+    _require_update(store, values)
+    predicate = _chosen_rows(store, given, "update")
     assignments = Assignments(store, values)
-    how = keyed.update if store.schema.primary_keys else copy_on_write.update
-    return how(store, predicate, assignments)
+    scan = _scan_of_newest(store, predicate)
+    if store.schema.primary_keys:
+        return keyed.update(store, scan, assignments)
+    return copy_on_write.update(store, scan, predicate, assignments)
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
@@ -55,7 +72,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
     """
     require_writable(store)
     rows = as_rows(data, store.name)
-    require_upsert(store, rows.schema.names)
+    _require_upsert(store, rows.schema.names)
     with TableWrite(store) as writer:
         writer.write(rows)
         messages = writer.prepare_commit()
@@ -63,4 +80,114 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
         return Committer(store).commit(messages).snapshot_id
 
 
-__all__ = ["delete_rows", "update_rows", "upsert_rows"]
+def truncate(store: TableStore) -> int | None:
+    """Empty the table in one OVERWRITE commit; rows committed before it go, whoever wrote them. None: it was empty.
+
+    Raises UnsupportedFeature, CommitConflict, CommitUnknown.
+    """
+    return Committer(store).drop(None).snapshot_id
+
+
+def drop_partitions(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> int | None:
+    """Delete all rows of the partitions that one of ``partitions`` matches (columns may be left out); None: there were none.
+
+    Raises InvalidOption for no specs or an empty one, ColumnNotFound, InvalidData, UnsupportedFeature, CommitConflict.
+    """
+    return Committer(store).drop(partitions).snapshot_id
+
+
+def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes] | None:
+    """The partitions whose rows all match a filter over partition columns alone; None for any other filter."""
+    keys = store.schema.partition_keys
+    if not keys or predicate.by_position or not predicate.columns or not set(predicate.columns) <= set(keys):
+        return None
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return []
+    found = partitions_of(manifests.live_entries(store, snapshot, columns=["partition"]))
+    values = decode_rows(pa.array(found, pa.binary()), list(store.schema.partition_types))
+    batch = pa.RecordBatch.from_arrays([*values, pa.array(range(len(found)))], names=[*keys, _PLACE])
+    return [found[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
+
+
+def _require_delete(store: TableStore) -> None:
+    """Raise UnsupportedFeature, naming the option, unless a -D row deletes its key (the engines of Spark's DELETE)."""
+    if not store.schema.primary_keys:
+        return
+    engine = store.options.merge_engine
+    if engine == "first-row":
+        raise UnsupportedFeature("merge engine first-row, which takes no deletes, with DELETE", store.name)
+    if store.options.ignore_delete:
+        raise UnsupportedFeature("DELETE while option 'ignore-delete' is true, which drops it", store.name)
+    wanted = _REMOVING.get(engine, ())
+    if wanted and not any(store.options.get(key) for key in wanted):
+        feature = f"merge engine {engine} with DELETE, unless option '{wanted[0]}' is true"
+        raise UnsupportedFeature(feature, store.name)
+
+
+def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
+    """Raise UnsupportedFeature for an engine or a column that UPDATE cannot change, ColumnNotFound for one that is not there."""
+    if not isinstance(columns, Mapping) or not columns:
+        raise InvalidOption("values", str(columns), "a mapping of at least one column to its new value", store.name)
+    named = list(columns)
+    for name in named:
+        if not store.schema.has_field(name):
+            raise ColumnNotFound(store.name, name, store.schema.field_names)
+    schema, options = store.schema, store.options
+    bucket_keys = schema.bucket_keys if options.bucket > 0 else ()
+    kinds = (options.rowkind_field,) if schema.primary_keys and options.rowkind_field else ()
+    fixed = (
+        ("primary key", schema.primary_keys),
+        ("partition", schema.partition_keys),
+        ("bucket key", bucket_keys),
+        ("row kind", kinds),
+    )
+    for what, members in fixed:
+        for name in named:
+            if name in members:
+                raise UnsupportedFeature(f"UPDATE of the {what} column '{name}'", store.name)
+    if schema.primary_keys and options.merge_engine not in _UPDATABLE:
+        raise UnsupportedFeature(f"UPDATE of a table with merge engine {options.merge_engine}", store.name)
+
+
+def _require_upsert(store: TableStore, columns: Iterable[str]) -> None:
+    """Raise UnsupportedFeature unless new rows replace, or are merged into, those of their key."""
+    if not store.schema.primary_keys:
+        raise UnsupportedFeature("upserts into a table without primary key", store.name)
+    engine = store.options.merge_engine
+    if engine == "first-row":
+        raise UnsupportedFeature(
+            "upserts into a table with merge engine first-row, which keeps what is there", store.name
+        )
+    given = set(columns)
+    left_out = [name for name in store.schema.field_names if name not in given]
+    if left_out and engine == "deduplicate":
+        said = ", ".join(f"'{name}'" for name in left_out)
+        raise UnsupportedFeature(
+            f"upserts without all columns ({said}) unless the merge engine is partial-update", store.name
+        )
+
+
+def _chosen_rows(store: TableStore, given: object, verb: str) -> Predicate:
+    """The filter of a statement. Raises InvalidFilter for none: a forgotten filter would change every row."""
+    predicate = parse_filter(given, store.schema, store.name)
+    if predicate is None:
+        raise InvalidFilter(
+            f"table {store.name}: {verb} without a filter would change every row; "
+            "say so with pyarrow.compute.scalar(True), or use truncate()"
+        )
+    return predicate
+
+
+def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
+    """A scan of the newest version. Raises InvalidOption when an option of the table names another one."""
+    newest = snapshots.latest_id(store)
+    scan = plan_scan(store, filter=predicate)
+    if scan.snapshot is not None and newest is not None and scan.snapshot.id < newest:
+        raise InvalidOption(
+            "scan.mode", str(store.options.get("scan.mode")), "the newest version to change rows", store.name
+        )
+    return scan
+
+
+__all__ = ["delete_rows", "drop_partitions", "truncate", "update_rows", "upsert_rows"]
