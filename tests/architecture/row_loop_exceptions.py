@@ -38,7 +38,7 @@ ALLOWED: dict[str, str] = {
     "spark/sort.py: _received": "one item per message of some megabytes",
     "spark/write.py: _slot": "one item per distinct partition of a batch",
     "spark/write.py: _groups": "one item per group of rows of one bucket",
-    "write/follow.py: _touches": "one answer per bucket that a snapshot touched",
+    "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",
     "write/bucket/fixed.py: partition_codes": "one item per distinct partition of a batch",
     "write/restore.py: _check_total": "one number for an error message",
     "write/restore.py: look_up": "one item per bucket that a batch touches",
