@@ -20,7 +20,7 @@ from dagster._core.storage.dagster_run import DagsterRun
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
-from lsm_core.spark.connect import start_tick
+from lsm_core.processes import start_tick
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import time
@@ -16,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lsm_core.errors import PortInUse, SparkFailed
+from lsm_core.processes import LOOPBACK, end_group, free_port, require_free, start_tick
 from lsm_core.spark.session import REMOTE_VARIABLE, TOKEN_VARIABLE, launch_variables, start_conf
 
 SERVER_MASTER = "local[2,4]"
-_HOST = "127.0.0.1"
 _WHAT = "the Spark Connect server"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STATE = "spark-connect.json"
@@ -84,7 +82,7 @@ def start_server(
         return running
     tries = 1 if port is not None else 3  # a port found free may be taken before the server binds it
     for attempt in range(1, tries + 1):
-        chosen = _free_port() if port is None else _check_free(port)
+        chosen = free_port() if port is None else require_free(port, _WHAT)
         try:
             server = _launch(Path(folder), chosen, master, conf or {})
             return await_server(server, timeout_s) if wait else server
@@ -169,7 +167,7 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
         {
             "spark.sql.warehouse.dir": str(folder.resolve() / "spark-warehouse"),
             **conf,
-            "spark.connect.grpc.binding.address": _HOST,
+            "spark.connect.grpc.binding.address": LOOPBACK,
             "spark.connect.grpc.binding.port": str(port),
         }
     )
@@ -193,7 +191,7 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path, timeout_
         if process.poll() is not None:
             text = log.read_text("utf-8", "replace")
             if "Address already in use" in text or "BindException" in text:
-                raise PortInUse(_WHAT, _HOST, port)
+                raise PortInUse(_WHAT, LOOPBACK, port)
             raise SparkFailed(_WHAT, f"it ended with code {process.returncode}: {_cause(text)} (log: {log})")
         if _answers(port):
             return
@@ -216,57 +214,19 @@ def _write_state(path: Path, server: ConnectServer) -> None:
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:
-    """Signal our own process group (made with start_new_session, so the group's id is the pid), and reap our own child."""
+    """End the server's process group, and reap our own child."""
     child = _CHILDREN.pop(pid, None)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if started is not None and start_tick(pid) == started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, number)
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and start_tick(pid) == started is not None:
-            time.sleep(0.05)
+    end_group(pid, lambda: started is not None and start_tick(pid) == started, timeout_s)
     if child is not None:
         child.wait()
 
 
-def start_tick(pid: int) -> int | None:
-    """Return when the process started, in the kernel's ticks (0 where there is no /proc); ``None`` when it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return None
-        return 0
-    return None if fields[0] == "Z" else int(fields[19])
-
-
 def _answers(port: int) -> bool:
     try:
-        with socket.create_connection((_HOST, port), timeout=1):
+        with socket.create_connection((LOOPBACK, port), timeout=1):
             return True
     except OSError:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        number: int = probe.getsockname()[1]
-        return number
-
-
-def _check_free(port: int) -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except (OSError, OverflowError) as error:
-            raise PortInUse(_WHAT, _HOST, port) from error
-    return port
-
-
-__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "start_tick", "stop_server"]
+__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "stop_server"]

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from lsm_core.processes import start_tick
+
 _OWNER: Final = "owner.lock"
 _PAUSE_S: Final = 600.0
 _MOST_BYTES: Final = 4096
@@ -44,23 +46,6 @@ def _boot() -> str:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
         return ""
-
-
-def start_tick(pid: int) -> int | None:
-    """When a process started, in the kernel's ticks (0 where there is no /proc); None when it is gone or a zombie."""
-    try:
-        fields_of = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
-    except OSError:
-        if os.path.isdir("/proc/self"):
-            return None
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return None
-        except PermissionError:
-            return 0
-        return 0
-    return None if fields_of[0] in {"Z", "X"} else int(fields_of[19])
 
 
 class ScratchFolder:

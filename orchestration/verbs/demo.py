@@ -19,9 +19,10 @@ from assets.demo.story import BACKFILL, batch_clock_ms
 from assets.demo.tables import TABLES
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
+from lsm_core.processes import require_free
 from orchestration import names
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.verbs.platform import check_free, start_platform
+from orchestration.verbs.platform import WEB_SERVER, start_platform
 from orchestration.verbs.story import Story, summary
 
 PORT: Final = 3000
@@ -48,7 +49,7 @@ def demo(
     """Play a year of flights and watch Dredge keep the tables healthy; the UI stays up until Ctrl-C."""
     chosen = port if port is not None or headless else PORT
     if chosen is not None:
-        check_free(chosen)
+        require_free(chosen, WEB_SERVER)
     began = time.monotonic()
 
     def say(text: str) -> None:

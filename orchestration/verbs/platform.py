@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lsm_core.errors import PortInUse
+from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives, require_free
 from orchestration.verbs.graphql import DagsterClient, PlatformFailed
 
-_HOST: Final = "127.0.0.1"
+WEB_SERVER: Final = "Dagster's web server"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LOG: Final = "dagster.log"
 INSTANCE: Final = Path(__file__).resolve().parents[1] / "dagster.yaml"
@@ -36,7 +33,7 @@ class Platform:
     @property
     def url(self) -> str:
         """Address of the UI."""
-        return f"http://{_HOST}:{self.port}"
+        return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -50,14 +47,8 @@ class Platform:
 
     def stop(self, timeout_s: float = 20) -> None:
         """End the whole process group: first politely, then not."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is not None and not _group_alive(self.process.pid):
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)  # started with start_new_session: the group's id is the pid
-            deadline = time.monotonic() + timeout_s
-            while time.monotonic() < deadline and (self.process.poll() is None or _group_alive(self.process.pid)):
-                time.sleep(0.1)
+        group = self.process.pid
+        end_group(group, lambda: self.process.poll() is None or group_lives(group), timeout_s)
 
 
 def start_platform(
@@ -70,12 +61,12 @@ def start_platform(
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
-    chosen = _free_port() if port is None else check_free(port)
+    chosen = free_port() if port is None else require_free(port, WEB_SERVER)
     if not (home / "dagster.yaml").exists():
         shutil.copyfile(INSTANCE, home / "dagster.yaml")
     with (home / _LOG).open("ab") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", *_workspace(), "--host", _HOST, "--port", str(chosen)],
+            [sys.executable, "-m", "dagster", "dev", *_workspace(), "--host", LOOPBACK, "--port", str(chosen)],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -123,7 +114,7 @@ def _wait_ready(platform: Platform, timeout_s: float) -> None:
 
 def _answers(port: int) -> bool:
     try:
-        DagsterClient(f"http://{_HOST}:{port}").query("{ version }", timeout_s=5)
+        DagsterClient(f"http://{LOOPBACK}:{port}").query("{ version }", timeout_s=5)
     except PlatformFailed:
         return False
     return True
@@ -133,29 +124,3 @@ def _last_line(path: Path) -> str:
     lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "error" in line]
     return (telling or lines or ["no output"])[-1]
-
-
-def _group_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        number: int = probe.getsockname()[1]
-        return number
-
-
-def check_free(port: int) -> int:
-    """Return ``port`` when nobody listens on it; raises PortInUse."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, port))
-        except (OSError, OverflowError) as error:
-            raise PortInUse("Dagster's web server", _HOST, port) from error
-    return port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import logging
 import os
 import shutil
@@ -19,7 +20,7 @@ from dagster._core.execution.api import create_execution_plan
 from dagster._core.launcher import WorkerStatus
 from dagster._daemon.monitoring import concurrency
 
-from orchestration.launcher import PROCESS_TAG, WarmRunLauncher
+from orchestration.launcher import PRELOADED, PROCESS_TAG, WarmRunLauncher
 
 FOLDER = "DREDGE_TEST_FOLDER"
 
@@ -169,3 +170,8 @@ def test_the_pool_of_a_run_that_was_cancelled_is_freed(tmp_path: Path) -> None:
 
 def later(seconds: float) -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+
+
+def test_what_is_preloaded_is_there() -> None:
+    """A module that is missing would be left out without a word, and every run would import it anew."""
+    assert [name for name in PRELOADED if importlib.util.find_spec(name) is None] == []

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core.storage.scratch import ScratchFolder, start_tick, sweep
+from lsm_core.processes import start_tick
+from lsm_core.storage.scratch import ScratchFolder, sweep
 
 PREFIX = "dredge-test-"
 CHILD = """
