@@ -25,6 +25,7 @@ from lsm_core.format import (
     entries_to_table,
     table_to_entries,
 )
+from lsm_core.format.avro.metadata_file import read_records
 from lsm_core.format.file_meta import ManifestEntry
 from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.manifest import (
@@ -36,7 +37,6 @@ from lsm_core.format.manifest import (
     encode_manifest_list,
     manifest_meta,
 )
-from lsm_core.format.manifest.container import read_container
 from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
 from lsm_core.format.side_files import Tag
 from lsm_core.format.stats import ColumnStats, key_stats, value_stats
@@ -91,7 +91,7 @@ def test_manifests_come_back_record_for_record_with_the_java_schema(table: Path)
     for path in manifests(table):
         decoded = decode_manifest(path.read_bytes(), str(path))
         again = encode_manifest(decoded)
-        assert read_container(again, "again")[1] == read_container(path.read_bytes(), str(path))[1]
+        assert read_records(again, "again")[1] == read_records(path.read_bytes(), str(path))[1]
         assert decode_manifest(again, "again").equals(decoded)
         assert entries_to_table(table_to_entries(decoded)).equals(decoded)
         theirs, ours = (fastavro.reader(io.BytesIO(data)) for data in (path.read_bytes(), again))

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
-from lsm_core.files.formats.avro.container import compress, header
 from lsm_core.format import EMPTY_ROW, EMPTY_STATS, ENTRY_SCHEMA, encode_row, entries_to_table, table_to_entries
+from lsm_core.format.avro.codecs import compress
+from lsm_core.format.avro.container import header
+from lsm_core.format.avro.metadata_file import read_records, write_records
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, SimpleStats
 from lsm_core.format.manifest import (
     ManifestFileMeta,
@@ -27,7 +29,6 @@ from lsm_core.format.manifest import (
     merge_entries,
 )
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY
-from lsm_core.format.manifest.container import read_container, write_container
 from lsm_core.types import parse
 
 STRING = parse("STRING")
@@ -181,15 +182,15 @@ def test_lists_keep_row_ids_only_when_there_are_any() -> None:
     assert decode_manifest_list(encode_manifest_list([]), "l") == []
     assert decode_manifest_list(encode_manifest_list([plain]), "l") == [plain]
     assert decode_manifest_list(encode_manifest_list([plain, tracked]), "l") == [plain, tracked]
-    assert "_MIN_ROW_ID" not in str(read_container(encode_manifest_list([plain]), "l")[0])
+    assert "_MIN_ROW_ID" not in str(read_records(encode_manifest_list([plain]), "l")[0])
 
 
 def test_older_shorter_records_are_read_with_nulls() -> None:
     fields = MANIFEST_ENTRY["fields"]
     old = {**MANIFEST_ENTRY, "fields": [*fields[:-1], {**fields[-1], "type": {**fields[-1]["type"]}}]}
     old["fields"][-1]["type"]["fields"] = [f for f in fields[-1]["type"]["fields"] if f["name"] not in _NEWER]
-    records = read_container(encode_manifest(entries_to_table([entry("f", delete_row_count=3)])), "m")[1]
-    found = table_to_entries(decode_manifest(write_container(old, records), "m"))[0].file
+    records = read_records(encode_manifest(entries_to_table([entry("f", delete_row_count=3)])), "m")[1]
+    found = table_to_entries(decode_manifest(write_records(old, records), "m"))[0].file
     assert (found.delete_row_count, found.embedded_index, found.write_cols) == (3, None, None)
 
 
@@ -199,7 +200,7 @@ _NEWER = {"_EMBEDDED_FILE_INDEX", "_FILE_SOURCE", "_VALUE_STATS_COLS", "_EXTERNA
 def test_another_readers_nested_columns_map_to_the_same_entries() -> None:
     entries = [entry("a", creation_time_ms=1_700_000_000_123, extra_files=("x",)), entry("b", write_cols=("c",))]
     table = entries_to_table(entries)
-    nested = pa.Table.from_pylist(read_container(encode_manifest(table), "m")[1])
+    nested = pa.Table.from_pylist(read_records(encode_manifest(table), "m")[1])
     file = nested.column("_FILE").combine_chunks()
     index = file.type.get_field_index("_CREATION_TIME")
     children = [file.field(i) for i in range(file.type.num_fields)]
@@ -255,9 +256,9 @@ def test_manifests_of_every_codec_that_avro_has_are_read(codec: str) -> None:
     block = compress(plain, codec, 1)
     schema = {"type": "record", "name": "r", "fields": [{"name": "s", "type": "string"}]}
     data = header(schema, codec, SYNC) + _varint(1000) + _varint(len(block)) + block + SYNC
-    assert read_container(data, "m")[1] == [{"s": "seven_1"}] * 1000
+    assert read_records(data, "m")[1] == [{"s": "seven_1"}] * 1000
     with pytest.raises(CorruptFile, match=r"m3"):
-        read_container(data.replace(codec.encode(), b"?" * len(codec), 1), "m3")
+        read_records(data.replace(codec.encode(), b"?" * len(codec), 1), "m3")
 
 
 def test_indexes_of_small_files_may_fill_a_manifest_with_zeros() -> None:

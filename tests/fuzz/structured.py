@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 
-from lsm_core.format.manifest.container import read_container
+from lsm_core.format.avro.metadata_file import read_records
 from tests.fuzz import hostile
 
 Place = tuple[Any, Any]  # a container and the key or index in it
@@ -104,7 +104,7 @@ def _json_value(random: Random, old: Any) -> Any:
 def change_avro(random: Random, data: bytes) -> bytes:
     """An Avro container with a record changed, dropped or doubled, or with a block that unfolds to far more than it is."""
     try:
-        schema, records = read_container(data, "golden")
+        schema, records = read_records(data, "golden")
     except Exception:  # already damaged by an earlier step
         return hostile.damage(random, data)
     roll = random.random()
@@ -119,7 +119,7 @@ def change_avro(random: Random, data: bytes) -> bytes:
         try:
             return write_avro(schema, records)
         except Exception:  # a value that Avro cannot hold (a lone surrogate, null where none may be)
-            schema, records = read_container(data, "golden")
+            schema, records = read_records(data, "golden")
             if records:
                 _change_record(random, random.choice(records))
     return hostile.damage(random, data)
@@ -204,7 +204,7 @@ def without_sizes(data: bytes) -> bytes:
 def edit_avro(data: bytes, edit: Callable[[dict[str, Any]], None]) -> bytes:
     """The container with ``edit`` applied to each record; the same bytes when it cannot be read."""
     try:
-        schema, records = read_container(data, "golden")
+        schema, records = read_records(data, "golden")
         for record in records:
             edit(record)
         return write_avro(schema, records)
@@ -216,7 +216,7 @@ def edit_avro(data: bytes, edit: Callable[[dict[str, Any]], None]) -> bytes:
 def file_names(data: bytes) -> frozenset[str]:
     """Every file that the records of a manifest, manifest list or index manifest name; none when it cannot be read."""
     try:
-        records = read_container(data, "golden")[1]
+        records = read_records(data, "golden")[1]
     except Exception:
         return frozenset()
     files = (record.get("_FILE", record) for record in records)

@@ -12,10 +12,10 @@ import pytest
 from lsm_core.commit.attempt import _inherited_statistics
 from lsm_core.errors import CorruptFile, InvalidSchema
 from lsm_core.files.formats import open_source
-from lsm_core.files.formats.avro.encode import encode_rows
+from lsm_core.format.avro.encode import encode_rows
+from lsm_core.format.avro.metadata_file import read_records
 from lsm_core.format.json_text import ObjectReader, parse_object
 from lsm_core.format.manifest import decode_manifest
-from lsm_core.format.manifest.container import read_container
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import data_manifests, live_entries
 from lsm_core.metadata.store import TableStore
@@ -63,7 +63,7 @@ def test_a_page_of_zeros_is_not_a_million_entries(tmp_path: Path) -> None:
     assert newest is not None
     meta = data_manifests(store, newest)[-1]
     path = Path(store.manifest_path(meta.file_name))
-    schema, records = read_container(path.read_bytes(), "golden")
+    schema, records = read_records(path.read_bytes(), "golden")
     bomb = structured.avro_bomb(Random(3), schema)
     with pytest.raises(CorruptFile, match=path.name):
         decode_manifest(bomb, path.name, len(records))

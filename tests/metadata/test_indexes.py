@@ -12,10 +12,10 @@ import fastavro
 import pytest
 
 from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
+from lsm_core.format.avro.metadata_file import write_records
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.manifest import IndexManifestEntry, decode_index_manifest, encode_index_manifest
 from lsm_core.format.manifest.avro_schemas import INDEX_MANIFEST
-from lsm_core.format.manifest.container import write_container
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, hash_index, index_file_path, read_vector
 from lsm_core.metadata.store import TableStore
@@ -150,6 +150,6 @@ def test_an_index_manifest_with_other_types_is_refused() -> None:
         fields = schema["fields"][8]["type"][1]["items"][1]["fields"]
         next(field for field in fields if field["name"] == name)["type"] = kind
         item = {"f0": "data-1", "f1": 1, "f2": 2, "_CARDINALITY": 3, name: wrong}
-        data = write_container(schema, [{**row, "_DELETIONS_VECTORS_RANGES": [item], "_EXTERNAL_PATH": None}])
+        data = write_records(schema, [{**row, "_DELETIONS_VECTORS_RANGES": [item], "_EXTERNAL_PATH": None}])
         with pytest.raises(CorruptFile, match="index-manifest-1"):
             decode_index_manifest(data, "index-manifest-1")

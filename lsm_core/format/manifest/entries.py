@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,10 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.avro.encode import Piece, encode_columns
+from lsm_core.format.avro.metadata_file import arrow_schema, read_table, write_pieces
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, VERSION
-from lsm_core.format.manifest.columnar_avro import Piece, constant, encode, join
-from lsm_core.format.manifest.container import read_container, write_rows
 
 # Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.
 _FILE_FIELDS: tuple[tuple[str, str], ...] = (
@@ -46,28 +47,6 @@ _TOP_FIELDS = (
     ("_TOTAL_BUCKETS", "total_buckets"),
 )
 
-_STATS_TYPE = pa.struct(
-    [("_MIN_VALUES", pa.binary()), ("_MAX_VALUES", pa.binary()), ("_NULL_COUNTS", pa.list_(pa.int64()))]
-)
-_AVRO_TYPE = pa.struct(
-    [
-        ("_VERSION", pa.int32()),
-        ("_KIND", pa.int32()),
-        ("_PARTITION", pa.binary()),
-        ("_BUCKET", pa.int32()),
-        ("_TOTAL_BUCKETS", pa.int32()),
-        (
-            "_FILE",
-            pa.struct(
-                [
-                    *[(avro, ENTRY_SCHEMA.field(name).type) for avro, name in _FILE_FIELDS],
-                    *[(avro, _STATS_TYPE) for avro in _STATS],
-                ]
-            ),
-        ),
-    ]
-)
-
 _MOST = (1 << 63) - 1
 _RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count": (0, _MOST), "file_size": (0, _MOST)}
 """What whole numbers of an entry may be, so that no sum or index built on them goes wrong."""
@@ -76,23 +55,29 @@ _RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count
 def encode_manifest(table: pa.Table) -> bytes:
     """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields."""
     slices = [table.slice(first, _SLICE_ROWS) for first in range(0, table.num_rows, _SLICE_ROWS)]
-    return write_rows(MANIFEST_ENTRY, [_encoded(part) for part in slices])
+    return write_pieces(MANIFEST_ENTRY, (_encoded(part) for part in slices))
 
 
 def _encoded(table: pa.Table) -> Piece:
+    """The records of the entries: the inverse of `from_avro_table`."""
     arrays = {name: one_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
-    pieces = [constant(VERSION, table.num_rows)]
-    for _, name in _TOP_FIELDS:
-        pieces += encode(arrays[name], nullable=False)
-    names = dict(_FILE_FIELDS)
-    for field in MANIFEST_ENTRY["fields"][-1]["type"]["fields"]:
-        if field["name"] in names:
-            # An Avro union, a list in the schema, is how a nullable field is declared.
-            pieces += encode(arrays[names[field["name"]]], nullable=isinstance(field["type"], list))
-            continue
-        for _, suffix in _STATS_FIELDS:
-            pieces += encode(arrays[f"{_STATS[field['name']]}_{suffix}"], nullable=suffix == "nulls")
-    return join(pieces)
+    declared = _declared()
+    columns = dict(_FILE_FIELDS)
+    members = []
+    for field in declared.field("_FILE").type:
+        if field.name in _STATS:
+            parts = [arrays[f"{_STATS[field.name]}_{suffix}"] for _, suffix in _STATS_FIELDS]
+            members.append(pa.StructArray.from_arrays(parts, names=[name for name, _ in _STATS_FIELDS]))
+        else:
+            members.append(arrays[columns[field.name]])
+    file = pa.StructArray.from_arrays(members, names=[field.name for field in declared.field("_FILE").type])
+    version = pa.repeat(pa.scalar(VERSION, pa.int32()), table.num_rows)
+    return encode_columns([version, *(arrays[name] for _, name in _TOP_FIELDS), file], declared)
+
+
+@cache
+def _declared() -> pa.Schema:
+    return arrow_schema(MANIFEST_ENTRY)
 
 
 def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table:
@@ -100,12 +85,7 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
 
     Raises :class:`CorruptFile` naming ``path``.
     """
-    _, records = read_container(data, path, rows)
-    try:
-        structs = pa.array(records, _AVRO_TYPE)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise CorruptFile(path, f"not a manifest: {error}") from error
-    return from_avro_table(pa.Table.from_arrays(structs.flatten(), names=[f.name for f in _AVRO_TYPE]), path)
+    return from_avro_table(read_table(data, path, rows), path)
 
 
 def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.avro.metadata_file import Record, read_table, write_records
 from lsm_core.format.manifest.avro_schemas import INDEX_MANIFEST, INDEX_VERSION
-from lsm_core.format.manifest.container import Record, read_container, write_container
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ _FIELDS = (
 
 def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
     """Entries of an index manifest file, in its order; raises :class:`CorruptFile` naming ``path``."""
-    _, records = read_container(data, path)
-    return [_entry(record, path) for record in records]
+    return [_entry(record, path) for record in read_table(data, path).to_pylist()]
 
 
 def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
@@ -62,7 +61,7 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
     for entry in entries:
         if entry.is_global:
             raise UnsupportedFeature(f"writing global indexes ({entry.file_name})")
-    return write_container(INDEX_MANIFEST, (_record(entry) for entry in entries))
+    return write_records(INDEX_MANIFEST, (_record(entry) for entry in entries))
 
 
 def _record(entry: IndexManifestEntry) -> Record:

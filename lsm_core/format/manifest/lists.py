@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.avro.metadata_file import Record, read_table, write_records
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows
 from lsm_core.format.file_meta import ADD, SimpleStats
 from lsm_core.format.manifest.avro_schemas import MANIFEST_LIST, MANIFEST_LIST_WITH_ROW_IDS, VERSION
-from lsm_core.format.manifest.container import Record, read_container, write_container
 from lsm_core.format.stats import stats_of_columns
 from lsm_core.types import DataType
 
@@ -58,7 +58,7 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
     keeps_row_ids = any(meta.min_row_id is not None or meta.max_row_id is not None for meta in metas)
     schema = MANIFEST_LIST_WITH_ROW_IDS if keeps_row_ids else MANIFEST_LIST
     nullable = _NULLABLE if keeps_row_ids else _NULLABLE[:4]
-    return write_container(schema, [_record(meta, nullable) for meta in metas])
+    return write_records(schema, [_record(meta, nullable) for meta in metas])
 
 
 def _record(meta: ManifestFileMeta, nullable: Sequence[tuple[str, str]]) -> Record:
@@ -76,8 +76,7 @@ def _record(meta: ManifestFileMeta, nullable: Sequence[tuple[str, str]]) -> Reco
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """Manifests of a manifest list file, in its order; raises :class:`CorruptFile` naming ``path``."""
-    _, records = read_container(data, path)
-    return [_meta(record, path) for record in records]
+    return [_meta(record, path) for record in read_table(data, path).to_pylist()]
 
 
 def _meta(record: Record, path: str) -> ManifestFileMeta:

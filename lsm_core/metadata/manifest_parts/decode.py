@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
+from lsm_core.format.avro.metadata_file import with_record_root
 from lsm_core.format.manifest import from_avro_table
-from lsm_core.format.manifest.container import with_record_root
 
 if TYPE_CHECKING:
     from datafusion import SessionContext

@@ -1,4 +1,4 @@
-"""Avro schemas of data files and the Arrow types they stand for, by Paimon's conventions rather than Avro's (format.md 4.1).
+"""Avro schemas and the Arrow types they stand for, by Paimon's conventions rather than Avro's (format.md 4.1).
 
 `timestamp-*` is a timestamp without zone and `local-timestamp-*` one with (Avro means it the other way round), and a map
 whose key is no string is an array of records {key, value}. A map and such an array have the same bytes, so both are read as one.
@@ -53,25 +53,39 @@ class AvroField:
     nullable: bool
 
 
-def fields_of(schema: Any, path: str) -> dict[str, AvroField]:
-    """The top-level columns of a file's schema. Raises :class:`CorruptFile` for anything no Paimon writer produces."""
-    if not isinstance(schema, dict) or schema.get("type") != "record":
+def record_of(schema: Any, path: str) -> tuple[Mapping[str, Any], bool]:
+    """The record at the root of a file's schema, and whether the root is a union of null and it, as paimon-rust declares it.
+
+    Raises :class:`CorruptFile` naming ``path`` for any other root.
+    """
+    in_union = isinstance(schema, list) and len(schema) == 2 and schema[0] == "null"
+    found = schema[1] if in_union else schema
+    if not isinstance(found, dict) or found.get("type") != "record":
         raise CorruptFile(path, "its Avro schema is not a record")
-    parser = _Parser(path)
-    return dict(parser.record_fields(schema, 0))
+    return found, in_union
+
+
+def fields_of(schema: Any, path: str, *, logical: bool = True) -> dict[str, AvroField]:
+    """The top-level columns of a file's schema; with ``logical`` False, dates, times and decimals are their plain numbers and bytes.
+
+    Raises :class:`CorruptFile` for anything no Paimon writer produces.
+    """
+    record, _ = record_of(schema, path)
+    return dict(_Parser(path, logical).record_fields(record, 0))
 
 
 class _Parser:
     """Turns Avro types into :class:`AvroField`, knowing the names defined so far."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, logical: bool) -> None:
+        self._path, self._logical = path, logical
         self._named: dict[str, Any] = {}
         self._count = 0
 
     def record_fields(self, schema: Mapping[str, Any], depth: int) -> list[tuple[str, AvroField]]:
         if isinstance(schema.get("name"), str):
             self._named[schema["name"]] = schema
+            self._named[f"{schema.get('namespace')}.{schema['name']}"] = schema
         members = schema.get("fields")
         if not isinstance(members, list) or not members:
             raise self._bad("a record has no fields")
@@ -123,7 +137,7 @@ class _Parser:
         return self._scalar(root, kind)
 
     def _scalar(self, root: str, kind: Mapping[str, Any]) -> AvroField:
-        logical = kind.get("logicalType")
+        logical = kind.get("logicalType") if self._logical else None
         if root == "bytes" and logical == "decimal":
             digits, scale = kind.get("precision"), kind.get("scale", 0)
             if (
@@ -207,4 +221,4 @@ def _type_schema(field: pa.Field, name: str, table: str) -> Any:
     raise UnsupportedFeature(f"column '{field.name}' of Arrow type {kind} in Avro files", table)
 
 
-__all__ = ["AvroField", "avro_schema", "fields_of"]
+__all__ = ["AvroField", "avro_schema", "fields_of", "record_of"]

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-from backports import zstd
 
-from lsm_core.errors import CorruptFile, InvalidOption
-from lsm_core.format.manifest.codecs import CHECKSUM_BYTES, CODECS, decompress
+from lsm_core.errors import CorruptFile
+from lsm_core.format.avro.codecs import CODECS, compress, decompress
+from lsm_core.format.avro.encode import Piece
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 _MOST_HEADER: Final = 1 << 24
 _VARINT_BYTES: Final = 10
-_BUFFER: Final = 64 * 1024
-_CODECS: Final = {
-    "zstd": "zstandard",
-    "zstandard": "zstandard",
-    "deflate": "deflate",
-    "snappy": "snappy",
-    "bzip2": "bzip2",
-    "xz": "xz",
-    "none": "null",
-    "null": "null",
-}
 
 
 @dataclass(frozen=True)
@@ -44,7 +31,7 @@ class Block:
 
 
 class Container:
-    """An open Avro file: its schema, codec, and where its blocks lie."""
+    """An open Avro file: its schema (parsed JSON), codec, sync marker, bytes of its header, and where its blocks lie."""
 
     def __init__(self, source: pa.NativeFile, path: str) -> None:
         """Read the header and the frame of every block; raises :class:`CorruptFile`."""
@@ -54,13 +41,15 @@ class Container:
             raise CorruptFile(path, "not an Avro file")
         members = self._members()
         try:
-            self.schema: Any = json.loads(members["avro.schema"])
+            self.schema_text = members["avro.schema"]
+            self.schema: Any = json.loads(self.schema_text)
             self.codec = members.get("avro.codec", b"null").decode()
         except (KeyError, ValueError, RecursionError) as error:
             raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
         if self.codec not in CODECS:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
-        self._sync = self._take(SYNC_BYTES)
+        self.sync = self._take(SYNC_BYTES)
+        self.header_bytes = int(source.tell())
         self.blocks = list(self._frames())
         self.rows = sum(block.rows for block in self.blocks)
 
@@ -79,7 +68,7 @@ class Container:
             if rows < 0 or size < 0 or start + size + SYNC_BYTES > self._end:
                 raise CorruptFile(self._path, f"an Avro block of {rows} records and {size} bytes does not fit the file")
             self._source.seek(start + size)
-            if self._take(SYNC_BYTES) != self._sync:
+            if self._take(SYNC_BYTES) != self.sync:
                 raise CorruptFile(self._path, "an Avro sync marker is missing")
             yield Block(rows, start, size)
 
@@ -113,29 +102,6 @@ class Container:
         raise CorruptFile(self._path, "an Avro number is longer than 10 bytes")
 
 
-def codec_of(name: str, table: str = "") -> str:
-    """Avro's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
-    codec = _CODECS.get(name)
-    if codec is None:
-        raise InvalidOption("file.compression", name, "for Avro: zstd, snappy, deflate, bzip2, xz, none", table)
-    return codec
-
-
-def compress(data: bytes, codec: str, level: int) -> bytes:
-    """A block's bytes as ``codec`` stores them; ``level`` is zstandard's."""
-    if codec == "zstandard":
-        return bytes(zstd.compress(data, level))
-    if codec == "deflate":
-        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-        return packer.compress(data) + packer.flush()
-    if codec == "snappy":
-        packed = pa.Codec("snappy").compress(data, asbytes=True)
-        return bytes(packed) + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big")
-    if codec == "bzip2":
-        return bz2.compress(data)
-    return lzma.compress(data) if codec == "xz" else data
-
-
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
     """What stands before the first block."""
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
@@ -158,4 +124,16 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-__all__ = ["Block", "Container", "codec_of", "compress", "header", "varint"]
+def blocks(records: Piece, codec: str, level: int, sync: bytes, block_bytes: int) -> Iterator[bytes]:
+    """Encoded records as the blocks of a file, as many in each as fit ``block_bytes`` (one at least)."""
+    ends = np.cumsum(records.lengths)
+    first = start = 0
+    while first < len(ends):
+        last = max(int(np.searchsorted(ends, start + block_bytes, side="right")), first + 1)
+        end = int(ends[last - 1])
+        packed = compress(records.data[start:end].tobytes(), codec, level)
+        yield varint(last - first) + varint(len(packed)) + packed + sync
+        first, start = last, end
+
+
+__all__ = ["MAGIC", "SYNC_BYTES", "Block", "Container", "blocks", "header", "varint"]

@@ -7,16 +7,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile
-from lsm_core.files.formats.avro import container
-from lsm_core.files.formats.avro.decode import RecordDecoder
-from lsm_core.files.formats.avro.encode import encode_rows
-from lsm_core.files.formats.avro.schema import avro_schema, fields_of
+from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
+from lsm_core.format.avro import container
+from lsm_core.format.avro.decode import RecordDecoder
+from lsm_core.format.avro.encode import encode_rows
+from lsm_core.format.avro.schema import avro_schema, fields_of, record_of
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
@@ -26,6 +25,16 @@ _ENCODE_ROWS: Final = 16_384
 _DECODE_ROWS: Final = 16_384
 """Most records that are Python objects at a time."""
 _DECODE_BYTES: Final = 1 << 23
+_CODECS: Final = {
+    "zstd": "zstandard",
+    "zstandard": "zstandard",
+    "deflate": "deflate",
+    "snappy": "snappy",
+    "bzip2": "bzip2",
+    "xz": "xz",
+    "none": "null",
+    "null": "null",
+}
 
 
 class AvroSink:
@@ -58,22 +67,10 @@ class AvroSink:
         for start in range(0, rows.num_rows, _ENCODE_ROWS):
             part = rows.slice(start, _ENCODE_ROWS).combine_chunks()
             for batch in part.to_batches():
-                self._write_batch(batch)
+                for block in container.blocks(encode_rows(batch), self._codec, self._level, self._sync, _BLOCK_BYTES):
+                    self._output.write(block)
         self._gathered.add(rows)
         self.rows += rows.num_rows
-
-    def _write_batch(self, batch: pa.RecordBatch) -> None:
-        records = encode_rows(batch)
-        ends = np.cumsum(records.lengths)
-        first = start = 0
-        while first < len(ends):
-            # As many records as fit a block, one at least.
-            last = max(int(np.searchsorted(ends, start + _BLOCK_BYTES, side="right")), first + 1)
-            end = int(ends[last - 1])
-            packed = container.compress(records.data[start:end].tobytes(), self._codec, self._level)
-            frame = container.varint(last - first) + container.varint(len(packed))
-            self._output.write(frame + packed + self._sync)
-            first, start = last, end
 
     def close(self) -> tuple[int, ColumnValues]:
         """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
@@ -87,9 +84,17 @@ class AvroSink:
             self._output.abort()
 
 
+def codec_of(name: str, table: str = "") -> str:
+    """Avro's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    codec = _CODECS.get(name)
+    if codec is None:
+        raise InvalidOption("file.compression", name, "for Avro: zstd, snappy, deflate, bzip2, xz, none", table)
+    return codec
+
+
 def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> AvroSink:
     """A sink with the table's settings; raises UnsupportedFeature for types that Paimon's Avro files cannot hold."""
-    name = container.codec_of(codec, options.table)
+    name = codec_of(codec, options.table)
     return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
 
 
@@ -132,7 +137,9 @@ class AvroSource:
         if row_groups is not None and not row_groups:
             return
         # Of no columns one is decoded all the same, so that rows are counted as they are found.
-        decoder = RecordDecoder(self._fields, list(columns) or list(self._fields)[:1], self.path)
+        names = list(columns) or list(self._fields)[:1]
+        in_union = record_of(self._container.schema, self.path)[1]
+        decoder = RecordDecoder(self._fields, names, self.path, in_union=in_union)
         for records in self._records(decoder, min(batch_rows, _DECODE_ROWS)):
             batch = decoder.batch(records)
             yield checked(batch, self.path).select(list(columns))
@@ -163,4 +170,4 @@ class AvroSource:
         quietly_close(self._input)
 
 
-__all__ = ["AvroSink", "AvroSource", "open_sink"]
+__all__ = ["AvroSink", "AvroSource", "codec_of", "open_sink"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -14,8 +13,8 @@ import pyarrow as pa
 
 from lsm_core.arrays import limbs_from_big_endian, value_bytes, value_offsets
 from lsm_core.errors import CorruptFile
-from lsm_core.files.formats.avro.container import MAGIC, SYNC_BYTES, varint
-from lsm_core.files.formats.avro.schema import AvroField
+from lsm_core.format.avro.container import SYNC_BYTES, header, varint
+from lsm_core.format.avro.schema import AvroField
 
 _SYNC = bytes(SYNC_BYTES)
 _DECIMAL_BYTES = 16
@@ -24,27 +23,25 @@ _DECIMAL_BYTES = 16
 class RecordDecoder:
     """Takes the chosen columns out of plain blocks; the others are passed over as they are decoded."""
 
-    def __init__(self, fields: Mapping[str, AvroField], columns: Sequence[str], path: str) -> None:
-        """``fields`` are all of the file in order, ``columns`` those that are wanted."""
+    def __init__(
+        self, fields: Mapping[str, AvroField], columns: Sequence[str], path: str, *, in_union: bool = False
+    ) -> None:
+        """``fields`` are all of the file in order, ``columns`` those that are wanted; ``in_union``: see `schema.record_of`."""
         self._path = path
         self._names = list(columns)
         self._fields = [fields[name] for name in columns]
         positions = {name: f"f{i}" for i, name in enumerate(fields)}
         stored = [(positions[name], field) for name, field in fields.items()]
         wanted = [(positions[name], fields[name]) for name in columns]
-        text = json.dumps(_record(stored)).encode()
-        self._prefix = (
-            MAGIC
-            + varint(1)
-            + varint(len(b"avro.schema"))
-            + b"avro.schema"
-            + varint(len(text))
-            + text
-            + varint(0)
-            + _SYNC
-        )
-        self._reader_schema = None if len(wanted) == len(stored) else _record(wanted)
+        self._in_union = in_union
+        self._prefix = header(self._root(stored), "null", _SYNC)
+        self._reader_schema = None if len(wanted) == len(stored) else self._root(wanted)
         self._raw = pa.struct([pa.field(name, field.raw) for name, field in wanted])
+
+    def _root(self, members: Sequence[tuple[str, AvroField]]) -> dict[str, Any]:
+        record = {"type": "record", "name": "r", "fields": [{"name": n, "type": f.avro} for n, f in members]}
+        # A record of one field has that field's bytes: how a union at the root becomes a record.
+        return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
         """An iterator over the records of a block; what it raises is the file's fault (see :meth:`failure`)."""
@@ -61,9 +58,14 @@ class RecordDecoder:
     def batch(self, records: list[Any]) -> pa.RecordBatch:
         """Columns of ``records``, in the order asked for."""
         try:
-            raw = pa.array(records, self._raw)
+            if self._in_union:
+                (raw,) = pa.array(records, pa.struct([pa.field("entry", self._raw)])).flatten()
+                if raw.null_count:
+                    raise CorruptFile(self._path, "an Avro record is null")
+            else:
+                raw = pa.array(records, self._raw)
             columns = [
-                convert(child, field, self._path) for child, field in zip(raw.flatten(), self._fields, strict=True)
+                _convert(child, field, self._path) for child, field in zip(raw.flatten(), self._fields, strict=True)
             ]
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise CorruptFile(self._path, f"an Avro record is broken: {error}") from error
@@ -73,11 +75,12 @@ class RecordDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _record(fields: Sequence[tuple[str, AvroField]]) -> dict[str, Any]:
-    return {"type": "record", "name": "r", "fields": [{"name": name, "type": field.avro} for name, field in fields]}
+def in_record(schema: Any) -> dict[str, Any]:
+    """The schema of a record whose one field ``entry`` is of type ``schema``: its values have the same bytes."""
+    return {"type": "record", "name": "root", "fields": [{"name": "entry", "type": schema}]}
 
 
-def convert(array: pa.Array, field: AvroField, path: str) -> pa.Array:
+def _convert(array: pa.Array, field: AvroField, path: str) -> pa.Array:
     """Values as fastavro's plain ones turned into what they mean."""
     return array if field.raw.equals(field.arrow) else _converted(array, field.arrow, path)
 
@@ -129,4 +132,4 @@ def _decimals(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
     return found
 
 
-__all__ = ["RecordDecoder", "convert"]
+__all__ = ["RecordDecoder", "in_record"]

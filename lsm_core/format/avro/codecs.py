@@ -1,4 +1,4 @@
-"""Blocks of Avro files, unpacked within limits, by every codec that Java writes: manifests and data files share them."""
+"""Blocks of Avro files, packed, and unpacked within limits, by every codec that Java writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backports import zstd
 from lsm_core.errors import CorruptFile
 
 CODECS: Final = frozenset({"null", "zstandard", "deflate", "snappy", "bzip2", "xz"})
-CHECKSUM_BYTES: Final = 4
+_CHECKSUM_BYTES: Final = 4
 _MOST_BLOCK: Final = 1 << 28
 """Plain bytes of a block: writers cut at some ten thousand, but a block holds at least one row."""
 _ALLOWANCE, _MOST_EXPANSION = 1 << 24, 200
@@ -47,7 +47,7 @@ def decompress(data: bytes, codec: str, path: str) -> bytes:
 
 
 def _unsnap(data: bytes, most: int, path: str) -> bytes:
-    body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
+    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     size = shift = 0
     for byte in body[:5]:
         size |= (byte & 0x7F) << shift
@@ -57,9 +57,24 @@ def _unsnap(data: bytes, most: int, path: str) -> bytes:
     if size > most:
         raise CorruptFile(path, f"an Avro block unpacks to more than {most} bytes")
     plain = bytes(pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True))
-    if zlib.crc32(plain).to_bytes(CHECKSUM_BYTES, "big") != checksum:
+    if zlib.crc32(plain).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
         raise CorruptFile(path, "an Avro block has another checksum")
     return plain
 
 
-__all__ = ["CHECKSUM_BYTES", "CODECS", "decompress"]
+def compress(data: bytes, codec: str, level: int) -> bytes:
+    """A block's bytes as ``codec`` stores them; ``level`` is zstandard's."""
+    if codec == "zstandard":
+        return bytes(zstd.compress(data, level))
+    if codec == "deflate":
+        packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+        return packer.compress(data) + packer.flush()
+    if codec == "snappy":
+        packed = pa.Codec("snappy").compress(data, asbytes=True)
+        return bytes(packed) + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big")
+    if codec == "bzip2":
+        return bz2.compress(data)
+    return lzma.compress(data) if codec == "xz" else data
+
+
+__all__ = ["CODECS", "compress", "decompress"]

@@ -1,0 +1,129 @@
+"""Avro files of metadata, whole in memory: written with zstd, read within limits, since a manifest may be cut short or forged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.avro.container import SYNC_BYTES, Container, blocks, header
+from lsm_core.format.avro.decode import RecordDecoder, in_record
+from lsm_core.format.avro.encode import Piece, encode_rows
+from lsm_core.format.avro.schema import AvroField, fields_of, record_of
+
+Record = dict[str, Any]
+
+_CODEC: Final = "zstandard"
+_ZSTD_LEVEL: Final = 1
+_BLOCK_BYTES: Final = 1 << 16
+_MAX_EXPANSION: Final = 200
+_MIN_ALLOWANCE: Final = 1 << 21
+_RECORD_BYTES: Final = 1 << 20
+"""What a record may add: a file index kept in a manifest takes 600 KB by default, nearly all of them zeros for a small file."""
+_MOST_BYTES: Final = 1 << 30
+_REMEMBERED_BYTES: Final = 1 << 16
+"""Of a schema's text: no larger one is kept."""
+
+
+def write_records(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes:
+    """An Avro file of ``records`` (codec zstandard, level 1). The same records give the same bytes."""
+    columns = _parsed(json.dumps(schema).encode()).arrow
+    return write_pieces(schema, [encode_rows(pa.RecordBatch.from_pylist(list(records), columns))])
+
+
+def write_pieces(schema: Mapping[str, Any], pieces: Iterable[Piece]) -> bytes:
+    """An Avro file of records already encoded, those of one piece after those of another."""
+    pieces = list(pieces)
+    digest = blake2b(digest_size=SYNC_BYTES)
+    for piece in pieces:
+        digest.update(piece.data.tobytes())
+    marker = digest.digest()
+    frames = (frame for piece in pieces for frame in blocks(piece, _CODEC, _ZSTD_LEVEL, marker, _BLOCK_BYTES))
+    return b"".join([header(schema, _CODEC, marker), *frames])
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """What a schema's text says: the record's fields and their Arrow columns, and whether the record is in a union with null."""
+
+    fields: dict[str, AvroField]
+    arrow: pa.Schema
+    in_union: bool
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> _Parsed:
+    """The manifests of a table share one schema, and small ones are mostly schema. Raises :class:`CorruptFile` without a path."""
+    schema = json.loads(text)
+    fields = fields_of(schema, "", logical=False)
+    arrow = pa.schema([pa.field(name, field.arrow, field.nullable) for name, field in fields.items()])
+    return _Parsed(fields, arrow, record_of(schema, "")[1])
+
+
+def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
+    """The Arrow columns of a schema's fields, logical types left as their plain numbers."""
+    return _parsed(json.dumps(schema).encode()).arrow
+
+
+def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
+    """The records of an Avro file as columns of the writer's schema, logical types left as their plain numbers.
+
+    ``rows`` is how many records there must be, where that is known. Raises :class:`CorruptFile` naming ``path`` for anything
+    malformed, and for more bytes than a manifest can unfold to.
+    """
+    container = _container(data, path)
+    # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
+    allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
+    if container.rows > allowance:
+        raise CorruptFile(path, f"it claims {container.rows} records in {len(data)} bytes")
+    if rows is not None and container.rows != rows:  # said before millions of records are made of a page of zeros
+        raise CorruptFile(path, f"holds {container.rows} entries, its manifest list says {rows}")
+    try:
+        text = container.schema_text
+        parsed = _parsed(text) if len(text) <= _REMEMBERED_BYTES else _parsed.__wrapped__(text)
+    except CorruptFile as error:
+        raise CorruptFile(path, error.reason) from error
+    decoder = RecordDecoder(parsed.fields, list(parsed.fields), path, in_union=parsed.in_union)
+    batches = []
+    found = size = 0
+    for block in container.blocks:
+        plain = container.plain(block)
+        found, size = found + block.rows, size + len(plain)
+        if size > min(allowance + _RECORD_BYTES * found, max(allowance, _MOST_BYTES)):
+            raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {found} records")
+        records = decoder.take(decoder.records(plain, block.rows), block.rows)
+        if len(records) != block.rows:
+            raise CorruptFile(path, f"an Avro block has {block.rows - len(records)} records fewer than it claims")
+        batches.append(decoder.batch(records))
+    return pa.Table.from_batches(batches, parsed.arrow)
+
+
+def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:
+    """The writer's schema (of the record) and all records of an Avro file, as :func:`read_table` has them."""
+    return record_of(_container(data, path).schema, path)[0], read_table(data, path).to_pylist()
+
+
+def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
+    """The same Avro file for readers that know no root but a record, and whether it had to be changed.
+
+    Where the root is a union of null and the record (paimon-rust), only the header changes: entries are in the field ``entry``
+    of a record then. Raises :class:`CorruptFile` naming ``path``.
+    """
+    container = _container(data, path)
+    if not record_of(container.schema, path)[1]:
+        return data, False
+    start = header(in_record(container.schema), container.codec, container.sync)
+    return start + data[container.header_bytes :], True
+
+
+def _container(data: bytes, path: str) -> Container:
+    return Container(pa.BufferReader(data), path)
+
+
+__all__ = ["Record", "arrow_schema", "read_records", "read_table", "with_record_root", "write_pieces", "write_records"]
