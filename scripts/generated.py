@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.pages import cli_page, options_page
+from scripts.pages import architecture_page, cli_page, options_page
+from scripts.pictures import DRAWN
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 GENERATED: dict[Path, Callable[[], str]] = {
     DOCS / "cli.md": cli_page,
     DOCS / "options.md": options_page,
+    DOCS / "architecture.md": lambda: architecture_page((DOCS / "architecture.md").read_text("utf-8")),
+    **{DOCS / place: draw for place, draw in DRAWN.items()},
 }
 
 

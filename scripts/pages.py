@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from lsm_core.cli.app import run
 from lsm_core.options import catalog_options
 from lsm_core.options.keys import DREDGE_KEYS, ENUMS, FAMILIES, PAIMON_KEYS, RANGES, Effect, Key
+from scripts.imports import layers, modules
+from scripts.pictures import rooms
 
 _GENERATED = "<!-- Written by scripts/docs.py: change the code, not this page. -->"
 _WIDTH = "100"
@@ -145,3 +148,28 @@ def _notes(key: Key) -> str:
 
 def _since(version: str) -> str:
     return "" if version == "1.3" else f"since {version}"
+
+
+def architecture_page(text: str) -> str:
+    """docs/architecture.md with its tables of rooms written anew between their marks; the rest of ``text`` stays."""
+    engine = {room: used for room, used in rooms().items() if room.startswith("lsm_core")}
+    platform = {room: used for room, used in rooms().items() if not room.startswith("lsm_core")}
+    for name, part in (("engine", engine), ("platform", platform)):
+        marks = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = marks.sub(lambda found, part=part: f"{found[1]}\n{_rooms(part)}\n\n{found[2]}", text)
+    return text
+
+
+def _rooms(part: Mapping[str, set[str]]) -> str:
+    known = modules()
+    rows = []
+    for room in sorted(part, key=_depth):
+        about = (ast.get_docstring(ast.parse(known[room].read_text())) or "").split("\n\n", 1)[0].replace("\n", " ")
+        rows.append((f"`{room}`", about.replace("|", "\\|")))
+    return _table(("Room", "What it is for"), rows)
+
+
+def _depth(room: str) -> tuple[int, str]:
+    """A room's layer, the highest first, then its name."""
+    listed = layers()
+    return next((at for at, layer in enumerate(listed) if room in layer), len(listed)), room

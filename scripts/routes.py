@@ -1,0 +1,86 @@
+"""Four routes through the house, as data travels them: the modules in order, and what happens in each.
+
+Move a module, and its line moves here: `python scripts/docs.py --write` refuses a module that is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route: its file name, and its stations (module, what happens there)."""
+
+    name: str
+    stations: tuple[tuple[str, str], ...]
+
+
+ROUTES = (
+    Route(
+        "spark-write",
+        (
+            ("lsm_core.spark.write", "rows get partition and bucket, one shuffle, a writer a task"),
+            ("lsm_core.write.rows", "columns matched, cast and checked; row kinds read"),
+            ("lsm_core.write.bucket.fixed", "bucket = hash of the bucket key"),
+            ("lsm_core.write.table_write", "a writer per bucket, memory shared, messages collected"),
+            ("lsm_core.write.key_value", "flush: sorted by key, merged, handed on"),
+            ("lsm_core.write.buffer", "rows wait here, spilled when memory is short"),
+            ("lsm_core.files.kv_writer", "rolling level-0 files with their statistics"),
+            ("lsm_core.files.formats.parquet", "columns to Parquet bytes"),
+            ("lsm_core.commit.message", "what was written, as bytes to the driver"),
+            ("lsm_core.commit.committer", "conflicts, retries, three outcomes"),
+            ("lsm_core.commit.attempt", "manifests and lists of one attempt"),
+            ("lsm_core.commit.publish", "snapshot-N appears, or somebody else's does"),
+        ),
+    ),
+    Route(
+        "tick-to-check",
+        (
+            ("orchestration.sensors.table_sensors", "a tick: one decision per table and partition"),
+            ("orchestration.sensors.table_sweep", "tables one after another, within the tick's budget"),
+            ("orchestration.health", "one reading of metadata per snapshot, shared by all sensors"),
+            ("orchestration.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
+            ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
+            ("orchestration.jobs", "the table's job: five ops, then the checks"),
+            ("orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
+            ("orchestration.resources.spark", "which runner carries the bucket tasks"),
+            ("checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),
+            ("orchestration.blocked", "a failed check stops further maintenance"),
+        ),
+    ),
+    Route(
+        "filtered-read",
+        (
+            ("lsm_core.table.table", "the verb: columns, filter, version"),
+            ("lsm_core.read.changes.answer", "rows of a version, or changes where options ask for those"),
+            ("lsm_core.read.scan", "the scan: which snapshot, which entries, which splits"),
+            ("lsm_core.read.predicate", "the filter, typed against the schema"),
+            ("lsm_core.metadata.manifests", "manifests chosen by partition, decoded to columns"),
+            ("lsm_core.read.prune.files", "files that cannot hold an answer are left out"),
+            ("lsm_core.read.cut", "files to splits: raw ones, and sections to merge"),
+            ("lsm_core.read.merge_read", "windows of sorted runs, merged"),
+            ("lsm_core.files.kv_reader", "a file's batches, in today's schema"),
+            ("lsm_core.merge.window", "all rows up to a cut, of every run"),
+            ("lsm_core.merge.function", "the merge engine that makes them one row a key"),
+        ),
+    ),
+    Route(
+        "plan-to-apply",
+        (
+            ("lsm_core.cli.verbs.maintain", "dredge plan, dredge apply"),
+            ("lsm_core.table.table", "the verbs of one table"),
+            ("lsm_core.maintenance.actions.compact", "a plan of a compaction, and its carrying out"),
+            ("lsm_core.maintenance.actions.choose", "the tree's rules, and units closed where answers could change"),
+            ("lsm_core.tree.universal", "which runs to merge, or why none"),
+            ("lsm_core.maintenance.plan", "the plan: items, reasons, hash"),
+            ("lsm_core.maintenance.apply", "apply: exactly that plan, verified, recorded"),
+            ("lsm_core.compact.unit", "one bucket: upgrades and rewrites"),
+            ("lsm_core.compact.rewrite", "sections merged into new files"),
+            ("lsm_core.compact.verify", "V0 and V1 before anything is published"),
+            ("lsm_core.maintenance.verify", "V2: sampled keys merged again by the reference"),
+            ("lsm_core.commit.committer", "a COMPACT snapshot, or a conflict"),
+            ("lsm_core.maintenance.record", "the table's ledger"),
+        ),
+    ),
+)
