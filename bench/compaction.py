@@ -29,7 +29,7 @@ from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.maintenance import apply_plan, plan_maintenance
-from lsm_core.maintenance.actions.compact import local_runner
+from lsm_core.maintenance.actions.compact.execution import local_runner
 from tests.support.peers import java_environment, peer_module
 
 ROWS, COMMITS, BUCKETS = 2_000_000, 10, 4

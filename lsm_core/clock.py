@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -124,3 +125,10 @@ def local_offset_ms(now_ms: int) -> int:
 
 
 __all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec", "why_silent"]
+
+
+def utc_text(epoch_ms: int | None) -> str:
+    """Return epoch ms as people read it, in UTC: "2024-01-31 12:00:00"; "-" when unknown."""
+    if epoch_ms is None:
+        return "-"
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from lsm_core.maintenance import BucketHealth, CompactionReport, MaintenancePlan
-from lsm_core.maintenance.plan import bucket_name
+from lsm_core.maintenance import BucketHealth, CompactionReport, CompactItem, MaintenancePlan
+from lsm_core.maintenance.action import bucket_name
 from orchestration.health import TableHealth, shape_of
 from orchestration.model import TableCard, size_text
 
@@ -155,7 +155,7 @@ def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
 
 def items_table(plan: MaintenancePlan) -> str:
     """Return one Markdown row a unit of a compaction plan."""
-    items = plan.compactions
+    items = plan.items_of(CompactItem)
     if not items:
         return "nothing to merge"
     lines = ["| bucket | why | files | to level | rewritten | only moved up |", "|---|---|--:|--:|--:|--:|"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -28,43 +28,48 @@ _VERBS: Final[dict[str, Callable[..., None]]] = {
     "files": look.files,
     "show": show,
     "explain": explain,
-    "plan": maintain.plan,
-    "apply": maintain.apply,
-    "compact": maintain.compact,
-    "expire": maintain.expire,
     "trash": trash.trash,
-    "restore": trash.restore,
 }
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
 
-app = typer.Typer(
-    name="dredge",
-    help="Keeps Paimon tables fast and clean, and says why.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for _name, _verb in _VERBS.items():
-    app.command(_name)(_verb)
+
+def _verbs() -> dict[str, Callable[..., None]]:
+    """The built-in verbs, with those of all actions that are registered now."""
+    return {**_VERBS, **maintain.verbs()}
 
 
-def _plugins() -> dict[str, EntryPoint]:
+def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.Typer:
+    """The command with these verbs."""
+    app = typer.Typer(
+        name="dredge",
+        help="Keeps Paimon tables fast and clean, and says why.",
+        epilog=epilog,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    for name, verb in verbs.items():
+        app.command(name)(verb)
+    return app
+
+
+def _plugins(verbs: Collection[str]) -> dict[str, EntryPoint]:
     """Verbs that installed packages bring (`demo`); built-in ones win. Nothing of them is imported here."""
-    return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in _VERBS}
+    return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in verbs}
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
     given = list(arguments) or ["--help"]
     try:
-        plugins = _plugins()
+        verbs = _verbs()
+        plugins = _plugins(verbs)
         if given[0] in plugins:
             return _code(_call(plugins[given[0]], given[1:]))
-        if plugins:
-            app.info.epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)."
-        return _code(app(args=given, prog_name="dredge", standalone_mode=False))
+        epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
+        return _code(_app(verbs, epilog)(args=given, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", _INTERRUPTED)
     except DredgeError as error:
@@ -123,7 +128,7 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
-    if sys.argv[1:2] and sys.argv[1] in _VERBS:
+    if sys.argv[1:2] and sys.argv[1] in _verbs():
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
     sys.exit(run(sys.argv[1:]))

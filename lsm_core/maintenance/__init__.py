@@ -1,71 +1,158 @@
-"""Looking after tables: observe -> score -> plan -> apply -> verify -> record, from metadata, explained, and undoable."""
+"""Looking after tables: observe -> score -> plan -> apply -> verify -> record, from metadata, explained, and undoable.
+
+The names are fetched when they are asked for: whoever lists actions and their flags does not pay for Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import signature
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from lsm_core.errors import InvalidOption
-from lsm_core.maintenance.actions.compact import Runner, plan_compaction
-from lsm_core.maintenance.actions.rescale import plan_rescale
-from lsm_core.maintenance.actions.snapshots import plan_expiry
-from lsm_core.maintenance.actions.sweep import plan_sweep
-from lsm_core.maintenance.apply import apply_plan, dry_run, restore
-from lsm_core.maintenance.explain_row import ColumnStory, RowStory, RowVersion, explain_row
-from lsm_core.maintenance.observe import BucketHealth, health
-from lsm_core.maintenance.plan import (
-    CompactItem,
-    Declined,
-    DeleteItem,
-    ExpireItem,
-    MaintenancePlan,
-    PlanEstimate,
-    PlannedFile,
-    RescaleItem,
-    load_plan,
-    save_plan,
-)
-from lsm_core.maintenance.record import Applied, LedgerEntry, applied_before, read_ledger
-from lsm_core.maintenance.reports import (
-    BucketDifference,
-    CompactionReport,
-    ExpiryReport,
-    RescaleReport,
-    RestoreReport,
-    SweepReport,
-    Verification,
-    VerifyReport,
-)
-from lsm_core.maintenance.trash import Trash, TrashRecord, read_trash
-from lsm_core.maintenance.verify import ReferenceJudge, verify_snapshots
-from lsm_core.metadata.store import TableStore
+if TYPE_CHECKING:
+    from lsm_core.maintenance.action import Action as Action
+    from lsm_core.maintenance.action import Applied as Applied
+    from lsm_core.maintenance.action import Argument as Argument
+    from lsm_core.maintenance.action import ArgumentKind as ArgumentKind
+    from lsm_core.maintenance.action import Declined as Declined
+    from lsm_core.maintenance.action import MaintenancePlan as MaintenancePlan
+    from lsm_core.maintenance.action import Outcome as Outcome
+    from lsm_core.maintenance.action import PlanEstimate as PlanEstimate
+    from lsm_core.maintenance.action import PlanItem as PlanItem
+    from lsm_core.maintenance.action import PlannedFile as PlannedFile
+    from lsm_core.maintenance.action import Report as Report
+    from lsm_core.maintenance.action import Runner as Runner
+    from lsm_core.maintenance.action import action_names as action_names
+    from lsm_core.maintenance.action import all_actions as all_actions
+    from lsm_core.maintenance.action import find_action as find_action
+    from lsm_core.maintenance.action import plan_maintenance as plan_maintenance
+    from lsm_core.maintenance.action import register as register
+    from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
+    from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
+    from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
+    from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
+    from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
+    from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
+    from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
+    from lsm_core.maintenance.actions.rescale.rescaling import RescaleItem as RescaleItem
+    from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport as RescaleReport
+    from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale as plan_rescale
+    from lsm_core.maintenance.actions.restore.restoring import RestoreReport as RestoreReport
+    from lsm_core.maintenance.actions.restore.restoring import plan_restore as plan_restore
+    from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
+    from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
+    from lsm_core.maintenance.apply import apply_plan as apply_plan
+    from lsm_core.maintenance.apply import dry_run as dry_run
+    from lsm_core.maintenance.observe import BucketHealth as BucketHealth
+    from lsm_core.maintenance.observe import health as health
+    from lsm_core.maintenance.record import LedgerEntry as LedgerEntry
+    from lsm_core.maintenance.record import applied_before as applied_before
+    from lsm_core.maintenance.record import read_ledger as read_ledger
+    from lsm_core.maintenance.reports import BucketDifference as BucketDifference
+    from lsm_core.maintenance.reports import VerifyReport as VerifyReport
+    from lsm_core.maintenance.row_story import ColumnStory as ColumnStory
+    from lsm_core.maintenance.row_story import RowStory as RowStory
+    from lsm_core.maintenance.row_story import RowVersion as RowVersion
+    from lsm_core.maintenance.row_story import explain_row as explain_row
+    from lsm_core.maintenance.saved_plans import load_plan as load_plan
+    from lsm_core.maintenance.saved_plans import save_plan as save_plan
+    from lsm_core.maintenance.saved_plans import saved_plan_hashes as saved_plan_hashes
+    from lsm_core.maintenance.trash import DeleteItem as DeleteItem
+    from lsm_core.maintenance.trash import Trash as Trash
+    from lsm_core.maintenance.trash import TrashRecord as TrashRecord
+    from lsm_core.maintenance.trash import read_trash as read_trash
+    from lsm_core.maintenance.verify import ReferenceJudge as ReferenceJudge
+    from lsm_core.maintenance.verify import verify_snapshots as verify_snapshots
 
-_PLANNERS: dict[str, Callable[..., MaintenancePlan]] = {
-    "compact": plan_compaction,
-    "expire_snapshots": plan_expiry,
-    "trash": plan_sweep,
-    "rescale": plan_rescale,
+_WHERE: Final = {
+    "action": (
+        "Action",
+        "Applied",
+        "Argument",
+        "ArgumentKind",
+        "Declined",
+        "MaintenancePlan",
+        "Outcome",
+        "PlanEstimate",
+        "PlanItem",
+        "PlannedFile",
+        "Report",
+        "Runner",
+        "action_names",
+        "all_actions",
+        "find_action",
+        "plan_maintenance",
+        "register",
+    ),
+    "actions.compact.compaction": (
+        "CompactItem",
+        "CompactionReport",
+        "Verification",
+    ),
+    "actions.compact.planning": ("plan_compaction",),
+    "actions.expire_snapshots.expiry": (
+        "ExpireItem",
+        "ExpiryReport",
+        "plan_expiry",
+    ),
+    "actions.rescale.rescaling": (
+        "RescaleItem",
+        "RescaleReport",
+        "plan_rescale",
+    ),
+    "actions.restore.restoring": (
+        "RestoreReport",
+        "plan_restore",
+    ),
+    "actions.trash.sweeping": (
+        "SweepReport",
+        "plan_sweep",
+    ),
+    "apply": (
+        "apply_plan",
+        "dry_run",
+    ),
+    "observe": (
+        "BucketHealth",
+        "health",
+    ),
+    "record": (
+        "LedgerEntry",
+        "applied_before",
+        "read_ledger",
+    ),
+    "reports": (
+        "BucketDifference",
+        "VerifyReport",
+    ),
+    "row_story": (
+        "ColumnStory",
+        "RowStory",
+        "RowVersion",
+        "explain_row",
+    ),
+    "saved_plans": (
+        "load_plan",
+        "save_plan",
+        "saved_plan_hashes",
+    ),
+    "trash": (
+        "DeleteItem",
+        "Trash",
+        "TrashRecord",
+        "read_trash",
+    ),
+    "verify": (
+        "ReferenceJudge",
+        "verify_snapshots",
+    ),
 }
-
-
-def plan_maintenance(store: TableStore, action: str, **args: Any) -> MaintenancePlan:
-    """Plan "compact", "expire_snapshots", "rescale" or "trash"; ``args`` as the planners take them.
-
-    Raises InvalidOption naming an action or an argument that does not exist, and what the planner raises.
-    """
-    planner = _PLANNERS.get(action)
-    if planner is None:
-        raise InvalidOption("action", action, ", ".join(_PLANNERS), store.name)
-    known = list(signature(planner).parameters)[1:]
-    for name in args:
-        if name not in known:
-            raise InvalidOption(f"{action} argument", name, ", ".join(known), store.name)
-    return planner(store, **args)
-
+_MODULES: Final = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [
+    "Action",
     "Applied",
+    "Argument",
+    "ArgumentKind",
     "BucketDifference",
     "BucketHealth",
     "ColumnStory",
@@ -77,9 +164,12 @@ __all__ = [
     "ExpiryReport",
     "LedgerEntry",
     "MaintenancePlan",
+    "Outcome",
     "PlanEstimate",
+    "PlanItem",
     "PlannedFile",
     "ReferenceJudge",
+    "Report",
     "RescaleItem",
     "RescaleReport",
     "RestoreReport",
@@ -91,20 +181,37 @@ __all__ = [
     "TrashRecord",
     "Verification",
     "VerifyReport",
+    "action_names",
+    "all_actions",
     "applied_before",
     "apply_plan",
     "dry_run",
     "explain_row",
+    "find_action",
     "health",
     "load_plan",
     "plan_compaction",
     "plan_expiry",
     "plan_maintenance",
     "plan_rescale",
+    "plan_restore",
     "plan_sweep",
     "read_ledger",
     "read_trash",
-    "restore",
+    "register",
     "save_plan",
+    "saved_plan_hashes",
     "verify_snapshots",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _MODULES:
+        return getattr(import_module(f"lsm_core.maintenance.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'lsm_core.maintenance' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the lazy names too."""
+    return sorted(__all__)

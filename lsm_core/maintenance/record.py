@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
-from lsm_core.maintenance.plan import PLAN_PROPERTY, CompactItem, MaintenancePlan, RescaleItem
+from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 
@@ -79,21 +79,8 @@ def read_ledger(store: TableStore, limit: int | None = None) -> list[LedgerEntry
     return [_read(store, f"{store.ledger_dir}/{name}") for name in chosen]
 
 
-@dataclass(frozen=True)
-class Applied:
-    """That a plan was carried out: the snapshot that did it (None: it makes none), when (epoch ms), and who says so."""
-
-    snapshot_id: int | None
-    time_ms: int
-    told_by: str
-
-    def text(self) -> str:
-        """As people read it: ``snapshot 7 published it``."""
-        return f"{self.told_by} did it" if self.snapshot_id is None else f"snapshot {self.snapshot_id} published it"
-
-
 def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return how ``plan`` was carried out before, None where neither the snapshots nor the newest ledger entries tell of it.
+    """Return how ``plan`` was carried out before; None where neither snapshots, ledger nor what its action leaves behind tell of it.
 
     Raises CorruptFile for a snapshot that cannot be read; a ledger that cannot be read tells nothing.
     """
@@ -105,12 +92,12 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
         entries = read_ledger(store, _LOOKED_AT)
     except CorruptFile:
         return None
-    commits = any(isinstance(item, CompactItem | RescaleItem) for item in plan.items)
+    action = find_action(plan.action, store.name)
     for entry in reversed(entries):
         told = entry.plan_hash == plan.hash and entry.outcome == "done"
-        if told and (entry.snapshot_id is not None or not commits):
+        if told and (entry.snapshot_id is not None or not action.commits):
             return Applied(entry.snapshot_id, entry.time_ms, f"run {entry.run_id}")
-    return None
+    return action.trace(store, plan)
 
 
 def _read(store: TableStore, path: str) -> LedgerEntry:

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.actions.bins import choose_bins
-from lsm_core.maintenance.actions.choose import decide
+from lsm_core.maintenance.actions.compact.unit_choice import choose_bins, decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions

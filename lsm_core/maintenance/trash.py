@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidOption
-from lsm_core.maintenance.plan import DeleteItem
+from lsm_core.maintenance.action import Declined, PlanItem
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
 
@@ -17,6 +17,38 @@ _RECORD: Final = ".json"
 _CLAIM: Final = ".claim"
 SWEEP: Final = "sweep"
 RESTORE: Final = "restore"
+
+
+@dataclass(frozen=True)
+class DeleteItem(PlanItem):
+    """One file that nothing retained needs: ``path`` relative to the table's root, ``size`` in bytes (0 = unknown).
+
+    ``kind`` is data, manifest, manifest-list, index, index-manifest, statistics or changelog; ``trash_id`` names the
+    deletion record it comes from (action "trash").
+    """
+
+    item_kind: ClassVar[str] = "delete"
+    title: ClassVar[str] = "would free"
+    columns: ClassVar[tuple[str, ...]] = ("file", "kind", "bytes", "why")
+
+    path: str
+    kind: str
+    size: int
+    reason: str
+    trash_id: str = ""
+
+    def essence(self) -> dict[str, Any]:
+        """The file, and the record it is in."""
+        return {"path": self.path, "trash": self.trash_id}
+
+    def cells(self) -> tuple[Any, ...]:
+        """The file, its size and the reason."""
+        return (self.path, self.kind, self.size, self.reason)
+
+
+def held_line(item: Declined) -> dict[str, Any]:
+    """How the ledger tells that a file was kept because something needs it."""
+    return {"event": "kept", "file": item.subject, "reason": item.text}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.plan import bucket_name, expiry_clock
+from lsm_core.maintenance.action import bucket_name
+from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.maintenance.reference.expiry import living

@@ -13,10 +13,10 @@ from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.clustering import SortTask, task_from_bytes
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.actions.compact import Runner, plan_compaction
+from lsm_core.maintenance.action import MaintenancePlan, Runner
+from lsm_core.maintenance.actions.compact.compaction import CompactionReport
+from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.apply import apply_plan
-from lsm_core.maintenance.plan import MaintenancePlan
-from lsm_core.maintenance.reports import CompactionReport
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lsm_core.maintenance.actions.snapshots import plan_expiry
+from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.apply import dry_run as report_only
-from lsm_core.maintenance.reports import ExpiryReport
 from lsm_core.spark.jobs import store_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
 from lsm_core.format.partition_path import partition_dir
-from lsm_core.maintenance.plan import expiry_clock
+from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

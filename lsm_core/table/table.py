@@ -1,20 +1,43 @@
-"""The Table facade: every verb of the engine on one table, each delegating to the room that does it (api.md)."""
+"""The Table facade: every verb of the engine on one table, each delegating to the room that does it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
+import pyarrow as pa
+
+from lsm_core import maintenance
 from lsm_core.format.schema import TableSchema
-from lsm_core.table.verbs import Changing, Maintaining, Reading
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance import (
+    BucketHealth,
+    CompactionReport,
+    ExpiryReport,
+    LedgerEntry,
+    MaintenancePlan,
+    Report,
+    RestoreReport,
+    RowStory,
+    SweepReport,
+    VerifyReport,
+)
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import Split, lookup, plan_scan
+from lsm_core.read.changes import Choice, StreamScan, answer_batches, answer_table, incremental_table, span_between
+from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite, write_once
+from lsm_core.write import Rows, row_changes
 
 
-class Table(Changing, Reading, Maintaining):
+class Table:
     """One table of a catalog. Immutable: after a schema change open it again. ``store`` is its state for the rooms below."""
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = store
 
     def __repr__(self) -> str:
         return f"Table({self.store.name!r})"
-
-    # -- what it is ------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -44,3 +67,259 @@ class Table(Changing, Reading, Maintaining):
     def copy(self, options: Mapping[str, str]) -> Table:
         """The same table with dynamic options on top. Raises InvalidOption for an immutable one."""
         return Table(self.store.copy(options))
+
+    # -- changing data -----------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        data: Rows,
+        row_kinds: pa.Array | None = None,
+        overwrite: bool | Mapping[str, Any] | None = None,
+    ) -> int | None:
+        """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
+
+        ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
+        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
+        """
+        return write_once(self.store, data, row_kinds, overwrite)
+
+    def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
+        """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
+
+        Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
+        InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
+        """
+        return row_changes.delete_rows(self.store, filter)
+
+    def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
+        """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true, in one commit.
+
+        Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
+        """
+        return row_changes.update_rows(self.store, filter, values)
+
+    def upsert(self, data: Rows) -> int | None:
+        """Insert rows, each in place of the one with its primary key; returns the snapshot id, None without rows.
+
+        Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
+        """
+        return row_changes.upsert_rows(self.store, data)
+
+    def truncate(self) -> int | None:
+        """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
+        return row_changes.truncate(self.store)
+
+    def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
+        """Delete all rows of the partitions that one of ``partitions`` matches; columns may be left out ([{"dt": d}]).
+
+        Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
+        """
+        return row_changes.drop_partitions(self.store, partitions)
+
+    def new_write(self) -> BatchWrite:
+        """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
+        return BatchWrite(self.store)
+
+    def new_commit(self, commit_user: str | None = None) -> BatchCommit:
+        """Publishes the messages of :meth:`new_write`."""
+        return BatchCommit(self.store, commit_user)
+
+    def new_stream_write(self, commit_user: str) -> StreamWrite:
+        """A writer for many commits that compacts in the background unless the table is `write-only`; use it in a ``with``."""
+        return StreamWrite(self.store, commit_user)
+
+    def new_stream_commit(self, commit_user: str) -> StreamCommit:
+        """Publishes the numbered commits of ``commit_user``, each once, however often it is asked for."""
+        return StreamCommit(self.store, commit_user)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> pa.Table:
+        """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
+
+        Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see `incremental`.
+        ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
+        Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
+        """
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        return answer_table(self.store, columns, filter, limit, named)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        return answer_batches(self.store, columns, filter, limit, named)
+
+    def plan_scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> list[Split]:
+        """The splits of a read, picklable, for engines; arguments as in :meth:`to_arrow`."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        return list(plan_scan(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
+
+    def lookup(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        """The merged rows of some keys in the newest version, without reading the rest of the table.
+
+        ``keys``: the primary key's columns (partition columns among them), in any order, repeated or not. One row per distinct
+        key that is there, in the order in which the keys were first given; keys that are not there (or deleted) have none.
+        ``columns`` (None: all) come in that order, behind the key columns that are not among them. Values are the same as
+        Java compares them: NaN is NaN, -0.0 is not 0.0. Memory: the rows found, and about a row group of each file open.
+        Raises UnsupportedFeature, ColumnNotFound, InvalidFilter for keys that do not fit, SnapshotNotFound, CorruptFile.
+        """
+        return lookup(self.store, keys, columns)
+
+    def incremental(
+        self,
+        a: int | str,
+        b: int | str,
+        mode: str = "auto",
+        *,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+    ) -> pa.Table:
+        """What changed after ``a`` up to and with ``b`` (snapshot ids or names of tags): `_ROW_KIND`, then the columns.
+
+        ``mode``: "delta", rows of data files of APPEND snapshots; "changelog", rows of changelog files of all but OVERWRITE
+        snapshots (both as they were written, nothing merged); "diff", both versions compared key by key: `-D` with the old row for
+        keys that are gone, the new row of changed ones; "auto", diff between tags, else changelog or, without changelog
+        producer, delta. ``filter`` judges each changed row. Read with today's schema.
+        Raises SnapshotNotFound, InvalidOption, ColumnNotFound, InvalidFilter, UnsupportedFeature, CorruptFile.
+        """
+        return incremental_table(Choice.of(self.store, columns, filter), span_between(self.store, a, b, mode))
+
+    def new_stream_scan(
+        self,
+        consumer_id: str | None = None,
+        from_snapshot: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+    ) -> StreamScan:
+        """A stream of the table's changes, as a changelog producer, or else the writers, left them.
+
+        It begins where the consumer stopped, else with the changes of ``from_snapshot`` (or the oldest snapshot kept), else as the
+        options tell: `scan.mode` and its keys; by default with the newest version as a whole.
+        Raises UnsupportedFeature, InvalidOption, ColumnNotFound, InvalidFilter, InvalidData.
+        """
+        return StreamScan(
+            self.store, consumer_id=consumer_id, from_snapshot=from_snapshot, columns=columns, filter=filter
+        )
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None when nothing was committed."""
+        return snapshots.latest(self.store)
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots that can be read, oldest first."""
+        return list(snapshots.iterate(self.store))
+
+    # -- looking after it --------------------------------------------------------------------------------------------
+
+    def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
+        """The stored versions of the row with primary key ``key``, newest first, and which of them supplied each column and why.
+
+        A key that is not there gives an empty story. Raises ColumnNotFound, InvalidFilter for a key that does not fit,
+        UnsupportedFeature, SnapshotNotFound, CorruptFile, and what reading the row raises.
+        """
+        return maintenance.explain_row(self.store, key, snapshot_id)
+
+    def health(self, partition: Mapping[str, Any] | None = None) -> list[BucketHealth]:
+        """Condition of every bucket (of one partition), from metadata only."""
+        return maintenance.health(self.store, None if partition is None else [partition])
+
+    def plan_maintenance(self, action: str, **args: Any) -> MaintenancePlan:
+        """Plan an action of `lsm_core.maintenance.action_names()` ("compact", "expire_snapshots", ...) from metadata only.
+
+        ``args``: the arguments that it declares. Raises InvalidOption for another action or argument, and what planning raises.
+        """
+        return maintenance.plan_maintenance(self.store, action, **args)
+
+    def save_plan(self, plan: MaintenancePlan) -> str:
+        """Keep ``plan`` in the table, so that another process can apply it by its hash; returns the hash."""
+        return maintenance.save_plan(self.store, plan)
+
+    def load_plan(self, plan_hash: str) -> MaintenancePlan:
+        """The saved plan of that hash (or of the only one that starts so). Raises PlanStale, CorruptFile, InvalidData."""
+        return maintenance.load_plan(self.store, plan_hash)
+
+    def saved_plans(self) -> list[str]:
+        """The hashes of all saved plans, in their order."""
+        return maintenance.saved_plan_hashes(self.store)
+
+    def apply(self, plan: MaintenancePlan, approved_by: str | None = None) -> Report:
+        """Apply a plan exactly as it stands; ``applied_before`` of the report tells that it was applied already.
+
+        Raises PlanStale, PlanRefused, VerificationFailed, CommitConflict.
+        """
+        return maintenance.apply_plan(self.store, plan, approved_by=approved_by)
+
+    def compact(
+        self,
+        full: bool = False,
+        partitions: Sequence[Mapping[str, Any]] | None = None,
+        buckets: Sequence[int] | None = None,
+        order_by: Sequence[str] | None = None,
+        strategy: str = "order",
+    ) -> CompactionReport:
+        """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers.
+
+        ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column),
+        "zorder" or "hilbert". Rows inserted meanwhile stay. Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
+        """
+        plan = maintenance.plan_compaction(self.store, full, partitions, buckets, None, order_by, strategy)
+        return cast("CompactionReport", self.apply(plan))
+
+    def expire_snapshots(
+        self,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        older_than_ms: int | None = None,
+        max_deletes: int | None = None,
+        dry_run: bool = False,
+    ) -> ExpiryReport:
+        """Expire old snapshots (``older_than_ms``: epoch ms); their files wait in the trash for :meth:`sweep_trash`."""
+        plan = maintenance.plan_expiry(self.store, retain_max, retain_min, older_than_ms, max_deletes)
+        return cast("ExpiryReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
+        """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
+        return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
+
+    def restore(self, trash_id: str) -> RestoreReport:
+        """Put the expired snapshots of a deletion record back. Raises PlanRefused when its files are (being) deleted."""
+        return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
+
+    def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:
+        """Delete recorded files whose grace is over and that nothing needs (``now_ms``: epoch ms, default the clock's)."""
+        plan = maintenance.plan_sweep(self.store, now_ms)
+        return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def ledger(self) -> list[LedgerEntry]:
+        """What maintenance did to this table, oldest first."""
+        return maintenance.read_ledger(self.store)

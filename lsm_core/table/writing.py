@@ -12,7 +12,7 @@ from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure,
 from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidOption
 from lsm_core.format.partition_path import partition_bytes
-from lsm_core.maintenance.actions.one_bucket import bucket_task
+from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import Compactor, Rows, StreamTableWrite, TableWrite

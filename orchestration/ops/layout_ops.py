@@ -24,6 +24,7 @@ from lsm_core.errors import (
 )
 from lsm_core.maintenance import (
     CompactionReport,
+    CompactItem,
     Declined,
     MaintenancePlan,
     Verification,
@@ -133,7 +134,7 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
             made, replaced = _plan_of_run(context, warehouse.store(card.name))
-        for item in made.compactions:
+        for item in made.items_of(CompactItem):
             context.log.info(f"{item.partition_text}/{item.bucket}: {item.reason} -> level {item.output_level}")
         for left in made.declined:
             context.log.info(f"{left.subject}: declined: {left.text}")
@@ -153,7 +154,9 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
         plan = load_plan(store, wanted)
     except (PlanStale, CorruptFile) as error:
         return _replan(context, store, f"{type(error).__name__}: plan {wanted}: {error}")
-    others = sorted({item.partition_text for item in plan.compactions} - {partition or ""}) if partition else []
+    others = (
+        sorted({item.partition_text for item in plan.items_of(CompactItem)} - {partition or ""}) if partition else []
+    )
     if others:
         text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {partition}"
         raise dg.Failure(text, allow_retries=False)
@@ -284,7 +287,7 @@ def _published_by(store: TableStore, plan: MaintenancePlan) -> CompactionReport 
     moved = pc.is_in(removed.column("file_name"), added.column("file_name").combine_chunks())
     kept = pc.is_in(added.column("file_name"), removed.column("file_name").combine_chunks())
     read, written = removed.filter(pc.invert(moved)), added.filter(pc.invert(kept))
-    worst = max(plan.compactions, key=lambda item: item.runs_before, default=None)
+    worst = max(plan.items_of(CompactItem), key=lambda item: item.runs_before, default=None)
     return CompactionReport(
         applied.snapshot_id,
         plan.base_snapshot,

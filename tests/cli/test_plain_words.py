@@ -187,22 +187,24 @@ def test_a_plan_that_was_applied_says_by_what_and_is_no_failure(shell: Shell) ->
     assert shell("apply", "db.t", plan).code == 0
     again = shell("apply", "db.t", plan)
     assert (again.code, again.err) == (0, "")
-    assert again.out.startswith(f"plan {plan} was applied before, at 2023-")
-    assert again.out.endswith(" UTC: snapshot 7 published it; nothing was changed now\n")
+    assert again.out.startswith(f"plan {plan} is already applied, snapshot 7, at 2023-")
+    assert again.out.endswith(" UTC; nothing was changed now\n")
     before = shell("apply", "db.t", plan, "--json").json
     assert (before["snapshot_id"], before["applied_before"]["snapshot_id"]) == (None, 7)
     shell("compact", "db.t", "--full")
     expiry = shell("plan", "db.t", "--action", "expire_snapshots", "--retain-max", "1", "--json").json["hash"]
     assert "expired snapshots 1 to 7" in shell("apply", "db.t", expiry).out
-    assert "was applied before" in shell("apply", "db.t", expiry).out
-    assert "snapshot 7 published it" in shell("apply", "db.t", plan).out  # told by the ledger: the snapshot has expired
+    assert "is already applied, run " in shell("apply", "db.t", expiry).out
+    assert (
+        "already applied, snapshot 7" in shell("apply", "db.t", plan).out
+    )  # told by the ledger: the snapshot has expired
 
 
 def test_a_plan_that_somebody_else_forestalled_is_not_said_to_be_applied(shell: Shell) -> None:
     plan = shell("plan", "db.t", "--json").json["hash"]
     assert shell("compact", "db.t", "--full").code == 0
     stale = shell("apply", "db.t", plan)
-    assert "applied before" not in stale.out and "is gone" in stale.out
+    assert "already applied" not in stale.out and "is gone" in stale.out
 
 
 def test_a_plan_that_no_longer_fits_names_its_table(shell: Shell) -> None:

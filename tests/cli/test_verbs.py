@@ -67,7 +67,7 @@ def test_plan_then_apply_by_hash(shell: Shell) -> None:
     )
     assert content(_table(shell)) == before
     again = shell("apply", "db.t", plan["hash"])
-    assert again.code == 0 and "was applied before" in again.out
+    assert again.code == 0 and "is already applied, snapshot 7" in again.out
 
 
 def test_a_plan_may_travel_as_a_file(shell: Shell, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_both_write_and_compact_one_bucketed_table_and_keep_its_order(
         assert all(later[0] == earlier[1] + 1 for earlier, later in itertools.pairwise(listed))
     plan = table.plan_maintenance("compact", full=True)
     before = {file["name"] for file in java("files")["files"]}
-    assert {name for item in plan.compactions for one in item.bins for name in one} == before
+    assert {name for item in plan.items for one in item.bins for name in one} == before
     assert numbers_of_java(java) == table.to_arrow().column("n").to_pylist()
     by_bucket = {k: [n for n in range(60) if n % 5 == k] for k in range(5)}
     table.compact()
@@ -95,7 +95,7 @@ def test_the_same_window_of_a_bucket_is_picked(
     table = create(tmp_path, bucket="1", bucket_key="k", **{"compaction.min.file-num": str(least)})
     for turn, count in enumerate(counts):
         table.write(rows(1000 * turn, count))
-    items = table.copy({"target-file-size": target}).plan_maintenance("compact").compactions
+    items = table.copy({"target-file-size": target}).plan_maintenance("compact").items
     before = {file["name"] for file in java("files")["files"]}
     java("compact", full=False, options={"target-file-size": target})
     gone = before - {file["name"] for file in java("files")["files"]}
@@ -118,7 +118,7 @@ def test_the_same_small_files_are_packed_without_buckets(tmp_path: Path, java: J
     for turn, count in enumerate(counts):
         table.write(rows(100_000 * turn, count))
     plan = table.plan_maintenance("compact")
-    bins = [set(one) for item in plan.compactions for one in item.bins]
+    bins = [set(one) for item in plan.items for one in item.bins]
     before = {file["name"]: file["row_count"] for file in java("files")["files"]}
     java("compact")
     after = {file["name"]: file["row_count"] for file in java("files")["files"]}

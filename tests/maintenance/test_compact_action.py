@@ -37,7 +37,7 @@ def test_a_plan_says_trigger_numbers_and_tombstones(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     for i in range(5):
         table.write(rows(range(20), v=i), row_kinds=pa.array(["+I"] * 18 + ["-D"] * 2))
-    (item,) = table.plan_maintenance("compact").compactions
+    (item,) = table.plan_maintenance("compact").items
     assert item.trigger == "size-amplification"
     assert item.reason == "5 sorted runs >= 5; size amplification: all to level 5; up to 10 tombstones dropped"
     assert (item.tombstones_dropped, item.runs_before, item.runs_after) == (10, 5, 1)
@@ -66,7 +66,7 @@ def test_partitions_and_buckets_choose(tmp_path: Path) -> None:
         table.write(rows(range(40), v=i, dt="a"))
         table.write(rows(range(40), v=i, dt="b"))
     plan = table.plan_maintenance("compact", partitions=[{"dt": "a"}], buckets=[1])
-    assert [(item.partition_text, item.bucket) for item in plan.compactions] == [("dt=a", 1)]
+    assert [(item.partition_text, item.bucket) for item in plan.items] == [("dt=a", 1)]
     report = table.compact(partitions=[{"dt": "b"}])
     assert report.verification.units == 2
     assert [h.sorted_runs for h in table.health({"dt": "b"})] == [1, 1]
@@ -78,14 +78,14 @@ def test_tombstones_of_tables_with_a_sequence_field_outlive_compaction_when_aske
     table = keyed(tmp_path, **options)
     for i in range(5):
         table.write(rows([1, 2], v=10 * i), row_kinds=pa.array(["+I", "-D"]))
-    (item,) = table.plan_maintenance("compact").compactions
+    (item,) = table.plan_maintenance("compact").items
     assert not item.drop_delete and item.tombstones_dropped == 0
     report = table.compact()
     assert "delete-at-bottom" not in report.rows_dropped
     table.write(rows([2], v=-50))  # late and older: must stay deleted
     assert [row[0] for row in content(table)] == [1]
     table.store.clock.advance(11 * HOUR)
-    assert table.plan_maintenance("compact", full=True).compactions[0].drop_delete
+    assert table.plan_maintenance("compact", full=True).items[0].drop_delete
 
 
 @pytest.mark.parametrize("removing", ["on_delete", "on_sequence_group"])
@@ -107,7 +107,7 @@ def test_a_kept_delete_of_partial_update_would_keep_no_late_row_away(tmp_path: P
     other = keyed(tmp_path, name="db.other", **options)
     other.write(given)
     other.write(given, row_kinds=["-D"])
-    assert other.plan_maintenance("compact", full=True).compactions[0].drop_delete
+    assert other.plan_maintenance("compact", full=True).items[0].drop_delete
     other.compact(full=True)
     other.write(late)
     assert content(other) == [(1, 3, None)]
@@ -185,9 +185,7 @@ def test_small_files_of_append_tables_are_packed_once(tmp_path: Path) -> None:
             table.write(pa.table({"a": range(10), "dt": ["y"] * 10}))
     before = content(table)
     plan = table.plan_maintenance("compact")
-    assert [(item.partition_text, item.reason) for item in plan.compactions] == [
-        ("dt=x", "6 small files >= 5 -> 1 bin")
-    ]
+    assert [(item.partition_text, item.reason) for item in plan.items] == [("dt=x", "6 small files >= 5 -> 1 bin")]
     assert [item.text for item in plan.declined] == ["3 small files < 5 (3 in all)"]
     report = table.apply(plan)
     assert (report.files_in, report.files_out, report.rows_out) == (6, 1, 60)
@@ -250,7 +248,7 @@ def test_what_is_no_plan_is_named_and_leaves_no_record(tmp_path: Path, plan: Any
 def test_level_zero_of_a_first_row_table_moves_up_at_once_or_gently(tmp_path: Path) -> None:
     radical = keyed(tmp_path / "radical", merge_engine="first-row")
     radical.write(rows(range(10)))
-    (item,) = radical.plan_maintenance("compact").compactions
+    (item,) = radical.plan_maintenance("compact").items
     assert (item.trigger, item.output_level) == ("force-level-0", 5)
     assert radical.to_arrow().num_rows == 0
     radical.compact()
@@ -295,6 +293,6 @@ def test_off_peak_hours_are_those_of_the_machines_zone(tmp_path: Path, monkeypat
             time.tzset()
             decided.append(table.plan_maintenance("compact"))
     time.tzset()
-    assert [item.trigger for item in decided[0].compactions] == ["size-ratio"]
-    assert decided[0].compactions[0].facts["size_ratio_percent"] == 100
+    assert [item.trigger for item in decided[0].items] == ["size-ratio"]
+    assert decided[0].items[0].facts["size_ratio_percent"] == 100
     assert decided[1].declined[0].facts["size_ratio_percent"] == 0

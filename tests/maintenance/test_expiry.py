@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, SnapshotNotFound, UnsupportedFeature
-from lsm_core.maintenance import apply_plan, plan_expiry
+from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
 from lsm_core.table import Catalog, Table
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
 from tests.support import data
@@ -53,10 +53,10 @@ def test_expired_snapshots_go_and_the_rest_reads_as_before(tmp_path: Path) -> No
 def test_deleted_files_are_those_the_following_deltas_drop(tmp_path: Path) -> None:
     table = _history(tmp_path)
     plan = table.plan_maintenance("expire_snapshots", retain_max=4)  # keeps 6..9
-    gone = [item for item in plan.deletions if item.kind == "data"]
+    gone = [item for item in plan.items_of(DeleteItem) if item.kind == "data"]
     assert len(gone) == 5  # the five level-0 files that snapshot 6 compacted
     assert {item.reason for item in gone} == {"replaced by snapshot 6 (COMPACT)"}
-    assert [item.snapshot_id for item in plan.expirations] == [1, 2, 3, 4, 5]
+    assert [item.snapshot_id for item in plan.items_of(ExpireItem)] == [1, 2, 3, 4, 5]
 
 
 def test_an_upgraded_file_is_not_deleted(tmp_path: Path) -> None:

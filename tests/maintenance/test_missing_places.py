@@ -32,7 +32,7 @@ def test_a_bucket_without_files_is_told(tmp_path: Path) -> None:
     (used,) = [bucket.bucket for bucket in table.health()]
     empty = (used + 1) % 64
     plan = table.plan_maintenance("compact", full=True, buckets=[used, empty])
-    assert [item.bucket for item in plan.compactions] == [used]
+    assert [item.bucket for item in plan.items] == [used]
     assert [(left.subject, left.text) for left in plan.declined] == [(f"bucket-{empty}", "no file lies there")]
 
 
@@ -44,7 +44,7 @@ def test_buckets_made_before_the_option_was_lowered_are_known(tmp_path: Path) ->
     made.alter_table("db.t", [SchemaChange.set_option("bucket", "2")])
     table = made.table("db.t")
     fewer = table.plan_maintenance("compact", full=True, buckets=[3], partitions=[{"dt": "a"}])
-    assert [(item.partition_text, item.bucket) for item in fewer.compactions] == [("dt=a", 3)]
+    assert [(item.partition_text, item.bucket) for item in fewer.items] == [("dt=a", 3)]
     with pytest.raises(InvalidOption, match="0 to 3"):
         table.compact(buckets=[4], partitions=[{"dt": "a"}])
 
@@ -62,7 +62,7 @@ def test_a_partition_without_files_is_told_by_name(tmp_path: Path) -> None:
     table.write(rows(range(20), dt="a"))
     for buckets in (None, [0]):
         plan = table.plan_maintenance("compact", full=True, partitions=[{"dt": "a"}, {"dt": "zz"}], buckets=buckets)
-        assert {item.partition_text for item in plan.compactions} == {"dt=a"}
+        assert {item.partition_text for item in plan.items} == {"dt=a"}
         assert [(left.subject, left.text) for left in plan.declined] == [("dt=zz", "no file lies there")]
     with pytest.raises(InvalidOption, match="0 to 1"):
         table.compact(partitions=[{"dt": "zz"}], buckets=[9])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core.maintenance.actions.choose import decide
+from lsm_core.maintenance.actions.compact.unit_choice import decide
 from lsm_core.maintenance.score import Signs, score
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import tree_files
@@ -49,7 +49,7 @@ def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
     for i in range(5):
         table.write(rows(range(40), v=i))
     plan = table.plan_maintenance("compact")
-    costs = {item.bucket: item.bytes_in for item in plan.compactions}
+    costs = {item.bucket: item.bytes_in for item in plan.items}
     assert {h.bucket: h.cost_minor for h in table.health()} == costs
     assert all(h.score == 100.0 and "5 sorted runs >= 5" in h.reasons for h in table.health())
 
@@ -72,7 +72,7 @@ def test_above_the_trigger_health_says_which_rule_picks(tmp_path: Path) -> None:
     for i in range(5):
         table.write(rows(range(40), v=i))
     (bucket,) = table.health()
-    assert bucket.decision == table.plan_maintenance("compact").compactions[0].trigger
+    assert bucket.decision == table.plan_maintenance("compact").items[0].trigger
     assert (bucket.facts["sorted_runs"], bucket.cost_minor) == (5, bucket.total_bytes)
 
 
@@ -81,7 +81,7 @@ def test_a_small_tree_asks_for_nothing_before_its_trigger_and_then_for_everythin
     for i in range(4):
         table.write(rows(range(40), v=i))
     (bucket,) = table.health()
-    (planned,) = table.plan_maintenance("compact").compactions
+    (planned,) = table.plan_maintenance("compact").items
     assert (bucket.cost_minor, bucket.decision) == (0, "total-size-threshold")
     assert bucket.facts["total_bytes"] == bucket.total_bytes == planned.bytes_in
     table.write(rows(range(40), v=4))

@@ -34,7 +34,7 @@ def test_a_plan_survives_json_with_its_hash(tmp_path: Path) -> None:
 
 def test_the_hash_covers_base_inputs_levels_options_and_code(tmp_path: Path) -> None:
     plan = _five_runs(tmp_path).plan_maintenance("compact")
-    item = plan.compactions[0]
+    item = plan.items[0]
     changed_inputs = dataclasses.replace(item, inputs=item.inputs[1:])
     changed_level = dataclasses.replace(item, inputs=(dataclasses.replace(item.inputs[0], level=3), *item.inputs[1:]))
     for other in (

@@ -95,7 +95,7 @@ def test_the_clock_is_the_plans_wherever_and_whenever_it_is_applied(tmp_path: Pa
     put(table, (1, OLD, 10), (2, FRESH, 20))
     put(table, (3, FRESH, 30))
     plan = table.plan_maintenance("compact", full=True)
-    assert plan.compactions[0].expire_at_ms == NOW
+    assert plan.items[0].expire_at_ms == NOW
     table.store.clock.advance(10 * HOUR)
     later = MaintenancePlan.from_json(plan.to_json())
     assert later == plan
@@ -125,7 +125,7 @@ def test_a_compacted_table_is_rewritten_file_by_file_where_rows_are_over(tmp_pat
     again = table.compact(full=True)
     assert again.commits == 0 and again.declined[0].reason == "already-compacted"
     table.store.clock.advance(2 * 60_000)
-    (item,) = table.plan_maintenance("compact", full=True).compactions
+    (item,) = table.plan_maintenance("compact", full=True).items
     assert (item.by_file, len(item.inputs), item.runs_before, item.runs_after) == (True, 1, 1, 1)
     assert item.facts["expired_files"] == 1
     assert item.reason.endswith(
@@ -144,7 +144,7 @@ def test_a_lone_large_file_is_upgraded_unless_it_holds_rows_that_are_over(tmp_pa
         table = dated(tmp_path / str(old), compaction__small_file_ratio="0")
         put(table, (1, old, 10), (2, NOW_S, 20))
         put(table, (8, NOW_S, 80))
-        (item,) = table.plan_maintenance("compact", full=True).compactions
+        (item,) = table.plan_maintenance("compact", full=True).items
         assert len(item.upgrades) == (1 if rewritten else 2)
         table.compact(full=True)
         assert (1 in answer(table)) is not rewritten
@@ -175,7 +175,7 @@ def test_a_unit_with_rows_that_are_over_is_closed_and_one_without_is_not(tmp_pat
     put(table, (1, OLD, -1))
     put(table, (2, NOW_S, -2))
     plan = table.plan_maintenance("compact")
-    assert plan.compactions[0].full and plan.compactions[0].facts["closed_files"] == 3
+    assert plan.items[0].full and plan.items[0].facts["closed_files"] == 3
     (health,) = table.health()
     assert health.facts["closed_files"] == 3
     assert health.cost_minor == health.total_bytes
@@ -185,7 +185,7 @@ def test_a_unit_with_rows_that_are_over_is_closed_and_one_without_is_not(tmp_pat
     put(free, (1, NOW_S, -1))
     put(free, (2, NOW_S, -2))
     plan = free.plan_maintenance("compact")
-    assert len(plan.compactions[0].inputs) == 2
+    assert len(plan.items[0].inputs) == 2
     before = answer(free)
     free.apply(plan)
     assert answer(free) == before
@@ -299,14 +299,14 @@ def everything(table: Table, expired_left_out: bool = False) -> dict[int, tuple[
 
 
 def test_a_task_without_a_clock_lets_nothing_expire(tmp_path: Path) -> None:
-    from lsm_core.maintenance.actions import compact
+    from lsm_core.maintenance.actions.compact.execution import execute, local_runner
 
     table = dated(tmp_path)
     put(table, (1, OLD, 10))
     put(table, (2, OLD, 20))
     plan = table.plan_maintenance("compact", full=True)
-    bare = replace(plan, items=tuple(replace(item, expire_at_ms=None) for item in plan.compactions))
-    done = compact.execute(table.store, bare, compact.local_runner(None))
+    bare = replace(plan, items=tuple(replace(item, expire_at_ms=None) for item in plan.items))
+    done = execute(table.store, bare, local_runner(None))
     assert done.snapshot_id is not None
     assert answer(table) == {1: 10, 2: 20}
 

@@ -22,7 +22,7 @@ from lsm_core.errors import (
 from lsm_core.format import hashing
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, RescaleReport
-from lsm_core.maintenance.actions import rescale
+from lsm_core.maintenance.actions.rescale import rescaling as rescale
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.write.bucket import fixed
 from tests.maintenance.tables import NOW, catalog, content, keyed, rows
@@ -59,7 +59,7 @@ def test_all_partitions_follow_the_altered_option_and_can_be_written_again(tmp_p
     ):
         table.write(rows([99], dt="a"))
     plan = table.plan_maintenance("rescale")
-    assert [(item.partition_text, item.buckets_before, item.buckets_after) for item in plan.rescales] == [
+    assert [(item.partition_text, item.buckets_before, item.buckets_after) for item in plan.items] == [
         ("dt=a", 1, 3),
         ("dt=b", 1, 3),
     ]
@@ -96,7 +96,7 @@ def test_chosen_partitions_take_a_number_of_their_own_and_the_option_stays(tmp_p
         table.write(rows(range(30), dt=dt))
     before = content(table)
     plan = table.plan_maintenance("rescale", bucket_num=1, partitions=[{"dt": "b"}])
-    assert "writers refuse" in plan.rescales[0].reason
+    assert "writers refuse" in plan.items[0].reason
     report = table.apply(plan)
     assert isinstance(report, RescaleReport)
     (warning,) = report.warnings

@@ -133,7 +133,7 @@ def test_a_plan_says_what_and_why_and_survives_json(tmp_path: Path) -> None:
     table.write(rows(50))
     table.write(rows(50, 1))
     plan = table.plan_maintenance("compact", order_by=["a", "s"], strategy="zorder")
-    (item,) = plan.compactions
+    (item,) = plan.items
     assert item.reason == "2 files rewritten along a zorder curve over a, s"
     assert (item.trigger, item.order_by, item.strategy, item.rows_in) == ("sort", ("a", "s"), "zorder", 100)
     other = table.plan_maintenance("compact", order_by=["s", "a"], strategy="zorder")

@@ -17,7 +17,7 @@ from lsm_core.compact import BucketTask, run_bucket_task
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
-from lsm_core.maintenance.actions.compact import _tasks
+from lsm_core.maintenance.actions.compact.execution import _tasks
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.table import Schema, Table
 from tests.maintenance.tables import catalog, content, keyed, rows

@@ -1,12 +1,13 @@
-"""Verbs that maintain: plan, apply, compact, expire. A plan and its application are the same code, joined by a hash."""
+"""Verbs that maintain: plan, apply, and one for each action that has its own; flags and texts are the actions' (`lsm_core.maintenance.action`)."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,91 +16,126 @@ from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
     DryRun,
-    Partitions,
     Settings,
     TableArgument,
     Warehouse,
+    open_catalog,
     open_table,
     partition_specs,
-    when,
 )
-from lsm_core.errors import InvalidOption
-from lsm_core.maintenance import (
-    CompactionReport,
-    ExpiryReport,
+from lsm_core.clock import utc_text
+from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.maintenance.action import (
+    Action,
+    Argument,
+    ArgumentKind,
+    Declined,
     MaintenancePlan,
-    RescaleReport,
-    SweepReport,
-    applied_before,
-    load_plan,
-    save_plan,
+    Report,
+    action_names,
+    all_actions,
+    find_action,
 )
-from lsm_core.maintenance.reports import Report
-from lsm_core.options import duration
-from lsm_core.table import Table
 
+if TYPE_CHECKING:  # the engine is imported by the verb that runs, so that help starts at once
+    from lsm_core.table import Catalog, Table
 
-class Action(StrEnum):
-    """What can be planned."""
-
-    COMPACT = "compact"
-    EXPIRE = "expire_snapshots"
-    TRASH = "trash"
-
-
-Full = Annotated[bool, typer.Option("--full", help="Everything to the last level.")]
-OrderBy = Annotated[
-    str | None,
-    typer.Option("--order-by", help="Sort append tables without buckets by these columns: a,b", show_default=False),
-]
-Strategy = Annotated[str, typer.Option("--strategy", help='With --order-by: "order", "zorder" or "hilbert".')]
-Buckets = Annotated[list[int] | None, typer.Option("--bucket", help="Only this bucket; may be repeated.")]
-RetainMax = Annotated[
-    int | None, typer.Option("--retain-max", help="Keep at most so many snapshots.", show_default=False)
-]
-RetainMin = Annotated[
-    int | None, typer.Option("--retain-min", help="Keep at least so many snapshots.", show_default=False)
-]
-OlderThan = Annotated[str | None, typer.Option("--older-than", help='Age such as "1 h".', show_default=False)]
-MaxDeletes = Annotated[int | None, typer.Option("--max-deletes", help="Expire at most so many.", show_default=False)]
 ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written to the ledger.", show_default=False)]
+Tables = Annotated[
+    str, typer.Argument(metavar="TABLE", help="database.table, or a pattern such as 'db.*'.", show_default=False)
+]
+_SHARED: Final[tuple[tuple[str, Any, Any], ...]] = (
+    ("settings", Settings, None),
+    ("as_json", AsJson, False),
+    ("clock", ClockOption, None),
+)
+_TYPES: Final[Mapping[ArgumentKind, Any]] = {
+    ArgumentKind.FLAG: bool | None,
+    ArgumentKind.NUMBER: int | None,
+    ArgumentKind.NUMBERS: list[int] | None,
+    ArgumentKind.TEXT: str | None,
+    ArgumentKind.COLUMNS: str | None,
+    ArgumentKind.PARTITIONS: list[str] | None,
+    ArgumentKind.AGE: str | None,
+}
+"""How the command line takes an argument; what is not here is not offered."""
+_SHAPES: Final[Mapping[ArgumentKind, str]] = {
+    ArgumentKind.COLUMNS: "A,B",
+    ArgumentKind.PARTITIONS: "K=V[,K=V]",
+    ArgumentKind.AGE: "AGE",
+}
 
 
-def plan(
-    warehouse: Warehouse,
-    table: TableArgument,
-    action: Annotated[Action, typer.Option("--action", help="What to plan.")] = Action.COMPACT,
-    full: Full = False,
-    partition: Partitions = None,
-    bucket: Buckets = None,
-    order_by: OrderBy = None,
-    strategy: Strategy = "order",
-    retain_max: RetainMax = None,
-    retain_min: RetainMin = None,
-    older_than: OlderThan = None,
-    max_deletes: MaxDeletes = None,
-    save: Annotated[bool, typer.Option(help="Keep the plan in the table, so that apply finds it by hash.")] = True,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    clock: ClockOption = None,
-) -> None:
-    """Say what maintenance would do and why, and keep that plan for `apply`."""
-    opened = open_table(warehouse, table, clock, settings)
-    arguments: dict[str, Any] = {}
-    if action is Action.COMPACT:
-        arguments = {
-            "full": full,
-            "partitions": partition_specs(opened.schema, partition, opened.name),
-            "buckets": bucket,
-            "order_by": _columns(order_by),
-            "strategy": strategy,
-        }
-    elif action is Action.EXPIRE:
-        arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
-    made = opened.plan_maintenance(action.value, **arguments)
-    if save and made.items:
-        save_plan(opened.store, made)
-    show_plan(made, as_json)
+def verbs() -> dict[str, Callable[..., None]]:
+    """`plan`, `apply`, and the verbs of the actions, as functions that Typer understands; made anew, for all actions of now."""
+    own = {action.verb: _verb(action) for action in all_actions() if action.verb}
+    return {"plan": _plan_verb(), "apply": apply, **own}
+
+
+# -- plan ----------------------------------------------------------------------------------------------------------------
+
+
+def _plan_verb() -> Callable[..., None]:
+    """`dredge plan`, which offers the flags of all actions and refuses those that the chosen one does not take."""
+    offered: dict[str, tuple[Argument, list[str]]] = {}
+    for action in all_actions():
+        for argument in _flags(action):
+            offered.setdefault(argument.option, (argument, []))[1].append(action.name)
+
+    def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **given: Any) -> None:
+        """Say what maintenance would do and why, and keep that plan for `apply`."""
+        chosen = _chosen_action(action)
+        taken = [argument.option for argument in _flags(chosen)]
+        for option, (argument, takers) in offered.items():
+            if given.get(argument.name) and option not in taken:
+                accepted = f"{chosen.name} takes {', '.join(taken) or 'no flags'}"
+                raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
+        opened = open_table(warehouse, table, given["clock"], given["settings"])
+        made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
+        if save and made.items:
+            opened.save_plan(made)
+        show_plan(made, as_json)
+
+    names = ", ".join(action_names())
+    keep = typer.Option(help="Keep the plan in the table, so that apply finds it by hash.")
+    parameters = [
+        ("warehouse", Warehouse, Parameter.empty),
+        ("table", TableArgument, Parameter.empty),
+        ("action", Annotated[str, typer.Option("--action", help=f"What to plan: {names}.")], "compact"),
+        *(_parameter(argument, f" ({', '.join(takers)})") for argument, takers in offered.values()),
+        ("save", Annotated[bool, keep], True),
+        *_SHARED,
+    ]
+    return _with_signature(plan, parameters)
+
+
+def _chosen_action(name: str) -> Action:
+    """The action. Raises BadParameter (a usage error) naming those that exist."""
+    try:
+        return find_action(name)
+    except InvalidOption as error:
+        raise typer.BadParameter(f"{name!r} is no action; actions: {error.accepted}") from error
+
+
+def show_plan(made: MaintenancePlan, as_json: bool) -> None:
+    """Print a plan: what it would do, what it leaves alone, and its hash."""
+    if as_json:
+        say(made.to_json())
+        return
+    say(f"plan {made.hash}: {made.action} {made.table}, base snapshot {made.base_snapshot or '-'}")
+    action = find_action(made.action, made.table)
+    for kind in action.item_types():
+        items = made.items_of(kind)
+        if items:
+            print_table(kind.title, kind.columns, [item.cells() for item in items])
+    for line in action.remarks(made):
+        say(line)
+    _show_declined("leaves alone", made.declined)
+    cost = made.estimate
+    say(f"estimate: {cost.bytes_in:,} bytes in, {cost.bytes_freed:,} bytes freed, about {cost.seconds:.1f} s")
+
+
+# -- apply ---------------------------------------------------------------------------------------------------------------
 
 
 def apply(
@@ -118,194 +154,158 @@ def apply(
 ) -> None:
     """Apply exactly one plan, by its hash; once it is applied, doing it again changes nothing, says so and exits 0."""
     opened = open_table(warehouse, table, clock, settings)
-    if (plan_hash is None) == (file is None):
-        raise InvalidOption("HASH", plan_hash, "a plan's hash, or --file, and not both", opened.name)
+    if file is not None and plan_hash is not None:
+        raise InvalidOption(
+            "--file", file, f"a plan's hash, or --file, and not both (the hash {plan_hash} is given)", opened.name
+        )
     if file is not None:
         chosen = MaintenancePlan.from_json(sys.stdin.read() if file == "-" else Path(file).read_text("utf-8"))
+    elif plan_hash is not None:
+        chosen = opened.load_plan(plan_hash)
     else:
-        chosen = load_plan(opened.store, str(plan_hash))
-    before = applied_before(opened.store, chosen) if chosen.items else None
+        raise DredgeError(_which_plan(opened))
     report = opened.apply(chosen, approved_by=approved_by)
-    if before is None or _did_something(report):
-        show_report(report, as_json)
-    elif as_json:
-        print_json({**report.to_object(), "applied_before": asdict(before)})
+    before = report.applied_before
+    if before is None or as_json:
+        show_report(report, opened.name, as_json)
     else:
-        say(
-            f"plan {chosen.hash} was applied before, at {when(before.time_ms)} UTC: {before.text()}; nothing was changed now"
-        )
+        say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
 
 
-def _did_something(report: Report) -> bool:
-    if isinstance(report, ExpiryReport):
-        return bool(report.expired)
-    return bool(report.records) if isinstance(report, SweepReport) else report.snapshot_id is not None
+def _which_plan(table: Table) -> str:
+    """What to say when apply is given neither a hash nor a file."""
+    saved = table.saved_plans()
+    known = f"saved plans: {', '.join(saved[:5])}{' ...' if len(saved) > 5 else ''}" if saved else "no plan is saved"
+    return f"say which plan of {table.name} to apply: a plan's hash, or --file ({known}; `dredge plan {table.name}` makes one)"
 
 
-def compact(
-    warehouse: Warehouse,
-    table: TableArgument,
-    full: Full = False,
-    partition: Partitions = None,
-    bucket: Buckets = None,
-    order_by: OrderBy = None,
-    strategy: Strategy = "order",
-    dry_run: DryRun = False,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    clock: ClockOption = None,
-) -> None:
-    """Compact what needs it (or, with --full, everything), or sort all files so that filters skip most of them (--order-by)."""
-    opened = open_table(warehouse, table, clock, settings)
-    chosen = partition_specs(opened.schema, partition, opened.name)
-    sorting = {"order_by": _columns(order_by), "strategy": strategy}
-    made = opened.plan_maintenance("compact", full=full, partitions=chosen, buckets=bucket, **sorting)
-    _carry_out(opened, made, dry_run, as_json)
-
-
-def expire(
-    warehouse: Warehouse,
-    table: TableArgument,
-    retain_max: RetainMax = None,
-    retain_min: RetainMin = None,
-    older_than: OlderThan = None,
-    max_deletes: MaxDeletes = None,
-    dry_run: DryRun = False,
-    settings: Settings = None,
-    as_json: AsJson = False,
-    clock: ClockOption = None,
-) -> None:
-    """Expire old snapshots; their files wait in the trash until `dredge trash --sweep` after the grace."""
-    opened = open_table(warehouse, table, clock, settings)
-    arguments = _expiry_arguments(opened, retain_max, retain_min, older_than, max_deletes)
-    made = opened.plan_maintenance("expire_snapshots", **arguments)
-    _carry_out(opened, made, dry_run, as_json)
-
-
-def _columns(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
-
-
-def _carry_out(table: Table, plan: MaintenancePlan, dry_run: bool, as_json: bool) -> None:
-    """Apply a plan, or only show it."""
-    if dry_run:
-        show_plan(plan, as_json)
-    else:
-        show_report(table.apply(plan), as_json)
-
-
-def _expiry_arguments(
-    table: Table, retain_max: int | None, retain_min: int | None, older_than: str | None, max_deletes: int | None
-) -> dict[str, int | None]:
-    limit = None
-    if older_than is not None:
-        try:
-            limit = table.store.clock.now_ms() - duration(older_than)
-        except InvalidOption as error:
-            raise InvalidOption("--older-than", older_than, error.accepted, table.name) from error
-    return {"retain_max": retain_max, "retain_min": retain_min, "older_than_ms": limit, "max_deletes": max_deletes}
-
-
-def show_plan(made: MaintenancePlan, as_json: bool) -> None:
-    """Print a plan: what it would do, what it leaves alone, and its hash."""
+def show_report(report: Report, table: str, as_json: bool) -> None:
+    """Print what was done to ``table``."""
     if as_json:
-        say(made.to_json())
+        print_json(report.to_object())
         return
-    say(f"plan {made.hash}: {made.action} {made.table}, base snapshot {made.base_snapshot or '-'}")
-    if made.compactions:
-        columns = ["partition", "bucket", "files", "bytes", "to level", "upgrades", "why"]
-        rows = [
-            [i.partition_text or "-", i.bucket, len(i.inputs), i.bytes_in, i.output_level, len(i.upgrades), i.reason]
-            for i in made.compactions
-        ]
-        print_table("would compact", columns, rows)
-        say(f"verification before publishing: {made.options.get('dredge.verification', 'full')}")
-    if made.expirations:
-        rows = [[i.snapshot_id, when(i.time_ms), i.reason] for i in made.expirations]
-        print_table("would expire", ["snapshot", "committed (UTC)", "why"], rows)
-    if made.deletions:
-        print_table(
-            "would free", ["file", "kind", "bytes", "why"], [[i.path, i.kind, i.size, i.reason] for i in made.deletions]
-        )
-    _declined("leaves alone", made.declined)
-    cost = made.estimate
-    say(f"estimate: {cost.bytes_in:,} bytes in, {cost.bytes_freed:,} bytes freed, about {cost.seconds:.1f} s")
+    for line in report.lines(table):
+        say(line)
+    for title, declined in report.declined_lists().items():
+        _show_declined(title, declined)
 
 
-def _declined(title: str, declined: Any) -> None:
+def _show_declined(title: str, declined: Sequence[Declined]) -> None:
     if declined:
         print_table(title, ["what", "why"], [[item.subject, item.text] for item in declined])
 
 
-def show_report(report: Report, as_json: bool) -> None:
-    """Print what was done."""
-    if as_json:
-        print_json(report.to_object())
-    elif isinstance(report, CompactionReport):
-        _show_compaction(report)
-    elif isinstance(report, ExpiryReport):
-        _show_expiry(report)
-    elif isinstance(report, RescaleReport):
-        _show_rescale(report)
+# -- the actions' own verbs ----------------------------------------------------------------------------------------------
+
+
+def _verb(action: Action) -> Callable[..., None]:
+    """The verb that plans and applies ``action`` at once, for one table or for all whose names match a pattern."""
+
+    def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
+        catalog = open_catalog(warehouse, given["clock"])
+        names = matching_tables(catalog, table)
+        if names is None:
+            opened = open_table(warehouse, table, given["clock"], given["settings"])
+            _carry_out(action, opened, given, dry_run, as_json)
+            return
+        failures = []
+        for name in names:
+            if not as_json:
+                say(f"{name}:")
+            try:
+                _carry_out(
+                    action, open_table(warehouse, name, given["clock"], given["settings"]), given, dry_run, as_json
+                )
+            except DredgeError as error:  # one such table must not keep the others waiting
+                failures.append(f"{name}: {error}")
+        if failures:
+            raise DredgeError(f"{len(failures)} of {len(names)} tables failed: {'; '.join(failures)}")
+
+    verb.__doc__ = action.help
+    parameters = [
+        ("warehouse", Warehouse, Parameter.empty),
+        ("table", Tables, Parameter.empty),
+        *(_parameter(argument) for argument in sorted(_flags(action), key=lambda one: not one.required)),
+        ("dry_run", DryRun, False),
+        *_SHARED,
+    ]
+    return _with_signature(verb, parameters)
+
+
+def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
+    """The tables whose names match ``pattern`` ("db.*", "*.orders", "db.log_?"); None for a plain name.
+
+    Raises DredgeError when none does, and for the name of a database alone, saying what means all of its tables.
+    """
+    if not any(sign in pattern for sign in "*?["):
+        if "." not in pattern and pattern in catalog.list_databases():
+            raise DredgeError(f"{pattern} is a database; '{pattern}.*' means all of its tables")
+        return None
+    names = [f"{db}.{name}" for db in catalog.list_databases() for name in catalog.list_tables(db)]
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        raise DredgeError(f"no table of {catalog.root} is called {pattern}")
+    return found
+
+
+def _carry_out(action: Action, table: Table, given: Mapping[str, Any], dry_run: bool, as_json: bool) -> None:
+    """Plan, and apply unless only the plan is asked for."""
+    made = table.plan_maintenance(action.name, **_arguments(action, table, given))
+    if dry_run:
+        show_plan(made, as_json)
     else:
-        show_sweep(report)
+        show_report(table.apply(made), table.name, as_json)
 
 
-def _show_compaction(report: CompactionReport) -> None:
-    if report.snapshot_id is None:
-        say("nothing was compacted")
-    else:
-        dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in report.rows_dropped.items()) or "none"
-        say(
-            f"snapshot {report.snapshot_id}: {report.files_in} files in, {report.files_out} out, {report.files_upgraded} upgraded"
-        )
-        say(f"{report.rows_in:,} rows in, {report.rows_out:,} out, dropped: {dropped}")
-        say(
-            f"runs {report.runs_before} -> {report.runs_after}; {report.bytes_in:,} -> {report.bytes_out:,} bytes; {report.seconds:.2f} s"
-        )
-        if report.keys_folded:
-            share = report.keys_one_by_one / report.keys_folded
-            say(f"{report.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
-        say(f"verified: {report.verification.text()}")
-    for warning in report.warnings:
-        say(f"warning: {warning}")
-    _declined("left alone", report.declined)
+# -- arguments -----------------------------------------------------------------------------------------------------------
 
 
-def _show_expiry(report: ExpiryReport) -> None:
-    if not report.expired:
-        say("no snapshot expired")
-    else:
-        say(f"expired snapshots {report.expired[0]} to {report.expired[-1]}; the earliest is now {report.earliest}")
-        if report.trash_id is not None:
-            say(
-                f"{report.files_recorded} files ({report.bytes_recorded:,} bytes) wait in the trash until {when(report.not_before_ms)} UTC"
-            )
-            say(f"undo with: dredge restore TABLE {report.trash_id}")
-        else:
-            say(
-                f"{report.files_deleted} files ({report.bytes_freed:,} bytes) deleted at once (dredge.delete-mode=direct)"
-            )
-    _declined("held", report.held)
-    _declined("left alone", report.declined)
+def _flags(action: Action) -> list[Argument]:
+    return [argument for argument in action.arguments if argument.kind in _TYPES]
 
 
-def _show_rescale(report: RescaleReport) -> None:
-    if report.snapshot_id is None:
-        say("nothing was rescaled")
-    else:
-        say(
-            f"snapshot {report.snapshot_id}: {len(report.partitions)} partitions, {report.files_in} files in, {report.files_out} out"
-        )
-        say(f"{report.rows_in:,} rows in, {report.rows_out:,} merged rows out; verified: {report.verification}")
-    for warning in report.warnings:
-        say(f"warning: {warning}")
-    _declined("left alone", report.declined)
+def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:
+    """Name, annotation and default of a flag (with ``note`` behind its help), or of what a verb takes without a flag."""
+    shape = _SHAPES.get(argument.kind)
+    if argument.required and note is None:
+        metavar = argument.name.upper()
+        return argument.name, Annotated[str, typer.Argument(metavar=metavar, help=argument.help)], Parameter.empty
+    text = argument.help + (note or "")
+    option = typer.Option(argument.option, metavar=shape, help=text, show_default=False)
+    return argument.name, Annotated[_TYPES[argument.kind], option], None
 
 
-def show_sweep(report: SweepReport) -> None:
-    """Print what a sweep did."""
-    word = "would delete" if report.dry_run else "deleted"
-    say(f"{word} {report.files_deleted} files ({report.bytes_freed:,} bytes) of {len(report.records)} records")
-    _declined("kept", report.kept)
-    _declined("left alone", report.declined)
+def _with_signature(body: Callable[..., None], parameters: Iterable[tuple[str, Any, Any]]) -> Callable[..., None]:
+    """``body`` as Typer sees it: a function with these parameters (name, annotation, default)."""
+    made = [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, annotation, default in parameters
+    ]
+    body.__annotations__ = {one.name: one.annotation for one in made}
+    body.__signature__ = Signature(made)  # type: ignore[attr-defined]
+    return body
+
+
+def _arguments(action: Action, table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given on the command line, as the action's plan takes it. Raises InvalidOption naming a flag."""
+    found = {argument: given.get(argument.name) for argument in _flags(action)}
+    return {
+        argument.name: _value(argument, table, value)
+        for argument, value in found.items()
+        if value is not None and value != []
+    }
+
+
+def _value(argument: Argument, table: Table, value: Any) -> Any:
+    if argument.kind is ArgumentKind.COLUMNS:
+        return [name.strip() for name in value.split(",")]
+    if argument.kind is ArgumentKind.PARTITIONS:
+        return partition_specs(table.schema, value, table.name)
+    if argument.kind is ArgumentKind.AGE:
+        from lsm_core.options import duration
+
+        try:
+            return table.store.clock.now_ms() - duration(value)
+        except InvalidOption as error:
+            raise InvalidOption(argument.option, value, error.accepted, table.name) from error
+    return value

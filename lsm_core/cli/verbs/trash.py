@@ -1,17 +1,19 @@
-"""Verbs of the trash: list and sweep what expiry set aside, or put it back."""
+"""The verb that lists and sweeps what expiries set aside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
-from lsm_core.cli.verbs.maintain import show_sweep
+from lsm_core.cli.verbs.maintain import show_report
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import TrashRecord, read_trash
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance import TrashRecord
 
 
 def trash(
@@ -23,10 +25,12 @@ def trash(
     clock: ClockOption = None,
 ) -> None:
     """List the deletion records of a table, or sweep those that are due; exits 1 when one of them cannot be read."""
+    from lsm_core.maintenance import read_trash
+
     opened = open_table(warehouse, table, clock)
     if sweep:
         report = opened.sweep_trash(dry_run=dry_run)
-        print_json(report.to_object()) if as_json else show_sweep(report)
+        show_report(report, opened.name, as_json)
         _require_readable([item.text for item in report.unreadable])
         return
     found = read_trash(opened.store)
@@ -68,20 +72,3 @@ def _as_object(record: TrashRecord) -> dict[str, Any]:
         "created_ms": record.created_ms,
         "not_before_ms": record.not_before_ms,
     }
-
-
-def restore(
-    warehouse: Warehouse,
-    table: TableArgument,
-    trash_id: Annotated[str, typer.Argument(metavar="TRASH_ID", help="As listed by trash.", show_default=False)],
-    as_json: AsJson = False,
-    clock: ClockOption = None,
-) -> None:
-    """Put expired snapshots back, while their files are still there."""
-    report = open_table(warehouse, table, clock).restore(trash_id)
-    if as_json:
-        print_json(report.to_object())
-        return
-    say(
-        f"snapshots {report.restored[0]} to {report.restored[-1]} can be read again; {report.files_kept} files are in use again"
-    )

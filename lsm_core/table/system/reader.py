@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -14,14 +14,13 @@ from lsm_core.options import whole_number
 from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
 from lsm_core.table.system.view import Wanted, shaped
-from lsm_core.table.verbs import Changing, Maintaining, Reading
-from lsm_core.table.verbs.answering import Answering, Asked
+from lsm_core.table.table import Table
 
 Parts = Callable[[Wanted], Iterator[pa.Table]]
-_VERBS: Final = frozenset(name for verbs in (Changing, Reading, Maintaining) for name in vars(verbs) if name[0] != "_")
+_VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")
 
 
-class ReadOnlyTable(Answering):
+class ReadOnlyTable(ABC):
     """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
 
     name: str
@@ -66,21 +65,47 @@ class ReadOnlyTable(Answering):
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
         """Schema at the version named, and what gives the rows. Raises SnapshotNotFound, InvalidOption."""
 
-    def _table(self, asked: Asked) -> pa.Table:
-        schema, parts = self._read(asked)
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> pa.Table:
+        """All rows; arguments as `Table.to_arrow` takes them. Raises what that raises."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        schema, parts = self._read(columns, filter, limit, named)
         return pa.concat_tables([schema.empty_table(), *parts])
 
-    def _batches(self, asked: Asked) -> Iterator[pa.RecordBatch]:
-        _, parts = self._read(asked)
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        limit: int | None = None,
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As :meth:`to_arrow`, streaming; errors in the arguments are raised at once."""
+        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        _, parts = self._read(columns, filter, limit, named)
         return (batch for part in parts for batch in part.to_batches())
 
-    def _read(self, asked: Asked) -> tuple[pa.Schema, Iterator[pa.Table]]:
-        schema, parts = self._open(asked.named)
-        chosen = _chosen(self.name, asked.columns, schema)
-        predicate = parse_filter(asked.filter, schema, self.name)
-        left = None if asked.limit is None else whole_number(asked.limit, "limit", self.name, least=0)
+    def _read(
+        self, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
+    ) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        schema, parts = self._open(named)
+        chosen = _chosen(self.name, columns, schema)
+        predicate = parse_filter(given, schema, self.name)
+        left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
         used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()
-        wanted = Wanted(frozenset((*chosen, *used)), predicate, asked.filter)
+        wanted = Wanted(frozenset((*chosen, *used)), predicate, given)
         ordered = [name for name in schema.field_names if name in wanted]
         needed = pa.schema([schema.arrow_schema.field(name) for name in ordered])
         target = pa.schema([schema.arrow_schema.field(name) for name in chosen])

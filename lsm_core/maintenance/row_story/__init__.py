@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.explain_row.explain import explain_row
-from lsm_core.maintenance.explain_row.story import ColumnStory, RowStory, RowVersion
+from lsm_core.maintenance.row_story.explain import explain_row
+from lsm_core.maintenance.row_story.story import ColumnStory, RowStory, RowVersion
 
 __all__ = ["ColumnStory", "RowStory", "RowVersion", "explain_row"]

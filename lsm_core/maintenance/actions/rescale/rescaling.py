@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +22,16 @@ from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import CommitUnknown, PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_text
-from lsm_core.maintenance.plan import Declined, MaintenancePlan, PlanEstimate, PlannedFile, RescaleItem
-from lsm_core.maintenance.reports import RescaleReport
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    PlanItem,
+    PlannedFile,
+    Report,
+)
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
@@ -34,10 +42,93 @@ from lsm_core.read.raw_read import read_raw
 from lsm_core.write.bucket import fixed
 from lsm_core.write.stored_rows import StoredRows
 
-ACTION: Final = "rescale"
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...]]
+
+
+@dataclass(frozen=True)
+class RescaleItem(PlanItem):
+    """One partition that is rewritten with ``buckets_after`` buckets; ``inputs`` are all its files, which apply requires.
+
+    ``partition`` is the serialised BinaryRow, ``partition_text`` Paimon's path of it ("" when unpartitioned).
+    """
+
+    item_kind: ClassVar[str] = "rescale"
+    title: ClassVar[str] = "would rescale"
+    columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "then", "files", "bytes", "why")
+
+    partition: bytes
+    partition_text: str
+    buckets_before: int
+    buckets_after: int
+    inputs: tuple[PlannedFile, ...]
+    reason: str
+
+    def essence(self) -> dict[str, Any]:
+        """The files with their levels, and the new number of buckets."""
+        inputs = sorted([file.name, file.level] for file in self.inputs)
+        return {"partition": self.partition.hex(), "buckets": self.buckets_after, "inputs": inputs}
+
+    def cells(self) -> tuple[Any, ...]:
+        """Buckets before and after, and what is rewritten."""
+        size = sum(file.size for file in self.inputs)
+        place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
+        return (*place, len(self.inputs), size, self.reason)
+
+    def to_object(self) -> dict[str, Any]:
+        """Plain JSON values; the partition as hex digits."""
+        return {**asdict(self), "partition": self.partition.hex()}
+
+    @classmethod
+    def from_object(cls, value: Mapping[str, Any]) -> Self:
+        """Read back :meth:`to_object`."""
+        fields = dict(value)
+        fields["partition"] = bytes.fromhex(fields["partition"])
+        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class RescaleReport(Report):
+    """What a rescale did: partitions rewritten, stored rows in and merged rows out, bytes of files; ``snapshot_id`` None = nothing.
+
+    ``digest``: of the merged rows, which the new files were re-read to have as well (``verification`` V1). ``warnings``: what is left to
+    do before these partitions can be written again: a rescale leaves the table's options alone.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    partitions: tuple[str, ...] = ()
+    files_in: int = 0
+    files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    digest: str = ""
+    verification: str = "V1"
+    declined: tuple[Declined, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a snapshot was committed."""
+        return self.snapshot_id is not None
+
+    @property
+    def published(self) -> int | None:
+        """The snapshot that was committed."""
+        return self.snapshot_id
+
+    def lines(self, table: str) -> list[str]:
+        """Partitions, files and rows; then the warnings."""
+        if self.snapshot_id is None:
+            return ["nothing was rescaled"]
+        files = f"{len(self.partitions)} partitions, {self.files_in} files in, {self.files_out} out"
+        rows = f"{self.rows_in:,} rows in, {self.rows_out:,} merged rows out; verified: {self.verification}"
+        return [f"snapshot {self.snapshot_id}: {files}", rows, *(f"warning: {warning}" for warning in self.warnings)]
 
 
 def plan_rescale(
@@ -58,7 +149,7 @@ def plan_rescale(
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     plan = MaintenancePlan(
-        ACTION,
+        "rescale",
         store.name,
         None if snapshot is None else snapshot.id,
         options=dict(store.options.raw),
@@ -119,35 +210,36 @@ def _estimate(items: Sequence[RescaleItem]) -> PlanEstimate:
     )
 
 
-def apply_rescale(store: TableStore, plan: MaintenancePlan) -> RescaleReport:
+def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Rewrite the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
 
     Memory is that of a read and a write buffer. Raises PlanStale when a partition changed since the plan, CommitConflict when
-    it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no file of it is left.
+    it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no file of it is left. Its report is a
+    RescaleReport.
     """
     require_compactable(store)
     done: list[CommitMessage] = []
     content = Content()
     try:
-        for item in plan.rescales:
+        for item in plan.items_of(RescaleItem):
             old = _live(store, item)
             messages, said = _rewrite(store, item, old)
             done += messages
             _check(store, item, messages, said)
             content = content.plus(said)
             done += [CommitMessage(p, b, item.buckets_before, deleted_files=files) for p, b, files in old]
-        result = Committer(store).replace_partitions(done, properties={"dredge.plan": plan.hash})
+        result = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
     except CommitUnknown:
         raise  # it may be in the table: its files stay
     except BaseException:
         abort(store, done)
         raise
     new = [file for message in done for file in message.new_files]
-    return RescaleReport(
+    report = RescaleReport(
         snapshot_id=result.snapshot_id,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
-        partitions=tuple(item.partition_text for item in plan.rescales),
+        partitions=tuple(item.partition_text for item in plan.items_of(RescaleItem)),
         files_in=plan.estimate.files_in,
         files_out=len(new),
         rows_in=plan.estimate.rows_in,
@@ -158,11 +250,16 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> RescaleReport:
         declined=plan.declined,
         warnings=_still_to_do(store, plan) if result.snapshot_id is not None else (),
     )
+    lines = [
+        {"event": "rescaled", "partition": item.partition_text, "from": item.buckets_before, "to": item.buckets_after}
+        for item in plan.items_of(RescaleItem)
+    ]
+    return Outcome(report, lines)
 
 
 def _still_to_do(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
     """What keeps the rescaled partitions from being written: Paimon's procedure does not touch the table's option either."""
-    counts = sorted({item.buckets_after for item in plan.rescales} - {store.options.bucket})
+    counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
     if not counts:
         return ()
     where = "partitions" if store.schema.partition_keys else "table"
@@ -233,6 +330,3 @@ def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessag
         raise VerificationFailed(
             "V1", [f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"]
         )
-
-
-__all__ = ["ACTION", "apply_rescale", "plan_rescale"]

@@ -10,7 +10,8 @@ from lsm_core.compact import BucketTask
 from lsm_core.compact.clustering import SortTask
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.maintenance.plan import CompactItem, PlannedFile, facts_of
+from lsm_core.maintenance.action import PlannedFile, facts_of
+from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, sortable
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import DataFile, Trigger
@@ -110,6 +111,3 @@ def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, 
         order_by=item.order_by,
         strategy=item.strategy,
     )
-
-
-__all__ = ["SortOrder", "checked_order", "sort_item", "sort_task"]

@@ -91,6 +91,3 @@ def _differing(
 
 def _merged(side: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from side
-
-
-__all__ = ["ChangedKeys", "changed_keys"]

@@ -10,10 +10,10 @@ import pyarrow as pa
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
-from lsm_core.maintenance.explain_row.engines import supplies
-from lsm_core.maintenance.explain_row.replay import Versions
-from lsm_core.maintenance.explain_row.stored import Stored, places_of, typed_key, versions_of
-from lsm_core.maintenance.explain_row.story import ColumnStory, RowStory, RowVersion
+from lsm_core.maintenance.row_story.engines import supplies
+from lsm_core.maintenance.row_story.replay import Versions
+from lsm_core.maintenance.row_story.stored import Stored, places_of, typed_key, versions_of
+from lsm_core.maintenance.row_story.story import ColumnStory, RowStory, RowVersion
 from lsm_core.merge import FoldFunction, MergeFunction, merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.order import merge_order

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lsm_core.maintenance.explain_row.replay import DELETE, Supply, Versions, aggregated, picked
+from lsm_core.maintenance.row_story.replay import DELETE, Supply, Versions, aggregated, picked
 from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.engines.sequence_group import SequenceGroup
 from lsm_core.merge.functions import AGG, LATE, RETRACT, SKIP

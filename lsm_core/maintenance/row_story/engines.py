@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lsm_core.maintenance.explain_row.partial_update import PartialUpdateReplay
-from lsm_core.maintenance.explain_row.replay import DELETE, Supply, Versions, aggregated, picked
+from lsm_core.maintenance.row_story.partial_update import PartialUpdateReplay
+from lsm_core.maintenance.row_story.replay import DELETE, Supply, Versions, aggregated, picked
 from lsm_core.merge import MergeFunction
 from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate

@@ -1,29 +1,93 @@
-"""Snapshot expiry: which ids go, which files that frees, and phase one of the two-phase delete."""
+"""Snapshot expiry: which ids go, which files that frees, phase one of the two-phase delete, and the report of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.actions.used import added, metadata_files, read_lineages, removed, still_used
-from lsm_core.maintenance.plan import Declined, DeleteItem, ExpireItem, MaintenancePlan, PlanEstimate
-from lsm_core.maintenance.policy import ExpiryRange, RetentionPolicy
-from lsm_core.maintenance.reports import ExpiryReport
-from lsm_core.maintenance.trash import TrashRecord, write_record
+from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
+from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
+from lsm_core.maintenance.actions.trash.sweeping import apply_sweep, plan_sweep
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
+from lsm_core.maintenance.used_files import added, metadata_files, read_lineages, removed, still_used
 from lsm_core.metadata import consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_expirable
 
-ACTION: Final = "expire_snapshots"
+_MOST_LINES: Final = 10_000
 _EXTERNAL: Final = "data-file.external-paths"
 _PATHS: Final = {"index": TableStore.index_path, "statistics": TableStore.statistics_path}
+
+
+@dataclass(frozen=True)
+class ExpireItem(PlanItem):
+    """One snapshot that expires; ``time_ms`` is its commit time (epoch ms)."""
+
+    item_kind: ClassVar[str] = "expire"
+    title: ClassVar[str] = "would expire"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "committed (UTC)", "why")
+
+    snapshot_id: int
+    time_ms: int
+    reason: str
+
+    def essence(self) -> dict[str, Any]:
+        """The snapshot's id."""
+        return {"snapshot": self.snapshot_id}
+
+    def cells(self) -> tuple[Any, ...]:
+        """Id, time and reason."""
+        return (self.snapshot_id, utc_text(self.time_ms), self.reason)
+
+
+@dataclass(frozen=True)
+class ExpiryReport(Report):
+    """What an expiry did: ids whose snapshot JSON is gone, files recorded for deletion (or deleted, direct mode).
+
+    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files;
+    ``bytes_freed`` counts files already deleted; ``held`` are files that something retained still needs.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
+
+    plan_hash: str
+    base_snapshot: int | None
+    expired: tuple[int, ...] = ()
+    earliest: int | None = None
+    files_recorded: int = 0
+    bytes_recorded: int = 0
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    trash_id: str | None = None
+    not_before_ms: int | None = None
+    held: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    dry_run: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether a snapshot expired."""
+        return bool(self.expired)
+
+    def lines(self, table: str) -> list[str]:
+        """Which snapshots expired, where their files are, and how to undo it."""
+        if not self.expired:
+            return ["no snapshot expired"]
+        first = f"expired snapshots {self.expired[0]} to {self.expired[-1]}; the earliest is now {self.earliest}"
+        if self.trash_id is None:
+            size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
+            return [first, f"{size} deleted at once (dredge.delete-mode=direct)"]
+        size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
+        wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
+        return [first, wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
 
 def plan_expiry(
@@ -45,7 +109,7 @@ def plan_expiry(
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments["older_than_ms"] = policy.older_than_ms
     plan = MaintenancePlan(
-        ACTION,
+        "expire_snapshots",
         store.name,
         snapshots.latest_id(store),
         options=dict(store.options.raw),
@@ -178,7 +242,41 @@ def _relative(store: TableStore, path: str) -> str:
     return path[len(root) :]
 
 
-def apply_expiry(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
+def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport."""
+    report = _expire(store, plan)
+    if report.trash_id is not None and store.options.delete_mode == "direct":
+        # Everything that is due, so that what an interrupted expiry left behind goes too.
+        swept = apply_sweep(store, plan_sweep(store))
+        report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
+    lines = [{"event": "expired", "snapshot": number} for number in report.expired]
+    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+
+
+def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
+    """What applying ``plan`` would report."""
+    deletions = plan.items_of(DeleteItem)
+    return ExpiryReport(
+        plan.hash,
+        plan.base_snapshot,
+        expired=tuple(item.snapshot_id for item in plan.items_of(ExpireItem)),
+        files_recorded=len(deletions),
+        bytes_recorded=sum(item.size for item in deletions),
+        held=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        dry_run=True,
+    )
+
+
+def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """The deletion record that an application of ``plan`` wrote, while it is in the trash."""
+    for record in read_trash(store).records:
+        if record.plan_hash == plan.hash:
+            return Applied(None, record.created_ms, f"deletion record {record.trash_id}")
+    return None
+
+
+def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
     """Phase one: record what goes, drop the expired snapshot files oldest first, move the EARLIEST hint.
 
     What became needed since planning (a new tag, say) leaves the record. Raises PlanStale when a consumer or a changed
@@ -186,16 +284,16 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
     """
     _require_expirable(store)
     present = set(snapshots.list_ids(store))
-    going = [item.snapshot_id for item in plan.expirations if item.snapshot_id in present]
+    going = [item.snapshot_id for item in plan.items_of(ExpireItem) if item.snapshot_id in present]
     if not going:
         return ExpiryReport(plan.hash, plan.base_snapshot, earliest=min(present, default=None), declined=plan.declined)
     _require_fresh(store, plan, present, going)
-    deletions, held = split_used(store, plan.deletions, set(going))
+    deletions, held = split_used(store, plan.items_of(DeleteItem), set(going))
     now = store.clock.now_ms()
     grace = 0 if store.options.delete_mode == "direct" else store.options.trash_grace_expiry
     record = TrashRecord(
         trash_id=f"expire-{going[0]}-{going[-1]}-{plan.hash[:12]}-{now}",
-        action=ACTION,
+        action="expire_snapshots",
         table=store.name,
         plan_hash=plan.hash,
         created_ms=now,
@@ -230,7 +328,7 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
     wanted = consumers.min_next_snapshot(store)
     if wanted is not None and wanted <= going[-1]:
         raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
-    times: Mapping[int, int] = {item.snapshot_id: item.time_ms for item in plan.expirations}
+    times: Mapping[int, int] = {item.snapshot_id: item.time_ms for item in plan.items_of(ExpireItem)}
     for number in going:
         if snapshots.read(store, number).time_millis != times[number]:
             raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
@@ -252,6 +350,3 @@ def _merge_held(planned: Sequence[Declined], found: Sequence[Declined]) -> tuple
     held = {item.subject: item for item in planned if item.reason == "held"}
     held.update({item.subject: item for item in found})
     return tuple(held.values())
-
-
-__all__ = ["ACTION", "apply_expiry", "plan_expiry"]

@@ -1,27 +1,56 @@
-"""The trash's second half: delete what a record set aside, after its grace, or put its snapshots back."""
+"""The sweep of the trash, phase two of a delete: what a deletion record set aside goes, after its grace, unless something needs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final
+from typing import ClassVar, Final
 
-from lsm_core.errors import CorruptFile, DredgeError, PlanRefused
-from lsm_core.format.snapshot import Snapshot
+from lsm_core.errors import CorruptFile
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.actions.used import Used, read_lineages, still_used
-from lsm_core.maintenance.plan import Declined, DeleteItem, MaintenancePlan, PlanEstimate
-from lsm_core.maintenance.reports import RestoreReport, SweepReport
-from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line
+from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import inside_really
 
-ACTION: Final = "trash"
+_MOST_LINES: Final = 10_000
 UNREADABLE: Final = "unreadable"
 """Reason of a deletion record that cannot be read."""
+
+
+@dataclass(frozen=True)
+class SweepReport(Report):
+    """What a sweep of the trash did: records finished, files deleted or already gone, files kept and what needs them."""
+
+    left_alone: ClassVar[Mapping[str, str]] = {"kept": "kept", "declined": "left alone"}
+
+    plan_hash: str = ""
+    records: tuple[str, ...] = ()
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    files_missing: int = 0
+    kept: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    dry_run: bool = False
+
+    @property
+    def unreadable(self) -> tuple[Declined, ...]:
+        """Deletion records that cannot be read: what they hold stays until somebody repairs or removes them."""
+        return tuple(item for item in self.declined if item.reason == UNREADABLE)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a record was finished."""
+        return bool(self.records)
+
+    def lines(self, table: str) -> list[str]:
+        """Files, bytes and records."""
+        word = "would delete" if self.dry_run else "deleted"
+        return [f"{word} {self.files_deleted} files ({self.bytes_freed:,} bytes) of {len(self.records)} records"]
 
 
 def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
@@ -40,7 +69,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
         _held(file, used) for record in due for file in record.files if PurePosixPath(file.path).name in used.holders
     ]
     return MaintenancePlan(
-        ACTION,
+        "trash",
         store.name,
         snapshots.latest_id(store),
         items=tuple(items),
@@ -95,6 +124,28 @@ class _Tally:
     missing: int = 0
 
 
+def sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Apply a plan of :func:`plan_sweep`; its report is a SweepReport."""
+    report = apply_sweep(store, plan)
+    lines = [{"event": "swept", "trash_id": name} for name in report.records]
+    deleted = plan.items_of(DeleteItem)[:_MOST_LINES]
+    lines += [{"event": "deleted", "file": item.path, "reason": item.reason} for item in deleted]
+    return Outcome(report, [*lines, *map(held_line, report.kept[:_MOST_LINES])])
+
+
+def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
+    """What applying ``plan`` would report."""
+    return SweepReport(
+        plan.hash,
+        tuple(str(plan.arguments.get("records") or "").split()),
+        files_deleted=len(plan.items),
+        bytes_freed=sum(item.size for item in plan.items_of(DeleteItem)),
+        kept=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        dry_run=True,
+    )
+
+
 def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     """Phase two: claim the plan's records, learn anew what is used, delete the rest, drop the records.
 
@@ -111,7 +162,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
             else:
                 declined.append(Declined(record.trash_id, "stale", "it is being restored"))
     used = _used_by_others(store, mine, everything)
-    planned = {(item.trash_id, item.path) for item in plan.deletions}
+    planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     tally, kept = _Tally(), []
     for record in mine:
         held, left = _delete_files(store, record, used, planned, tally)
@@ -131,7 +182,7 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     )
 
 
-def _target(store: TableStore, file: DeleteItem) -> str:
+def file_path(store: TableStore, file: DeleteItem) -> str:
     """Where a recorded file lies. Raises CorruptFile for a path that would leave the table, also through a link."""
     if file.path.startswith("/"):
         raise CorruptFile(file.path, f"an absolute path in deletion record {file.trash_id}")
@@ -148,63 +199,9 @@ def _delete_files(
             kept.append(_held(file, used))
         elif (record.trash_id, file.path) not in planned:
             left += 1
-        elif store.file_io.delete(_target(store, file)):
+        elif store.file_io.delete(file_path(store, file)):
             tally.deleted += 1
             tally.freed += file.size
         else:
             tally.missing += 1
     return kept, left
-
-
-def restore(store: TableStore, trash_id: str) -> RestoreReport:
-    """Put the snapshots of a record back, newest first, and drop the record; its files then are in use again.
-
-    Raises InvalidOption for an unknown id and PlanRefused when a sweep has begun, when a file is already gone, or when
-    the snapshot after the restored ones is itself in the trash (restore that record first: history has no holes).
-    """
-    record = trash.find_record(store, trash_id)
-    if trash.claimed_for(store, trash_id) == trash.SWEEP:
-        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
-    _require_restorable(store, record)
-    if not trash.claim(store, trash_id, trash.RESTORE):
-        raise PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
-    _require_files(store, record)
-    ids = sorted(record.snapshots)
-    for number in reversed(ids):
-        _put_back(store, number, record.snapshots[number].encode())
-    earliest = snapshots.list_ids(store)[0]
-    snapshots.write_earliest_hint(store, earliest)
-    trash.forget(store, trash_id)
-    return RestoreReport(trash_id, tuple(ids), len(record.files), earliest)
-
-
-def _put_back(store: TableStore, number: int, data: bytes) -> None:
-    path = store.snapshot_path(number)
-    Snapshot.from_json(data, path)
-    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-        raise PlanRefused(f"history-changed: another snapshot {number} is there now", table=store.name)
-
-
-def _require_restorable(store: TableStore, record: TrashRecord) -> None:
-    present = set(snapshots.list_ids(store))
-    following = max(record.snapshots, default=0) + 1
-    if following in present:
-        return
-    later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
-    hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
-    raise PlanRefused(f"no-holes-in-history: {hint}", table=store.name)
-
-
-def _require_files(store: TableStore, record: TrashRecord) -> None:
-    """All files must still be there; the claim that proved otherwise is given back."""
-    try:
-        for file in record.files:
-            path = _target(store, file)
-            if not store.file_io.exists(path):
-                raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted", table=store.name)
-    except DredgeError:
-        trash.release(store, record.trash_id)
-        raise
-
-
-__all__ = ["ACTION", "apply_sweep", "plan_sweep", "restore"]

@@ -1,0 +1,223 @@
+"""A compaction as values: the item of a bucket in its plan, and the report of applying it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import Applied, Declined, Fact, PlanItem, PlannedFile, Report
+
+EXPIRED_AT: Final = "dredge.expired-at"
+"""Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
+
+
+def expiry_clock(snapshot: Snapshot) -> int:
+    """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's, and that of a writer which
+    compacts by itself, is taken for the commit's time.
+    """
+    given = (snapshot.properties or {}).get(EXPIRED_AT, "")
+    return int(given) if given.isascii() and given.isdigit() else snapshot.time_millis
+
+
+@dataclass(frozen=True)
+class CompactItem(PlanItem):
+    """One bucket's unit: ``inputs`` go to ``output_level`` (append tables: every bin becomes one rolling output).
+
+    ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when
+    unpartitioned). ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own. ``reason`` is one sentence for people,
+    ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
+    ``expire_at_ms``: rows over at this clock (epoch ms) are left out, None: the table's rows do not expire.
+    ``order_by``: the columns that a sort compaction sorts by, along ``strategy`` ("order", "zorder", "hilbert").
+    """
+
+    item_kind: ClassVar[str] = "compact"
+    title: ClassVar[str] = "would compact"
+    columns: ClassVar[tuple[str, ...]] = ("partition", "bucket", "files", "bytes", "to level", "upgrades", "why")
+
+    partition: bytes
+    partition_text: str
+    bucket: int
+    total_buckets: int
+    inputs: tuple[PlannedFile, ...]
+    output_level: int
+    trigger: str
+    reason: str
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    bins: tuple[tuple[str, ...], ...] = ()
+    upgrades: tuple[str, ...] = ()
+    drop_delete: bool = False
+    full: bool = False
+    by_file: bool = False
+    tombstones_dropped: int | None = 0
+    runs_before: int = 0
+    runs_after: int = 0
+    expire_at_ms: int | None = None
+    order_by: tuple[str, ...] = ()
+    strategy: str = ""
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the files that are read and rewritten (upgrades cost nothing)."""
+        skipped = set(self.upgrades)
+        return sum(file.size for file in self.inputs if file.name not in skipped)
+
+    @property
+    def rows_in(self) -> int:
+        """Rows of the files that are read and rewritten."""
+        skipped = set(self.upgrades)
+        return sum(file.rows for file in self.inputs if file.name not in skipped)
+
+    def essence(self) -> dict[str, Any]:
+        """Inputs with their levels and where they go; explanations are not part of it."""
+        return {
+            "partition": self.partition.hex(),
+            "bucket": self.bucket,
+            "inputs": sorted([file.name, file.level] for file in self.inputs),
+            "output_level": self.output_level,
+            "bins": [list(names) for names in self.bins],
+            "upgrades": sorted(self.upgrades),
+            "drop_delete": self.drop_delete,
+            "by_file": self.by_file,
+            **({} if self.expire_at_ms is None else {"expire_at_ms": self.expire_at_ms}),
+            **({"order_by": list(self.order_by), "strategy": self.strategy} if self.order_by else {}),
+        }
+
+    def cells(self) -> tuple[Any, ...]:
+        """What is merged, where to, and why."""
+        place = (self.partition_text or "-", self.bucket)
+        return (*place, len(self.inputs), self.bytes_in, self.output_level, len(self.upgrades), self.reason)
+
+    def to_object(self) -> dict[str, Any]:
+        """Plain JSON values; the partition as hex digits."""
+        return {**asdict(self), "partition": self.partition.hex()}
+
+    @classmethod
+    def from_object(cls, value: Mapping[str, Any]) -> Self:
+        """Read back :meth:`to_object`."""
+        fields = dict(value)
+        fields["partition"] = bytes.fromhex(fields["partition"])
+        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
+        fields["bins"] = tuple(tuple(names) for names in fields["bins"])
+        fields["upgrades"] = tuple(fields["upgrades"])
+        fields["order_by"] = tuple(fields["order_by"])
+        return cls(**fields)
+
+
+INDEPENDENCE: Final[Mapping[str, str]] = {
+    "full": "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference",
+    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read (sorted, ORC and Avro files: all of them), what the "
+    "others store was not looked at; V2: keys re-merged row at a time by maintenance/reference, compared with what was handed to the writer",
+    "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, so a changed value goes unseen",
+}
+"""What each setting of `dredge.verification` checks by what, and what it leaves unchecked."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How sure we are: highest ``level`` passed by every unit, keys compared by the reference, rows of the output re-read (V1).
+
+    ``setting`` is option `dredge.verification` at that time; ``independence`` says in words what was checked by what, and what was not;
+    ``digests`` maps a bucket's name to the hex digest of its rewritten rows ("" where not all of them were digested).
+    """
+
+    level: str
+    keys_checked: int = 0
+    units: int = 0
+    digests: Mapping[str, str] = field(default_factory=dict)
+    independence: str = INDEPENDENCE["full"]
+    setting: str = "full"
+    rows_read_again: int = 0
+
+    def text(self) -> str:
+        """As people read it, for example "V2 (sampled): 16,384 rows re-read, 2,048 keys re-merged by the reference in 2 buckets"."""
+        level = self.level if self.setting == "full" else f"{self.level} ({self.setting})"
+        again = "nothing re-read" if self.setting == "counts" else f"{self.rows_read_again:,} rows re-read"
+        return f"{level}, {self.keys_checked:,} keys re-merged by the reference in {self.units} buckets, {again}"
+
+
+@dataclass(frozen=True)
+class CompactionReport(Report):
+    """What a compaction did.
+
+    ``snapshot_id`` None = nothing was committed; bytes are file sizes; rows count unmerged rows of rewritten files;
+    ``rows_dropped`` counts per named reason; ``runs_before``/``runs_after`` are those of the bucket with most runs;
+    ``changed_keys`` counts keys whose answer changed, which only `as-paimon` compactions of order-sensitive tables may do
+    (``warnings`` says which and why); ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
+    wall-clock time of the whole call, ``peak_rss_bytes`` the driver process's.
+    ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
+    (bitmaps, sketches, some decimals) folded key by key.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    files_in: int = 0
+    files_out: int = 0
+    files_upgraded: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dropped: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: int = 0
+    bytes_out: int = 0
+    changelog_rows: int = 0
+    predicted_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+    runs_before: int = 0
+    runs_after: int = 0
+    verification: Verification = field(default_factory=lambda: Verification("V0"))
+    declined: tuple[Declined, ...] = ()
+    commits: int = 0
+    changed_keys: int = 0
+    warnings: tuple[str, ...] = ()
+    keys_folded: int = 0
+    keys_one_by_one: int = 0
+
+    @property
+    def stale(self) -> tuple[Declined, ...]:
+        """Buckets of the plan that were skipped because their inputs are gone or moved."""
+        return tuple(item for item in self.declined if item.reason == "stale")
+
+    @property
+    def changed(self) -> bool:
+        """Whether a snapshot was committed."""
+        return self.snapshot_id is not None
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether the ledger keeps the run: also when buckets were stale, unless the plan was applied already."""
+        return self.changed or (bool(self.stale) and self.applied_before is None)
+
+    @property
+    def published(self) -> int | None:
+        """The snapshot that was committed."""
+        return self.snapshot_id
+
+    def lines(self, table: str) -> list[str]:
+        """Files, rows, runs and how it was verified; then the warnings."""
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        if self.snapshot_id is None:
+            return ["nothing was compacted", *warnings]
+        dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in self.rows_dropped.items()) or "none"
+        sizes = f"{self.bytes_in:,} -> {self.bytes_out:,} bytes; {self.seconds:.2f} s"
+        told = [
+            f"snapshot {self.snapshot_id}: {self.files_in} files in, {self.files_out} out, {self.files_upgraded} upgraded",
+            f"{self.rows_in:,} rows in, {self.rows_out:,} out, dropped: {dropped}",
+            f"runs {self.runs_before} -> {self.runs_after}; {sizes}",
+        ]
+        if self.keys_folded:
+            share = self.keys_one_by_one / self.keys_folded
+            told.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
+        return [*told, f"verified: {self.verification.text()}", *warnings]
+
+    @classmethod
+    def from_object(cls, value: Mapping[str, Any]) -> CompactionReport:
+        """Read back :meth:`to_object`, as processes hand it to each other. Raises KeyError or TypeError for anything else."""
+        fields = dict(value)
+        fields["verification"] = Verification(**fields["verification"])
+        fields["declined"] = tuple(Declined(**item) for item in fields["declined"])
+        fields["warnings"] = tuple(fields.get("warnings", ()))
+        before = fields.get("applied_before")
+        fields["applied_before"] = None if before is None else Applied(**before)
+        return cls(**fields)

@@ -1,0 +1,274 @@
+"""Carrying out a compaction: every bucket that still fits its plan is merged, verified and published in one COMPACT commit."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.commit import Committer, abort
+from lsm_core.compact import BucketResult, BucketTask, Judge
+from lsm_core.errors import CommitConflict, CommitUnknown
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
+from lsm_core.maintenance.actions.compact.changed_keys import ChangedKeys, changed_keys
+from lsm_core.maintenance.actions.compact.compaction import (
+    EXPIRED_AT,
+    INDEPENDENCE,
+    CompactionReport,
+    CompactItem,
+    Verification,
+)
+from lsm_core.maintenance.actions.compact.sort_order import sort_task
+from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.merge import EXPIRED, order_free
+from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
+
+
+def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    """Execute the plan and say what it did, bucket by bucket for the ledger; its report is a CompactionReport.
+
+    Raises what :func:`execute` raises.
+    """
+    done = execute(store, plan, runner or local_runner(ReferenceJudge()))
+    changed = _changed_keys(store, done)
+    warnings = tuple(text for text in (changed.warning(store), _uncovered(store, done)) if text)
+    report = _report(plan, done, store.options.verification, changed.count, warnings)
+    return Outcome(report, [_bucket_line(item, asdict(result.report)) for item, result in done.results])
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What execution left behind: committed results by item, buckets skipped as stale, and the new snapshot."""
+
+    results: tuple[tuple[CompactItem, BucketResult], ...]
+    stale: tuple[Declined, ...]
+    snapshot_id: int | None
+
+
+def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Executed:
+    """Run the plan's buckets through ``runner`` and publish one COMPACT commit.
+
+    Buckets whose inputs are gone or moved are skipped, before the work or when the commit meets a conflict. Output of
+    failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict.
+    """
+    require_compactable(store)
+    tasks, stale = _tasks(store, plan)
+    if not tasks:
+        return Executed((), tuple(stale), None)
+    by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
+    done: list[BucketResult] = []
+    try:
+        for result in runner(store, [task for _, task in tasks]):
+            done.append(result)  # noqa: PERF402  (what came before an error must be known, to abort it)
+    except BaseException:
+        abort(store, [result.message for result in done])
+        raise
+    committed, conflicts, snapshot_id = _commit(store, plan, done)
+    for result, error in conflicts:
+        item = by_place[result.message.partition, result.message.bucket]
+        stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
+    pairs = tuple((by_place[r.message.partition, r.message.bucket], r) for r in committed)
+    return Executed(pairs, tuple(stale), snapshot_id)
+
+
+def _commit(
+    store: TableStore, plan: MaintenancePlan, done: list[BucketResult]
+) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
+    """One commit of everything that still fits; buckets in conflict are dropped, their output deleted, and reported."""
+    conflicts: list[tuple[BucketResult, CommitConflict]] = []
+    remaining = [result for result in done if not result.message.is_empty]
+    while remaining:
+        try:
+            committed = Committer(store).commit([r.message for r in remaining], properties=_properties(plan))
+            return remaining, conflicts, committed.snapshot_ids[-1] if committed.snapshot_ids else None
+        except CommitConflict as error:
+            touched = [r for r in remaining if _names(r) & set(error.files)]
+            if not touched:
+                abort(store, [r.message for r in remaining])
+                raise
+            abort(store, [r.message for r in touched])
+            conflicts += [(r, error) for r in touched]
+            remaining = [r for r in remaining if r not in touched]
+        except CommitUnknown:
+            raise
+        except Exception:
+            abort(store, [r.message for r in remaining])
+            raise
+    return [], conflicts, None
+
+
+def _properties(plan: MaintenancePlan) -> dict[str, str]:
+    clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
+    return {PLAN_PROPERTY: plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
+
+
+def _names(result: BucketResult) -> set[str]:
+    return {file.file_name for file in (*result.message.compact_before, *result.message.compact_after)}
+
+
+def _tasks(store: TableStore, plan: MaintenancePlan) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
+    """Work for the items whose inputs are as planned, read from the newest snapshot; the others are stale."""
+    items = plan.items_of(CompactItem)
+    snapshot = snapshots.latest(store)
+    if not items or snapshot is None:
+        return [], [_stale(item, "the table has no snapshot any more") for item in items]
+    partitions = sorted({item.partition for item in items})
+    buckets = sorted({item.bucket for item in items})
+    entries = manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
+    support.require_current(store, entries, "compacting it")
+    live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
+    tasks, stale = [], []
+    for item in items:
+        total, table = live.get((item.partition, item.bucket), (item.total_buckets, None))
+        reason = _why_stale(store, item, table)
+        if table is None or reason:
+            stale.append(_stale(item, reason))
+            continue
+        files = tuple(entry.file for entry in table_to_entries(table))
+        tasks.append((item, _task(item, total, files, snapshot.id, store.options.verification)))
+    return tasks, stale
+
+
+def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> str:
+    """Why the plan no longer fits this bucket; "" when it does. New files alone never make it stale."""
+    if table is None:
+        return "the bucket is empty now"
+    files = tree_files(store, table)
+    now = {file.name: file for file in files}
+    for planned in item.inputs:
+        found = now.get(planned.name)
+        if found is None:
+            return f"input {planned.name} is gone"
+        if found.level != planned.level:
+            return f"input {planned.name} moved from level {planned.level} to {found.level}"
+    if item.bins:
+        return ""
+    return why_tree_is_stale(store, item, now, table)
+
+
+def _task(
+    item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int, verification: str
+) -> BucketTask:
+    if item.order_by:
+        return replace(sort_task(item, total_buckets, files, snapshot_id), verification=verification)
+    return BucketTask(
+        partition=item.partition,
+        bucket=item.bucket,
+        total_buckets=total_buckets,
+        files=files,
+        unit_names=() if item.bins else tuple(file.name for file in item.inputs),
+        output_level=item.output_level,
+        drop_delete=item.drop_delete,
+        base_snapshot=snapshot_id,
+        verification=verification,
+        bins=item.bins,
+        by_file=item.by_file,
+        now_ms=item.expire_at_ms,
+    )
+
+
+def _stale(item: CompactItem, reason: str) -> Declined:
+    return Declined(
+        bucket_name(item.partition_text, item.bucket), "stale", reason, {}, item.partition_text, item.bucket
+    )
+
+
+def local_runner(judge: Judge | None) -> Runner:
+    """Runs tasks in this process, with ``judge`` for V2."""
+
+    def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+        from lsm_core.compact import run_tasks_locally
+
+        return iter(run_tasks_locally(store, tasks, judge))
+
+    return run
+
+
+def _changed_keys(store: TableStore, done: Executed) -> ChangedKeys:
+    """What the answers of an order-sensitive table lost by compacting it as Paimon does; nothing for all other tables."""
+    if done.snapshot_id is None or store.options.order_sensitive != "as-paimon" or not store.schema.primary_keys:
+        return ChangedKeys()
+    messages = [result.message for _, result in done.results]
+    retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
+    if order_free(store.schema, store.options.raw, retracts, store.name).ok:
+        return ChangedKeys()
+    clock = next((item.expire_at_ms for item, _ in done.results), None)
+    return changed_keys(store, done.snapshot_id, messages, clock)
+
+
+def _uncovered(store: TableStore, done: Executed) -> str:
+    """A warning where rows that are over were left out of a part of the runs as Paimon does it; else ""."""
+    parts = [r for item, r in done.results if not item.full and store.options.order_sensitive == "as-paimon"]
+    rows = sum(result.report.rows_dropped.get(EXPIRED, 0) for result in parts)
+    if not rows:
+        return ""
+    advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
+    return f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
+
+
+def _report(
+    plan: MaintenancePlan, done: Executed, setting: str, changed: int, warnings: tuple[str, ...]
+) -> CompactionReport:
+    """``setting``: of `dredge.verification`; ``changed``: keys whose answer changed."""
+    reports = [result.report for _, result in done.results]
+    items = [item for item, _ in done.results]
+    dropped: dict[str, int] = {}
+    for report in reports:
+        for reason, rows in report.rows_dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + rows
+    worst = max(items, key=lambda item: item.runs_before, default=None)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts KiB, macOS bytes
+    return CompactionReport(
+        snapshot_id=done.snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        files_in=sum(r.files_in for r in reports),
+        files_out=sum(r.files_out for r in reports),
+        files_upgraded=sum(r.files_upgraded for r in reports),
+        rows_in=sum(r.rows_in for r in reports),
+        rows_out=sum(r.rows_out for r in reports),
+        rows_dropped=dropped,
+        bytes_in=sum(r.bytes_in for r in reports),
+        bytes_out=sum(r.bytes_out for r in reports),
+        predicted_seconds=plan.estimate.seconds,
+        peak_rss_bytes=peak if sys.platform == "darwin" else peak * 1024,
+        runs_before=worst.runs_before if worst else 0,
+        runs_after=worst.runs_after if worst else 0,
+        verification=Verification(
+            level=min((r.verification for r in reports), default="V0"),
+            keys_checked=sum(r.keys_checked for r in reports),
+            units=len(reports),
+            independence=INDEPENDENCE[setting],
+            setting=setting,
+            rows_read_again=sum(r.rows_read_again for r in reports),
+            digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
+        ),
+        declined=(*plan.declined, *done.stale),
+        commits=0 if done.snapshot_id is None else 1,
+        changed_keys=changed,
+        warnings=warnings,
+        keys_folded=sum(r.keys_folded for r in reports),
+        keys_one_by_one=sum(r.keys_one_by_one for r in reports),
+    )
+
+
+def _bucket_line(item: CompactItem, numbers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "compacted",
+        "bucket": bucket_name(item.partition_text, item.bucket),
+        "trigger": item.trigger,
+        "reason": item.reason,
+        "inputs": [[file.name, file.level] for file in item.inputs],
+        "output_level": item.output_level,
+        "tombstones_dropped": item.tombstones_dropped,
+        **numbers,
+    }

@@ -1,0 +1,156 @@
+"""The plan of a compaction: every bucket that was asked for is an item or declined, with its reason and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import InvalidOption
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
+from lsm_core.maintenance.actions.compact.compaction import CompactItem
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
+from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.options import whole_number
+
+# File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1); only for forecasts.
+_BYTES_PER_SECOND: Final = 25_000_000
+_SECONDS_PER_TASK: Final = 0.1
+_PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
+
+
+def plan_compaction(
+    store: TableStore,
+    full: bool = False,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    buckets: Sequence[int] | None = None,
+    now_ms: int | None = None,
+    order_by: Sequence[str] | None = None,
+    strategy: str = "order",
+) -> MaintenancePlan:
+    """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
+
+    ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
+    rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
+    CorruptFile, InvalidFilter (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
+    a bucket that no partition can have).
+    """
+    order = checked_order(store, order_by, strategy, buckets)
+    require_compactable(store)
+    now = store.clock.now_ms() if now_ms is None else now_ms
+    wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
+    chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
+    plan = MaintenancePlan(
+        "compact",
+        store.name,
+        None,
+        options=dict(store.options.raw),
+        arguments={
+            "full": full,
+            "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
+            "buckets": None if wanted is None else " ".join(map(str, wanted)),
+            **(order.arguments() if order is not None else {}),
+        },
+        created_ms=now,
+    )
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    groups = bucket_groups(manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted))
+    outcomes = [_plan_bucket(store, group, full, now, order) for group in groups]
+    found = {(partition, bucket) for partition, bucket, _, _ in groups}
+    outcomes += _missing_places(store, found, chosen, wanted, partial(_places, store, snapshot, chosen))
+    items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
+    declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
+    return replace(
+        plan, base_snapshot=snapshot.id, items=tuple(items), declined=tuple(declined), estimate=_estimate(items)
+    )
+
+
+def _places(store: TableStore, snapshot: Snapshot, partitions: Sequence[bytes] | None) -> pa.Table:
+    return manifests.live_entries(store, snapshot, partitions=partitions, columns=_PLACE_COLUMNS)
+
+
+def _plan_bucket(
+    store: TableStore, group: tuple[bytes, int, int, pa.Table], full: bool, now_ms: int, order: SortOrder | None
+) -> CompactItem | Declined:
+    partition, bucket, total_buckets, entries = group
+    files = tree_files(store, entries)
+    place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+    if order is not None:
+        return sort_item(partition, place.text, bucket, total_buckets, files, order)
+    return (
+        plan_tree(store, place, entries, full, now_ms)
+        if store.schema.primary_keys
+        else plan_bins(store, place, files, full)
+    )
+
+
+def _estimate(items: Sequence[CompactItem]) -> PlanEstimate:
+    size = sum(item.bytes_in for item in items)
+    return PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in items),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=round(size / _BYTES_PER_SECOND + _SECONDS_PER_TASK * len(items), 2),
+    )
+
+
+def _missing_places(
+    store: TableStore,
+    found: Collection[tuple[bytes, int]],
+    partitions: Sequence[bytes] | None,
+    buckets: Sequence[int] | None,
+    listing: Callable[[], pa.Table],
+) -> list[Declined]:
+    """A reason for every named partition or bucket that holds no file; ``found`` are the (partition, bucket) that do.
+
+    ``listing`` gives the live entries of the chosen partitions, whatever their bucket; it is called only when something named
+    holds no file. Raises InvalidOption naming a bucket that no partition can have, and how many there are.
+    """
+    for name, named in (("partitions", partitions), ("buckets", buckets)):
+        if named is not None and not named:
+            return [Declined("table", "empty", f"the list of {name} is empty: nothing is chosen")]
+    absent = sorted(set(buckets or ()) - {bucket for _, bucket in found})
+    here = {partition for partition, _ in found}
+    unseen = [partition for partition in dict.fromkeys(partitions or ()) if partition not in here]
+    if buckets is not None and (unseen or absent):
+        table = listing()
+        _require_buckets(store, absent, table)
+        here = set(pc.unique(table.column("partition")).to_pylist())
+        unseen = [partition for partition in unseen if partition not in here]
+    texts = [partition_text(store.schema, partition, store.options) for partition in unseen]
+    told = [Declined(text or "table", "empty", "no file lies there", {}, text) for text in texts]
+    alone = [Declined(bucket_name("", bucket), "empty", "no file lies there", {}, "", bucket) for bucket in absent]
+    return told if told and not here else [*told, *alone]
+
+
+def _require_buckets(store: TableStore, absent: Sequence[int], entries: pa.Table) -> None:
+    """Refuse ``absent`` buckets beyond the option `bucket` and beyond all that ``entries`` of live files tell of."""
+    if store.options.bucket > 0:
+        count = max(store.options.bucket, pc.max(entries.column("total_buckets")).as_py() or 0)
+    else:
+        newest = pc.max(entries.column("bucket")).as_py()
+        count = 0 if newest is None else max(newest + 1, 0)
+    wrong = [bucket for bucket in absent if bucket < 0 or (count and bucket >= count)]
+    if wrong:
+        accepted = (
+            f"0 to {count - 1}: there {'is 1 bucket' if count == 1 else f'are {count} buckets'}"
+            if count
+            else "0 or more"
+        )
+        raise InvalidOption("buckets", wrong[0] if len(wrong) == 1 else wrong, accepted, store.name)

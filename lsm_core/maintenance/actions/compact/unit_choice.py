@@ -1,0 +1,268 @@
+"""What to compact in one bucket: the unit that the tree's strategies pick, the bins of an append table, and what a plan says of them.
+
+Asked by plans, by health, and by writers that compact by themselves, so that all three go by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from lsm_core.clock import local_offset_ms
+from lsm_core.compact import BucketTask
+from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of
+from lsm_core.maintenance.actions.compact.compaction import CompactItem
+from lsm_core.maintenance.actions.compact.reasons import why_declined, why_not_packed, why_packed, why_picked
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata import support
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import tree_files
+from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
+from lsm_core.tree import (
+    CompactUnit,
+    DataFile,
+    Decision,
+    Decline,
+    Levels,
+    Pick,
+    TaskPlan,
+    Trigger,
+    close_unit,
+    decide_bucket,
+    pick_full_window,
+    pick_small_files,
+    pick_windows,
+    plan_task,
+    post_filter,
+)
+
+NOTHING_EXPIRED: Final = ExpiredFiles()
+
+
+def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
+    """The tree of a bucket."""
+    return Levels(files, store.options.num_levels)
+
+
+def decide(
+    store: TableStore,
+    files: Sequence[DataFile],
+    now_ms: int,
+    full: bool = False,
+    expired: ExpiredFiles = NOTHING_EXPIRED,
+) -> Decision:
+    """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
+
+    Off-peak hours are those of this machine's time zone, as in Paimon.
+
+    ``expired``: those of them with rows whose record-level lifetime is over by then. Where merging a part of the runs could
+    change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
+    `dredge.compaction.order-sensitive` is `as-paimon`.
+    """
+    levels = levels_of(store, files)
+    decision = decide_bucket(
+        levels,
+        store.options,
+        now_ms,
+        full=full,
+        utc_offset_ms=local_offset_ms(now_ms),
+        must_rewrite=lambda file: file.name in expired.known,
+    )
+    if isinstance(decision, Decline):
+        return decision
+    # first-row answers without level 0 only if every key lies once above it: nobody looks keys up here, so units are closed
+    looks_up = store.options.merge_engine == "first-row"
+    unit = decision.unit
+    retracts = any(file.delete_row_count != 0 for file in unit.files)
+    over = any(file.name in expired.possible for file in unit.files)
+    if not looks_up and order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
+        return decision
+    if not looks_up and store.options.order_sensitive == "as-paimon":
+        return decision
+    closed = close_unit(levels, unit)
+    if closed == unit:
+        return decision
+    return post_filter(Pick(closed, decision.trigger, {**decision.facts, "closed_files": len(closed.files)}))
+
+
+def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
+    """Whether deletes must outlive this compaction: on tables with `sequence.field` a late, older insert of a deleted
+    key would come back, so `dredge.tombstone-retention` keeps tombstones of files younger than that.
+
+    Not the deletes of `partial-update.remove-record-on-*` alone: there any later insert brings the row back, however small its
+    ordering fields, in Java too (`PartialUpdateMergeFunction.add`); a kept delete would only lend it the deleted values.
+    """
+    retention = store.options.tombstone_retention
+    if retention <= 0 or not store.options.sequence_field:
+        return False
+    return any(file.delete_row_count != 0 and now_ms - file.creation_ms < retention for file in files)
+
+
+def choose_bins(store: TableStore, files: Sequence[DataFile], full: bool) -> list[list[DataFile]] | Decline:
+    """Bins of ``files`` (one bucket of an append table), each to become one rolling output; or why there is none.
+
+    Without buckets any small files go together (`AppendCompactCoordinator`). With `bucket` > 0 only neighbours by sequence
+    number do (`BucketedAppendCompactManager`), because rows of a bucket keep their order; ``full`` then means everything
+    from the first small file on, big ones are those that a compaction would not call small.
+    """
+    options = store.options
+    target, small_below = (
+        options.target_file_size(has_primary_key=False),
+        options.compaction_file_size(has_primary_key=False),
+    )
+    if options.bucket < 1:
+        return pick_small_files(files, target, small_below, options.min_file_num, options.open_file_cost, full)
+    if full:
+        return pick_full_window(files, small_below, options.force_rewrite_all)
+    most = options.get("compaction.max.file-num")
+    return pick_windows(files, target, options.min_file_num, None if most is None else int(most))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which bucket is being planned."""
+
+    partition: bytes
+    text: str
+    bucket: int
+    total_buckets: int
+
+    def declined(self, reason: str, text: str, facts: Mapping[str, object]) -> Declined:
+        """The bucket is left alone."""
+        return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
+
+
+def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, now_ms: int) -> CompactItem | Declined:
+    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``."""
+    files = tree_files(store, entries)
+    levels = levels_of(store, files)
+    expired = expired_files(store, entries, now_ms)
+    decision = decide(store, files, now_ms, full, expired)
+    if isinstance(decision, Decline):
+        facts = {**decision.facts, "sorted_runs": len(levels.runs()), "bytes": levels.total_size}
+        facts["rows"] = sum(file.row_count for file in files)
+        return place.declined(str(decision.reason), why_declined(decision, levels, store.options), facts)
+    return _item(store, place, levels, decision, expired, now_ms)
+
+
+def _item(
+    store: TableStore, place: Place, levels: Levels, decision: Pick, expired: ExpiredFiles, now_ms: int
+) -> CompactItem:
+    unit = decision.unit
+    task = _task_of(store, levels, unit, expired)
+    drop = task.drop_delete and not keeps_tombstones(store, task.rewritten_files, now_ms)
+    dropped = _tombstones(task.rewritten_files) if drop else 0
+    inside = {file.name for file in unit.files}
+    runs_left = [run for run in levels.runs() if not all(file.name in inside for file in run.run.files)]
+    facts = {**decision.facts, "bytes": unit.size, "rewritten_files": len(task.rewritten_files)}
+    if expired.possible:
+        facts["expired_files"] = sum(file.name in expired.known for file in unit.files)
+    return CompactItem(
+        partition=place.partition,
+        partition_text=place.text,
+        bucket=place.bucket,
+        total_buckets=place.total_buckets,
+        inputs=tuple(as_planned(file) for file in unit.files),
+        output_level=unit.output_level,
+        trigger=str(decision.trigger),
+        reason=why_picked(decision, levels, store.options, dropped),
+        facts=facts_of(facts),
+        upgrades=tuple(file.name for file in task.upgrades),
+        drop_delete=drop,
+        full=unit.full,
+        by_file=unit.by_file,
+        tombstones_dropped=dropped,
+        runs_before=len(levels.runs()),
+        runs_after=len(runs_left) + (not unit.by_file or unit.full),
+        expire_at_ms=None if expiry_of(store) is None else now_ms,
+    )
+
+
+def why_tree_is_stale(store: TableStore, item: CompactItem, files: Mapping[str, DataFile], entries: pa.Table) -> str:
+    """Why ``item`` no longer fits the bucket whose live files these are; "" when it does."""
+    unit = CompactUnit(item.output_level, tuple(files[p.name] for p in item.inputs), item.full, item.by_file)
+    expired = NOTHING_EXPIRED if item.expire_at_ms is None else expired_files(store, entries, item.expire_at_ms)
+    again = _task_of(store, levels_of(store, tuple(files.values())), unit, expired)
+    if item.drop_delete and not again.drop_delete:
+        return f"older files lie below level {item.output_level} now, so deletes may not be dropped"
+    if {file.name for file in again.upgrades} != set(item.upgrades):
+        return "what would be upgraded changed"
+    return ""
+
+
+def as_planned(file: DataFile) -> PlannedFile:
+    """A file as plans name it."""
+    return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
+
+
+def _task_of(store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles) -> TaskPlan:
+    options = store.options
+    return plan_task(
+        levels,
+        unit,
+        options.compaction_file_size(has_primary_key=True),
+        force_rewrite_all=options.force_rewrite_all,
+        must_rewrite=lambda file: file.name in expired.known,
+    )
+
+
+def _tombstones(files: Sequence[DataFile]) -> int | None:
+    counts = [file.delete_row_count for file in files]
+    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
+
+
+def plan_bins(store: TableStore, place: Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
+    """What to do with the bucket of an append table whose live files are ``files``."""
+    bins = choose_bins(store, files, full)
+    least = store.options.min_file_num
+    if isinstance(bins, Decline):
+        small, least = int(bins.facts.get("small_files") or 0), int(bins.facts.get("min_files") or least)
+        return place.declined(str(bins.reason), why_not_packed(files, small, least), dict(bins.facts))
+    taken = [file for chosen in bins for file in chosen]
+    return CompactItem(
+        partition=place.partition,
+        partition_text=place.text,
+        bucket=place.bucket,
+        total_buckets=place.total_buckets,
+        inputs=tuple(as_planned(file) for file in taken),
+        output_level=0,
+        trigger=str(Trigger.SMALL_FILES),
+        reason=why_packed(len(taken), len(bins), least, full),
+        facts=facts_of({"files": len(files), "small_files": len(taken), "bins": len(bins)}),
+        bins=tuple(tuple(file.name for file in chosen) for chosen in bins),
+        full=full,
+    )
+
+
+def bucket_task(
+    store: TableStore, partition: bytes, bucket: int, total_buckets: int, files: Sequence[DataFileMeta], full: bool
+) -> BucketTask | None:
+    """The compaction that the table's options pick for a bucket of ``files`` (all of them) now; None if they pick none.
+
+    ``full``: of everything. Raises WriterStale when the table's schema changed since it was opened.
+    """
+    if not files:
+        return None
+    entries = entries_to_table([ManifestEntry(ADD, partition, bucket, total_buckets, file) for file in files])
+    support.require_current(store, entries, "compacting it")
+    place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+    item = plan_tree(store, place, entries, full, store.clock.now_ms())
+    if isinstance(item, Declined):
+        return None
+    return BucketTask(
+        partition=partition,
+        bucket=bucket,
+        total_buckets=total_buckets,
+        files=tuple(files),
+        unit_names=tuple(file.name for file in item.inputs),
+        output_level=item.output_level,
+        drop_delete=item.drop_delete,
+        verification=store.options.verification,
+        by_file=item.by_file,
+        now_ms=item.expire_at_ms,
+    )

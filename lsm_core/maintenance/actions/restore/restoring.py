@@ -1,0 +1,137 @@
+"""Restoring: the snapshots of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from lsm_core.errors import DredgeError, PlanRefused
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance import trash
+from lsm_core.maintenance.action import MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.actions.trash.sweeping import file_path
+from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+
+
+@dataclass(frozen=True)
+class RestoreItem(PlanItem):
+    """One deletion record whose ``snapshots`` (ids) are put back; ``files`` counts those that are in use again then."""
+
+    item_kind: ClassVar[str] = "restore"
+    title: ClassVar[str] = "would restore"
+    columns: ClassVar[tuple[str, ...]] = ("trash id", "snapshots", "files")
+
+    trash_id: str
+    first_snapshot: int
+    last_snapshot: int
+    files: int
+
+    def essence(self) -> dict[str, Any]:
+        """The record."""
+        return {"trash": self.trash_id}
+
+    def cells(self) -> tuple[Any, ...]:
+        """The record, its snapshots and how many files it holds."""
+        return (self.trash_id, f"{self.first_snapshot}..{self.last_snapshot}", self.files)
+
+
+@dataclass(frozen=True)
+class RestoreReport(Report):
+    """What a restore put back: snapshot ids that can be read again."""
+
+    left_alone: ClassVar[Mapping[str, str]] = {}
+
+    trash_id: str
+    restored: tuple[int, ...] = ()
+    files_kept: int = 0
+    earliest: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a snapshot came back."""
+        return bool(self.restored)
+
+    def lines(self, table: str) -> list[str]:
+        """Which snapshots can be read again."""
+        if not self.restored:
+            return ["no snapshot was restored"]
+        which = f"snapshots {self.restored[0]} to {self.restored[-1]} can be read again"
+        return [f"{which}; {self.files_kept} files are in use again"]
+
+
+def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
+    """Plan to put the snapshots of the deletion record ``trash_id`` back.
+
+    Raises InvalidOption for an unknown id and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
+    itself in the trash (restore that record first: history has no holes).
+    """
+    record = trash.find_record(store, trash_id)
+    if trash.claimed_for(store, trash_id) == trash.SWEEP:
+        raise _sweep_has_begun(store, trash_id)
+    _require_no_hole(store, record)
+    ids = sorted(record.snapshots)
+    return MaintenancePlan(
+        "restore",
+        store.name,
+        snapshots.latest_id(store),
+        items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files)),) if ids else (),
+        options=dict(store.options.raw),
+        arguments={"trash_id": trash_id},
+        created_ms=store.clock.now_ms(),
+    )
+
+
+def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Put the snapshots back, newest first, and drop the record. Its report is a RestoreReport.
+
+    Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
+    """
+    trash_id = str(plan.arguments["trash_id"])
+    record = trash.find_record(store, trash_id)
+    _require_no_hole(store, record)
+    if not trash.claim(store, trash_id, trash.RESTORE):
+        raise _sweep_has_begun(store, trash_id)
+    _require_files(store, record)
+    ids = sorted(record.snapshots)
+    for number in reversed(ids):
+        _put_back(store, number, record.snapshots[number].encode())
+    earliest = snapshots.list_ids(store)[0]
+    snapshots.write_earliest_hint(store, earliest)
+    trash.forget(store, trash_id)
+    return Outcome(RestoreReport(trash_id, tuple(ids), len(record.files), earliest))
+
+
+def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:
+    return PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
+
+
+def _put_back(store: TableStore, number: int, data: bytes) -> None:
+    path = store.snapshot_path(number)
+    Snapshot.from_json(data, path)
+    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+        raise PlanRefused(f"history-changed: another snapshot {number} is there now", table=store.name)
+
+
+def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
+    present = set(snapshots.list_ids(store))
+    following = max(record.snapshots, default=0) + 1
+    if following in present:
+        return
+    later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
+    hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
+    raise PlanRefused(f"no-holes-in-history: {hint}", table=store.name)
+
+
+def _require_files(store: TableStore, record: TrashRecord) -> None:
+    """All files must still be there; the claim that proved otherwise is given back."""
+    try:
+        for file in record.files:
+            path = file_path(store, file)
+            if not store.file_io.exists(path):
+                raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted", table=store.name)
+    except DredgeError:
+        trash.release(store, record.trash_id)
+        raise

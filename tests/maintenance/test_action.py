@@ -1,0 +1,128 @@
+"""An action is one place: a module and one call of the registry give it a plan, JSON, verbs, flags and the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lsm_core.cli.app import run
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature
+from lsm_core.maintenance import MaintenancePlan, action_names, all_actions, dry_run, find_action, register
+from lsm_core.maintenance.action import ArgumentKind, unregister
+from tests.maintenance.tables import keyed, rows
+from tests.maintenance.toy_action import Note
+
+
+@pytest.fixture
+def note() -> Iterator[Note]:
+    made = Note()
+    register(made)
+    yield made
+    unregister("note")
+
+
+def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: Note) -> None:
+    table = keyed(tmp_path)
+    assert action_names()[-1] == "note" and find_action("note") is note
+    plan = table.plan_maintenance("note", text="hello ", times=2)
+    again = MaintenancePlan.from_json(plan.to_json())
+    assert again == plan and again.hash == plan.hash
+    assert table.load_plan(table.save_plan(plan)) == plan and table.saved_plans() == [plan.hash]
+    report = table.apply(again, approved_by="me")
+    assert (Path(table.store.root) / "note.txt").read_text() == "hello hello "
+    (entry,) = table.ledger()
+    assert (entry.action, entry.outcome, entry.plan_hash, entry.approved_by) == ("note", "done", plan.hash, "me")
+    assert entry.report["noted"] == report.noted == 2 and entry.lines == ({"event": "noted", "text": "hello "},)
+    second = table.apply(plan)
+    assert not second.changed and second.applied_before.text() == f"already applied, run {entry.run_id}"
+    with pytest.raises(PlanStale, match="a note already"):
+        table.apply(table.plan_maintenance("note", text="other"))
+    assert [one.outcome for one in table.ledger()] == ["done", "failed"]
+    with pytest.raises(InvalidOption, match=r"'colour'.*text, times, loud"):
+        table.plan_maintenance("note", text="x", colour="red")
+    with pytest.raises(InvalidOption, match=r"'text' of table db\.t"):
+        table.plan_maintenance("note")
+    with pytest.raises(InvalidOption, match="'note'"):
+        register(note)
+    with pytest.raises(UnsupportedFeature, match=r"note before it is applied.*db\.t"):
+        dry_run(plan)
+
+
+def test_a_registered_action_has_its_flags_and_its_verb(
+    tmp_path: Path, note: Note, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path)
+    keyed(tmp_path, name="db.u")
+    place = ["-w", str(tmp_path / "wh")]
+    assert run(["plan", "db.t", "--action", "note", "--text", "hi", "--times", "3", "--loud", *place]) == 0
+    shown = capsys.readouterr().out
+    assert "would note" in shown and "HI" in shown
+    assert run(["plan", "db.t", "--action", "note", "--text", "hi", "--json", *place]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["items"] == [{"item": "note", "text": "hi", "times": 1}]
+    assert run(["apply", "db.t", plan["hash"], *place]) == 0
+    assert capsys.readouterr().out == "noted 1 times in db.t\n"
+    assert run(["note", "db.u", "ho", "--times", "2", *place]) == 0
+    assert capsys.readouterr().out == "noted 2 times in db.u\n"
+    assert run(["plan", "db.t", "--action", "compact", "--loud", *place]) == 2
+    refused = capsys.readouterr().err
+    assert "--loud is for note; compact takes --full, --partition" in refused
+    assert run(["note", "--help"]) == 0
+    helped = capsys.readouterr().out
+    assert "Write a note." in helped and "In capitals." in helped
+    assert run(["--help"]) == 0
+    assert "note" in capsys.readouterr().out
+
+
+def test_plans_of_what_is_not_known_here_are_stale_by_name(tmp_path: Path, note: Note) -> None:
+    text = keyed(tmp_path).plan_maintenance("note", text="x").to_json()
+    value = json.loads(text)
+    with pytest.raises(PlanStale, match=r"table db\.t.*item 'poem', which note does not know"):
+        MaintenancePlan.from_json(json.dumps({**value, "items": [{"item": "poem"}]}))
+    with pytest.raises(PlanStale, match=r"table db\.t.*made by dredge-0\.0\.1"):
+        MaintenancePlan.from_json(json.dumps({**value, "code_version": "dredge-0.0.1"}))
+    with pytest.raises(CorruptFile, match=r"db\.t.*unreadable"):
+        MaintenancePlan.from_json(json.dumps({**value, "items": [{"item": "note", "colour": 1}]}))
+    unregister("note")
+    try:
+        with pytest.raises(PlanStale, match=r"table db\.t.*action 'note', which is not known"):
+            MaintenancePlan.from_json(text)
+    finally:
+        register(note)
+
+
+def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number in range(3):
+        table.write(rows(range(number, number + 5), v=number))
+    for action in all_actions():
+        assert action.help.endswith(".") and action.item_types()
+        assert len({argument.option for argument in action.arguments}) == len(action.arguments)
+        assert all(argument.help for argument in action.arguments)
+        assert {kind.item_kind for kind in action.item_types()}
+    made = [
+        table.plan_maintenance("compact", full=True),
+        table.plan_maintenance("expire_snapshots", retain_max=1),
+        table.plan_maintenance("rescale", bucket_num=2),
+    ]
+    table.expire_snapshots(retain_max=1)
+    made.append(table.plan_maintenance("trash", now_ms=table.store.clock.now_ms() + 10**9))
+    (trash_id,) = {item.trash_id for item in made[-1].items}
+    made.append(table.plan_maintenance("restore", trash_id=trash_id))
+    assert {plan.action for plan in made} == {action.name for action in all_actions()}
+    for plan in made:
+        assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan
+        for item in plan.items:
+            assert len(item.cells()) == len(item.columns)
+            assert type(item) in find_action(plan.action).item_types()
+    assert ArgumentKind.TIME in {argument.kind for argument in find_action("trash").arguments}
+
+
+def test_a_plan_stored_before_actions_had_folders_still_loads() -> None:
+    path = Path(__file__).parent.parent / "data" / "plans" / "compact-of-issue-13.json"
+    plan = MaintenancePlan.from_json(path.read_text("utf-8"))
+    (item,) = plan.items
+    assert (plan.action, item.bucket, len(item.inputs), item.partition) == ("compact", 0, 5, bytes(12))
