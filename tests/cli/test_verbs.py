@@ -300,7 +300,7 @@ def test_the_readme_names_verbs_as_they_are(shell: Shell) -> None:
     logs = Schema(pa.schema([("a", pa.int64()), ("b", pa.string())]), options={"bucket": "-1"})
     Catalog(shell.place).create_table("db.logs", logs).write(pa.table({"a": [2, 1], "b": ["x", "y"]}))
     for _, verb, *arguments in lines:
-        given = [{"db.orders": "db.t", "HASH": plan}.get(a, a) for a in arguments]
+        given = [{"shop.orders": "db.t", "HASH": plan, "id=100": "k=1,dt=a"}.get(a, a) for a in arguments]
         answer = shell(verb, *given)
         assert answer.code == 0, answer.err
 
