@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,11 @@ SCHEMA = pa.schema(
         *[(f"s{i}", pa.string()) for i in range(2)],
     ]
 )
+
+
+TEXT_SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), *[(f"t{i}", pa.string()) for i in range(5)]])
+TEXT_VALUES = 2_000
+"""Distinct values of each text column of :data:`TEXT_SCHEMA`."""
 
 
 def text_column(numbers: np.ndarray, width: int = 16) -> pa.Array:
@@ -36,7 +41,19 @@ def rows(keys: np.ndarray, seed: int) -> pa.Table:
     return pa.table([pa.array(keys), *integers, *doubles, *texts], schema=SCHEMA)
 
 
-def commits(total: int, number: int, seed: int = 7) -> Iterator[pa.Table]:
+def text_rows(keys: np.ndarray, seed: int) -> pa.Table:
+    """One row per key with five texts of 8 to 24 characters, 2,000 distinct values a column."""
+    random = np.random.default_rng(seed)
+    columns = []
+    for place in range(5):
+        values = [f"{place}-{number:05d}" + "abcdefghijklmnop"[: number % 17] for number in range(TEXT_VALUES)]
+        columns.append(pa.array(values).take(pa.array(random.integers(0, TEXT_VALUES, len(keys)))))
+    return pa.table([pa.array(keys), *columns], schema=TEXT_SCHEMA)
+
+
+def commits(
+    total: int, number: int, seed: int = 7, made: Callable[[np.ndarray, int], pa.Table] = rows
+) -> Iterator[pa.Table]:
     """`number` commits of `total / number` rows; half of each later commit updates keys that exist."""
     random = np.random.default_rng(seed)
     each, known = total // number, 0
@@ -47,4 +64,4 @@ def commits(total: int, number: int, seed: int = 7) -> Iterator[pa.Table]:
         keys = np.concatenate([new, old])
         random.shuffle(keys)
         known += fresh
-        yield rows(keys, seed * 1000 + n)
+        yield made(keys, seed * 1000 + n)

@@ -79,6 +79,7 @@ def rewrite(
         living=living_at(store, task.now_ms),
         opener=None if within is None else within.open,
         budget=store.options.merge_budget // share,
+        dictionaries=store.schema.field_names,
     )
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT

@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.types.dictionaries import plain
 
 
 class Streams:
@@ -62,7 +63,8 @@ class _Column:
         return self._nulls.digest(), self._lengths.digest(), self._values.digest()
 
     def add(self, column: pa.Array, row: int) -> None:
-        """Rows from number ``row`` on."""
+        """Rows from number ``row`` on; of a dictionary its values."""
+        column = plain(column)
         if column.null_count:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
             self._nulls.update((missing + row).data)

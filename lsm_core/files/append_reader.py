@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from lsm_core.files.positions import Deleted, RowPositions
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.dictionaries import as_dictionaries
 
 BATCH_ROWS: Final = 65_536
 
@@ -33,16 +34,18 @@ def open_append(
     batch_rows: int = BATCH_ROWS,
     row_groups: Sequence[int] | None = None,
     deleted: Deleted | None = None,
+    dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Rows of an append file: batches of at most ``batch_rows`` rows with ``columns`` (None: all) in that order.
 
     Files of older schemas are read by field id: columns they lack are null, others cast. ``deleted``: positions in the whole
-    file that do not come out. The file opens at the first ``next``. Raises :class:`ColumnNotFound` on an unknown column,
+    file that do not come out. Text columns among ``dictionaries`` come as Arrow dictionaries of int32. The file opens at the first ``next``. Raises :class:`ColumnNotFound` on an unknown column,
     :class:`CorruptFile` naming the file when it is missing, cut short, or not what its manifest entry says, and
     :class:`InvalidData` for a value that its column's new type cannot take.
     """
     schema = append_arrow_schema(store.schema)
     target = pa.schema([schema.field(name) for name in value_columns(store, columns)])
+    target = as_dictionaries(target, dictionaries)
     return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)
 
 
@@ -85,7 +88,12 @@ def read_rows(
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
         positions = None if deleted is None else RowPositions(source.group_rows, row_groups)
         stored = evolution.stored
-        batches = source.batches(stored, batch_rows, row_groups) if stored else _bare(source, batch_rows, row_groups)
+        coded = source.repeating_texts(evolution.dictionaries)
+        batches = (
+            source.batches(stored, batch_rows, row_groups, dictionaries=coded)
+            if stored
+            else _bare(source, batch_rows, row_groups)
+        )
         for batch in batches:
             if deleted is not None and positions is not None:
                 gone = positions.next_mask(batch.num_rows, deleted)

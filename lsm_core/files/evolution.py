@@ -38,6 +38,11 @@ class _Column:
     may_be_null: bool = False
     padded: DataType | None = None
 
+    @property
+    def is_dictionary(self) -> bool:
+        """Whether the target wants a dictionary."""
+        return bool(pa.types.is_dictionary(self.field.type))
+
 
 @dataclass(frozen=True)
 class Evolution:
@@ -57,7 +62,8 @@ class Evolution:
         is missing.
         """
         partly = None if meta.write_cols is None else tuple(meta.write_cols)
-        names = tuple(source_schema.names), tuple(target.names)
+        coded = tuple(field.name for field in target if pa.types.is_dictionary(field.type))
+        names = tuple(source_schema.names), tuple(target.names), coded
         asked = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), partly, *names)
         known: tuple[_Column, ...] | None = store.kept.get(asked)
         if known is None:
@@ -80,6 +86,12 @@ class Evolution:
     def stored(self) -> list[str]:
         """Stored columns to decode, each once."""
         return sorted({column.stored for column in self.columns if column.stored is not None})
+
+    @property
+    def dictionaries(self) -> list[str]:
+        """Stored columns that serve only columns which the target wants as dictionaries, and as they are stored."""
+        plain = {column.stored for column in self.columns if not column.is_dictionary or column.written is not None}
+        return [name for name in self.stored if name not in plain]
 
     def apply(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         """``batch`` (of :attr:`stored` columns, at least) as the target has it. One stored column may serve several.
@@ -123,6 +135,8 @@ class Evolution:
 def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
     """``array`` in the type that its schema tells, where its writer chose another physical one."""
     try:
+        if pa.types.is_dictionary(kind):
+            return refit(array, kind.value_type).dictionary_encode()
         return refit(array, kind)
     except pa.ArrowException as error:
         raise CorruptFile(path, f"column '{name}' is {array.type}, not {kind}: {error}") from error

@@ -26,6 +26,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 from lsm_core.types import DataType, TypeRoot, to_arrow
+from lsm_core.types.dictionaries import plain
 
 SUFFIX: Final = ".index"
 _PREFIX: Final = f"file-index.{BLOOM}."
@@ -109,7 +110,7 @@ class IndexWriter:
         """See rows of the current file, deletes among them; they hold the table's columns by name."""
         for wanted, bloom in zip(self._columns, self._filters, strict=True):
             for chunk in rows.column(wanted.column).chunks:
-                values = chunk if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
+                values = plain(chunk) if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
                 bloom.add(hashes_of(one_array(values, to_arrow(wanted.type)), wanted.type))
 
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:

@@ -8,11 +8,13 @@ import pyarrow as pa
 
 from lsm_core.errors import DredgeError, InvalidData
 from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
+from lsm_core.files.formats.parquet import EXTENSION as PARQUET
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.dictionaries import batch_of, is_dictionary_of, plain_table, table_of
 from lsm_core.types.nesting import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -76,7 +78,7 @@ class RollingWriter:
         """Rows of every row group written so far, over all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; columns are taken by name and cast to the file's schema."""
+        """Take a batch; columns are taken by name and cast to the file's schema. Text columns may be Arrow dictionaries."""
         if self._closed:
             raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
         if batch.num_rows == 0:
@@ -130,7 +132,7 @@ class RollingWriter:
         return min(rows, self._most_rows - self._file_rows)
 
     def _write_group(self, rows: int) -> None:
-        table = pa.Table.from_batches(self._pending, self._schema)
+        table = table_of(self._pending)
         group, rest = table.slice(0, rows), table.slice(rows)
         self._pending = rest.to_batches()
         self._pending_rows = rest.num_rows
@@ -139,6 +141,8 @@ class RollingWriter:
         if name != self._format:
             self._close_file()
             self._format = name
+        if self._format != PARQUET:
+            group = plain_table(group)
         sink = self._sink or self._open(group)
         before = sink.position
         sink.write(group)
@@ -178,14 +182,17 @@ class RollingWriter:
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` with exactly the columns and types of ``schema``, taken by name; raises KeyError on a missing column."""
+    """``batch`` with exactly the columns and types of ``schema``, taken by name; raises KeyError on a missing column.
+
+    Dictionaries of a column's type stay what they are.
+    """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(refit(column, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        columns.append(column if is_dictionary_of(column.type, field.type) else refit(column, field.type))
+    return batch_of(columns, schema)
 
 
 def require_not_null(batch: pa.RecordBatch, table: str) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array, values_of
 from lsm_core.errors import InvalidData
@@ -17,6 +16,7 @@ from lsm_core.merge.comparable import (
     Ints,
 )
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
+from lsm_core.types.dictionaries import batch_of, joined, taken
 
 OUTPUT_ROWS = 131_072
 PART_ROWS = 131_072
@@ -107,7 +107,7 @@ def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
-    """The ``picked`` rows, in that order, as batches of at most 131,072 rows."""
+    """The ``picked`` rows, in that order, as batches of at most 131,072 rows; a column of dictionaries may come as plain text."""
     if len(picked) == 0:
         return []
     first, last = int(picked[0]), int(picked[-1])
@@ -120,9 +120,9 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
     columns: list[list[pa.Array]] = []
     for place in range(len(schema)):
         # column by column: the copy that lies end to end is gone before the next one is made
-        whole = pa.concat_arrays([piece.batch.column(place) for piece in rows.pieces])
-        columns.append([pc.take(whole, part, boundscheck=False) for part in parts])
-    return [pa.RecordBatch.from_arrays([column[i] for column in columns], schema=schema) for i in range(len(parts))]
+        whole = joined([piece.batch.column(place) for piece in rows.pieces])
+        columns.append([taken(whole, part) for part in parts])
+    return [batch_of([column[i] for column in columns], schema) for i in range(len(parts))]
 
 
 def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:

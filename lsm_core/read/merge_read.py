@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -29,7 +29,8 @@ from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
 from lsm_core.read.passes import fits, in_memory, next_pass
-from lsm_core.read.row_size import decoded_row_bytes
+from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
+from lsm_core.types.dictionaries import batch_of, rows_bytes
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
@@ -91,6 +92,8 @@ class Merging:
     ``living`` keeps those rows of a batch that are not over (record-level expiry), before they are merged; only compactions expire.
     ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's or a key range's gives some rows only.
     ``budget``: decoded bytes of all windows together (None: what option `dredge.merge-budget` says).
+    ``dictionaries``: text columns that may come out as Arrow dictionaries of int32: those do whose values repeat in the files, where the
+    engine only chooses rows and never looks at them. A column may be one in some batches and plain in others.
     """
 
     store: TableStore
@@ -107,6 +110,7 @@ class Merging:
     living: Living | None = None
     opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
     budget: int | None = None
+    dictionaries: Collection[str] = ()
 
     row_bytes: float = 0.0
 
@@ -128,12 +132,22 @@ class Merging:
         reader = _Reader.of(self, section)
         inputs: list[Input] = list(reader.inputs)
         limit = self.memory // _IN_MEMORY_SHARE
+        if fits(reader.sizes(inputs), self.threshold, limit):
+            reader = replace(reader, dictionaries=self._repeating(section.files))
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
             with closing(self._merge(inputs, reader, self.function, self.drop_delete)) as merged:
                 for batch in merged:
                     yield self._with_keys(batch) if self.exact else batch
+
+    def _repeating(self, files: Files) -> frozenset[str]:
+        """The columns to carry as dictionaries: those that repeat in the largest of ``files``."""
+        if not self.dictionaries or isinstance(self.function, FoldFunction):
+            return frozenset()
+        looked_at = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
+        names = [name for name in self.columns if name in self.dictionaries and name not in looked_at]
+        return frozenset(repeating_texts(self.store, self.partition, self.bucket, files, names))
 
     def keep_living(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not over; the others are counted as dropped."""
@@ -144,8 +158,7 @@ class Merging:
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with `_KEY_*` columns first, which were merged as value columns."""
-        columns = [batch.column(self.twins.get(name, name)) for name in self._layout.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self._layout)
+        return batch_of([batch.column(self.twins.get(name, name)) for name in self._layout.names], self._layout)
 
     @cached_property
     def _layout(self) -> pa.Schema:
@@ -197,6 +210,7 @@ class _Reader:
     batch_rows: int
     need_sequence: bool
     need_kind: bool
+    dictionaries: frozenset[str] = frozenset()
 
     @staticmethod
     def of(merging: Merging, section: Section) -> _Reader:
@@ -226,7 +240,11 @@ class _Reader:
         """Schema of all inputs and of what is merged from them: keys that are among the columns are not there twice."""
         merging = self.merging
         full = kv_read_schema(
-            merging.store, merging.columns, need_sequence=self.need_sequence, need_kind=self.need_kind
+            merging.store,
+            merging.columns,
+            need_sequence=self.need_sequence,
+            need_kind=self.need_kind,
+            dictionaries=self.dictionaries,
         )
         return pa.schema([field for field in full if field.name not in merging.twins])
 
@@ -261,6 +279,7 @@ class _Reader:
         merging = self.merging
         gone = merging.deletions.get(file.file_name)
         opened = merging.opener or open_kv
+        coded: dict[str, Any] = {"dictionaries": self.dictionaries} if self.dictionaries else {}
         batches = opened(
             merging.store,
             merging.partition,
@@ -271,11 +290,12 @@ class _Reader:
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
             deleted=None if gone is None else read_vector(merging.store, gone),
+            **coded,
         )
         schema = self.schema
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
-                merging.row_bytes = max(merging.row_bytes, batch.nbytes / max(1, batch.num_rows))
+                merging.row_bytes = max(merging.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
                 if merging.seen is not None:
                     merging.seen(file, batch)
                 if merging.living is not None:
@@ -327,13 +347,15 @@ def read_bucket_merged(
     deletions: Mapping[str, DeletionFile] | None = None,
     budget: int | None = None,
     living: Living | None = None,
+    dictionaries: Collection[str] = (),
 ) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
 
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
     `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
     ``deletions``: by file name, the vectors of rows that are gone whatever the merge says. ``living``: rows that it leaves
-    out are not there at all, as a compaction at its clock would see it (never set by reads). ``budget``: see :class:`Merging`.
+    out are not there at all, as a compaction at its clock would see it (never set by reads). ``budget``, ``dictionaries``: see
+    :class:`Merging`.
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
@@ -347,6 +369,7 @@ def read_bucket_merged(
         deletions=deletions or {},
         living=living,
         budget=budget,
+        dictionaries=dictionaries,
     )
     for section in sections_of(store, files) if sections is None else sections:
         with closing(merging.section(section)) as merged:

@@ -12,21 +12,30 @@ from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
 from lsm_core.read.prune.file_index import ruled_out
+from lsm_core.read.row_size import repeating_texts
 from lsm_core.read.splits import Split
 
 
 def read_raw(
-    store: TableStore, split: Split, *, columns: Sequence[str], predicate: Predicate | None = None
+    store: TableStore,
+    split: Split,
+    *,
+    columns: Sequence[str],
+    predicate: Predicate | None = None,
+    dictionaries: Sequence[str] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
     """Value ``columns`` of the files of a raw split (append files, or key-value files without deletes), one after the other.
 
-    Rows that a deletion vector marks do not come; files whose index rules ``predicate`` out are not opened.
+    Text columns among ``dictionaries`` that repeat in a file come as Arrow dictionaries of int32. Rows that a deletion vector marks do not
+    come; files whose index rules ``predicate`` out are not opened.
     Raises :class:`CorruptFile` naming the file that is missing, damaged or not what its manifest entry says.
     """
     for file, gone in zip(split.files, split.deletions, strict=True):
         if predicate is not None and ruled_out(store, split.partition, split.bucket, file, predicate):
             continue
         deleted = None if gone is None else read_vector(store, gone)
-        rows = open_append(store, split.partition, split.bucket, file, columns=columns, deleted=deleted)
+        place = split.partition, split.bucket
+        coded = repeating_texts(store, *place, [file], dictionaries)
+        rows = open_append(store, *place, file, columns=columns, deleted=deleted, dictionaries=coded)
         with closing(rows) as batches:  # type: ignore[type-var]
             yield from batches

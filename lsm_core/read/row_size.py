@@ -10,14 +10,17 @@ import pyarrow as pa
 
 from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source
+from lsm_core.files.evolution import Evolution
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
+from lsm_core.types.dictionaries import as_dictionaries
 
 _FILES: Final = 2
 _PROBE_ROWS: Final = 256
 _SYSTEM_BYTES: Final = 9.0
 """Sequence number and row kind."""
 _KEPT: Final = "text bytes"
+_REPEATING: Final = "repeating texts"
 _KEPT_BYTES: Final = 256
 
 
@@ -37,6 +40,25 @@ def decoded_row_bytes(
         for file in sorted(files, key=lambda f: -f.file_size / max(1, f.row_count))[:_FILES]:
             largest = max(largest, _text_bytes(store, partition, bucket, file, texts))
     return fixed + largest
+
+
+def repeating_texts(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
+) -> list[str]:
+    """Those of the columns ``names`` that are text and whose values repeat in the largest of ``files``, going by their footers."""
+    texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
+    for file in sorted(files, key=lambda f: -f.file_size)[:_FILES] if texts else ():
+        asked = (_REPEATING, store.schema.id, file.file_name, *texts)
+        known: list[str] | None = store.kept.get(asked)
+        if known is None:
+            with closing(open_source(store, partition, bucket, file)) as source:
+                target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
+                evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
+                stored = set(source.repeating_texts(evolution.dictionaries))
+            known = [column.field.name for column in evolution.columns if column.stored in stored]
+            store.kept.put(asked, known, _KEPT_BYTES)
+        texts = known
+    return texts
 
 
 def _width(kind: pa.DataType) -> float:

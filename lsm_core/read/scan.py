@@ -28,6 +28,7 @@ from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, p
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
 from lsm_core.read.versions import Version, resolve
+from lsm_core.types.dictionaries import distinct, plain
 
 
 @dataclass(frozen=True)
@@ -220,12 +221,14 @@ def read_split(
     ``budget``: decoded bytes of the merge's windows (None: what option `dredge.merge-budget` says).
     """
     needed = list(columns)
+    looked_at = () if predicate is None else predicate.columns
+    texts = [name for name in columns if name not in looked_at]
     if predicate is not None:
         needed += [name for name in predicate.columns if name not in needed]
         if predicate.by_position:
             needed = list(store.schema.field_names)
     if split.raw:
-        source = read_raw(store, split, columns=needed, predicate=predicate)
+        source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
     else:
         deletions = {
             file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector
@@ -239,6 +242,7 @@ def read_split(
             sections=split.sections,
             deletions=deletions,
             budget=budget,
+            dictionaries=texts,
         )
     target = pa.schema([store.schema.arrow_schema.field(name) for name in columns])
     with closing(source) as batches:
@@ -252,7 +256,16 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """``batch`` with the table's own schema (files carry field ids in theirs)."""
     if not len(target):
         return batch.select([])
-    return pa.RecordBatch.from_arrays([batch.column(name) for name in target.names], schema=target)
+    return pa.RecordBatch.from_arrays([_typed(batch.column(field.name), field.type) for field in target], schema=target)
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """``column``, a dictionary or plain, as ``kind``, which is the one or the other."""
+    if column.type.equals(kind):
+        return column
+    if not pa.types.is_dictionary(kind):
+        return plain(column)
+    return distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
 def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:

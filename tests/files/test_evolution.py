@@ -112,9 +112,9 @@ def test_only_needed_columns_are_decoded_and_a_file_without_any_of_them_not_at_a
     decoded: list[list[str]] = []
     plain = ParquetSource.batches
 
-    def spy(self: ParquetSource, columns: Any, *rest: Any) -> Any:
+    def spy(self: ParquetSource, columns: Any, *rest: Any, **how: Any) -> Any:
         decoded.append(list(columns))
-        return plain(self, columns, *rest)
+        return plain(self, columns, *rest, **how)
 
     monkeypatch.setattr(ParquetSource, "batches", spy)
     assert rows(store, meta, columns=["new", "x"])[3] == {"new": None, "x": "3"}

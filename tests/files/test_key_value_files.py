@@ -226,9 +226,9 @@ def test_a_reader_gives_only_what_was_asked_for_and_decodes_each_key_once(
     decoded: list[list[str]] = []
     plain = ParquetSource.batches
 
-    def spy(self: ParquetSource, columns: Any, *rest: Any) -> Any:
+    def spy(self: ParquetSource, columns: Any, *rest: Any, **how: Any) -> Any:
         decoded.append(list(columns))
-        return plain(self, columns, *rest)
+        return plain(self, columns, *rest, **how)
 
     monkeypatch.setattr(ParquetSource, "batches", spy)
     found = read(store, meta, columns=["b", "k"], need_sequence=False, need_kind=False)

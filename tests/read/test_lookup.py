@@ -43,10 +43,12 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     seen: list[tuple[str, int]] = []
     real = parquet.ParquetSource.batches
 
-    def watched(self: Any, columns: Any, batch_rows: int, row_groups: Any = None) -> Iterator[pa.RecordBatch]:
+    def watched(
+        self: Any, columns: Any, batch_rows: int, row_groups: Any = None, **how: Any
+    ) -> Iterator[pa.RecordBatch]:
         groups = range(len(self.group_rows)) if row_groups is None else row_groups
         seen.extend((name, group) for name in columns for group in groups)
-        yield from real(self, columns, batch_rows, row_groups)
+        yield from real(self, columns, batch_rows, row_groups, **how)
 
     monkeypatch.setattr(parquet.ParquetSource, "batches", watched)
     return seen

@@ -130,10 +130,21 @@ class AvroSource:
         """Nothing: an Avro file does not tell."""
         return {}
 
+    def repeating_texts(self, names: Iterable[str]) -> list[str]:
+        """None: this format's reader gives plain text."""
+        del names
+        return []
+
     def batches(
-        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+        self,
+        columns: Sequence[str],
+        batch_rows: int,
+        row_groups: Sequence[int] | None = None,
+        *,
+        dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Batches of at most ``batch_rows`` rows of ``columns`` (file order); the whole file is the one row group."""
+        del dictionaries  # none are told of
         if row_groups is not None and not row_groups:
             return
         # Of no columns one is decoded all the same, so that rows are counted as they are found.

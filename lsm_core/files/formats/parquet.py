@@ -26,11 +26,18 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
-from lsm_core.files.formats.parquet_footer import footer_values, group_bounds, leaf_count, plain_sizes
+from lsm_core.files.formats.parquet_footer import (
+    dictionary_texts,
+    footer_values,
+    group_bounds,
+    leaf_count,
+    plain_sizes,
+)
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
+from lsm_core.types.dictionaries import as_dictionaries, plain_schema, plain_table, unified
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
@@ -53,6 +60,7 @@ CODECS: Final = {
     "uncompressed": "none",
 }
 _PAGE_SIZE: Final = 1024 * 1024
+_LEAST_BATCH_ROWS: Final = 1_024
 SIZES: Final = ("parquet.page.size",)
 """Sizes in bytes, of at least 1, that the writer is told by options of Parquet's own."""
 _FOOTER: Final = "footer"
@@ -99,17 +107,20 @@ class ParquetSink:
     ) -> None:
         """Open ``path``; ``sample`` (the first rows) gives the schema and tells which columns repeat.
 
-        ``dictionary`` names columns that get one in any case; None means that none does.
+        ``dictionary`` names columns that get one in any case; None means that none does. Text columns of ``sample`` that are Arrow
+        dictionaries are taken as such where the file gets one, and are plain text otherwise.
         """
         self.path = path
         self.rows = 0
         self._footers: list[Any] = []
-        self._schema: pa.Schema = sample.schema
+        repeating = [] if dictionary is None else repeating_columns(sample, dictionary, delta)
+        given = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
+        self._coded = [name for name in given if name in repeating]
+        self._schema: pa.Schema = plain_schema(sample.schema)
         wide = [field.name for field in sample.schema if any(map(_is_wide, leaf_types(field.type)))]
         # Arrow writes all timestamps of a file as INT96 or none: the narrow ones go in as integers, named in the footer.
-        self._stored = (
-            pa.schema([map_field(field, _plain_integer) for field in sample.schema]) if wide else sample.schema
-        )
+        stored = pa.schema([map_field(field, _plain_integer) for field in self._schema]) if wide else self._schema
+        self._stored = as_dictionaries(stored, self._coded)
         floats = [field.name for field in sample.schema if pa.types.is_floating(field.type)]
         self._gathered = ValueGatherer(
             floats, only_nulls=[name for name in wide if _is_wide(sample.schema.field(name).type)]
@@ -126,8 +137,10 @@ class ParquetSink:
                 version="2.6",
                 compression=codec,
                 compression_level=level if codec == "zstd" else None,
-                use_dictionary=[] if dictionary is None else repeating_columns(sample, dictionary, delta),
+                use_dictionary=repeating,
                 data_page_size=page_size,
+                # Arrow looks up the distinct values of every such batch of a dictionary, for its statistics.
+                write_batch_size=_batch_rows(sample, self._coded, page_size) if self._coded else None,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 write_page_index=True,
                 store_decimal_as_integer=True,
@@ -147,7 +160,10 @@ class ParquetSink:
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
         with disk_full_named(self.path):
-            stored = rows if self._stored is self._schema else refit_table(rows, self._stored)
+            stored = plain_table(rows, but=self._coded)
+            if not stored.schema.equals(self._stored):
+                stored = refit_table(stored, self._stored)
+            stored = unified(stored)
             self._writer.write_table(_as_parquet_takes(stored), row_group_size=max(rows.num_rows, 1))
         self._gathered.add(rows)
         self.rows += rows.num_rows
@@ -172,6 +188,18 @@ class ParquetSink:
         quietly_close(self._writer.writer)
         quietly_close(self._stream)
         self._writer.is_open = False
+
+
+def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
+    """Rows that the writer takes at a time: a quarter of a page of the widest column that is no dictionary.
+
+    Pages are cut between such batches alone. Arrow's own number, 1,024, makes dictionaries slower than plain text.
+    """
+    wide = [
+        column.nbytes for name, column in zip(sample.column_names, sample.columns, strict=True) if name not in coded
+    ]
+    widest = max(wide, default=0) / max(sample.num_rows, 1)
+    return int(min(max(page_size / 4 / max(widest, 1.0), _LEAST_BATCH_ROWS), ROW_GROUP_ROWS))
 
 
 def _is_wide(kind: pa.DataType) -> bool:
@@ -284,19 +312,41 @@ class ParquetSource:
         """Average decoded bytes of a value, for columns whose pages hold the values themselves."""
         return plain_sizes(self._file.metadata, names)
 
+    def repeating_texts(self, names: Iterable[str]) -> list[str]:
+        """Text columns of which every row group is stored as a dictionary that pays: decoding it takes a fifth of the time."""
+        texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)] if self.rows else []
+        return [] if self._wide else dictionary_texts(self._file.metadata, texts)
+
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
         """See FileSource."""
         return group_bounds(self._file.metadata, self.schema, name)
 
     def batches(
-        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+        self,
+        columns: Sequence[str],
+        batch_rows: int,
+        row_groups: Sequence[int] | None = None,
+        *,
+        dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_rows`` rows of ``columns`` (file order), on the calling thread only."""
+        """Batches of at most ``batch_rows`` rows of ``columns`` (file order), on the calling thread only.
+
+        With ``dictionaries`` a batch ends where its row group does, which has dictionaries of its own.
+        """
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
         with named(self.path, "Parquet"):
-            stream = self._stream(self._file, columns, batch_rows, groups)
+            file = self._file
+            if dictionaries:
+                file = pq.ParquetFile(
+                    self._input,
+                    metadata=self._file.metadata,
+                    read_dictionary=list(dictionaries),
+                    buffer_size=BUFFER_SIZE,
+                    pre_buffer=False,
+                )
+            stream = self._stream(file, columns, batch_rows, groups)
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:
             with named(self.path, "Parquet"):

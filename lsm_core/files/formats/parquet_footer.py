@@ -82,6 +82,25 @@ def plain_sizes(footer: pq.FileMetaData, names: Iterable[str]) -> dict[str, floa
     return {name: size / rows + _OFFSET_BYTES for name, size in sizes.items() if name not in coded}
 
 
+def dictionary_texts(footer: pq.FileMetaData, names: Iterable[str]) -> list[str]:
+    """Those of the text columns ``names`` of which every row group's values are stored as a dictionary and numbers into it.
+
+    A column that gave up its dictionary half way has one too, but takes at least the four bytes of a plain value's length.
+    """
+    left = set(names)
+    for group in range(footer.num_row_groups if left else 0):
+        described = footer.row_group(group)
+        for position in range(described.num_columns):
+            chunk = described.column(position)
+            if chunk.path_in_schema not in left:
+                continue
+            coded = any("DICTIONARY" in code for code in chunk.encodings)
+            nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
+            if not coded or chunk.total_uncompressed_size > _OFFSET_BYTES * (chunk.num_values - (nulls or 0)):
+                left.discard(chunk.path_in_schema)
+    return [name for name in names if name in left]
+
+
 def _leaf_values(footer: pq.FileMetaData, leaf: int, stored: pa.DataType) -> ColumnStats:
     nulls, raw = _fold_row_groups(footer, leaf, decimal=pa.types.is_decimal(stored))
     nothing = pa.nulls(1, stored)
@@ -137,4 +156,4 @@ def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
     return integer.view(stored) if stored.bit_width in (32, 64) else integer.cast(stored)
 
 
-__all__ = ["footer_values", "group_bounds", "leaf_count", "leaf_indexes", "plain_sizes"]
+__all__ = ["dictionary_texts", "footer_values", "group_bounds", "leaf_count", "leaf_indexes", "plain_sizes"]

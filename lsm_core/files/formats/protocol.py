@@ -23,16 +23,25 @@ class FileSource(Protocol):
     """Whether columns are stored apart, so that reading few of them reads less."""
 
     def batches(
-        self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None
+        self,
+        columns: Sequence[str],
+        batch_rows: int,
+        row_groups: Sequence[int] | None = None,
+        *,
+        dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Batches of at most ``batch_rows`` rows of ``columns`` in file order, decoded on the calling thread only.
 
-        Raises :class:`lsm_core.errors.CorruptFile`, and UnsupportedFeature for values that Arrow cannot hold.
+        ``dictionaries``: columns, of those that :meth:`repeating_texts` told, to give as Arrow dictionaries. Raises :class:`lsm_core.errors.CorruptFile`, and UnsupportedFeature for values that Arrow cannot hold.
         """
         ...
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Average decoded bytes of a value of those of ``names`` for which the file's metadata tells."""
+        ...
+
+    def repeating_texts(self, names: Iterable[str]) -> list[str]:
+        """Those of ``names`` that are text and stored as dictionaries worth keeping; none for formats without them."""
         ...
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:

@@ -25,6 +25,7 @@ from lsm_core.format.hashing import hash_rows
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
+from lsm_core.types.dictionaries import plain_batch
 
 U32 = npt.NDArray[np.uint32]
 
@@ -172,7 +173,7 @@ class Catch:
         """The rows just chosen."""
         if not rows.num_rows:
             return
-        self._parts.setdefault(name, []).append((self._chosen, self._shaped(rows)))
+        self._parts.setdefault(name, []).append((self._chosen, plain_batch(self._shaped(rows))))
         self._rows += rows.num_rows
         if self._rows >= self._look_at:
             self._sample = self._tighter()

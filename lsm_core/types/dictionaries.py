@@ -1,0 +1,161 @@
+"""Text columns whose values repeat, carried as Arrow dictionaries: decoded, gathered and written as small numbers, each value once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """``schema`` with the text columns ``names`` as dictionaries of int32 codes; other columns stay as they are."""
+    if not names:
+        return schema
+    return pa.schema(
+        [
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if field.name in names and pa.types.is_string(field.type)
+            else field
+            for field in schema
+        ],
+        schema.metadata,
+    )
+
+
+def is_dictionary_of(kind: pa.DataType, values: pa.DataType) -> bool:
+    """Whether ``kind`` is a dictionary of ``values``."""
+    return bool(pa.types.is_dictionary(kind) and kind.value_type.equals(values))
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The values themselves, where ``column`` is a dictionary."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    return pc.take(column.dictionary, column.indices, boundscheck=False)
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` with the values themselves in place of dictionaries."""
+    if not any(pa.types.is_dictionary(field.type) for field in batch.schema):
+        return batch
+    return batch_of([plain(column) for column in batch.columns], batch.schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with the type of the values in place of dictionaries."""
+    return pa.schema(
+        [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema],
+        schema.metadata,
+    )
+
+
+def plain_table(table: pa.Table, but: Collection[str] = ()) -> pa.Table:
+    """:func:`plain_batch` of a table; the columns ``but`` stay as they are."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and field.name not in but:
+            chunks = [plain(chunk) for chunk in table.column(place).chunks]
+            values = pa.chunked_array(chunks, field.type.value_type)
+            table = table.set_column(place, field.with_type(field.type.value_type), values)
+    return table
+
+
+def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of ``schema``, except that a column may be a dictionary where the schema has values, and the other way round."""
+    fields = [
+        field if field.type.equals(column.type) else field.with_type(column.type)
+        for field, column in zip(schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(list(columns), schema=pa.schema(fields, schema.metadata))
+
+
+def rows_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the rows of ``batch`` without the values of dictionaries, which a batch of few rows has just as well."""
+    return sum(
+        column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes for column in batch.columns
+    )
+
+
+def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The batches as one table; a column that is a dictionary in some of them only comes as plain text."""
+    first = batches[0].schema
+    if not all(batch.schema.equals(first) for batch in batches):
+        mixed = [len({str(batch.schema.field(place).type) for batch in batches}) > 1 for place in range(len(first))]
+        batches = [
+            batch_of(
+                [plain(column) if flag else column for column, flag in zip(batch.columns, mixed, strict=True)], first
+            )
+            for batch in batches
+        ]
+    return pa.Table.from_batches(batches, batches[0].schema)
+
+
+def joined(columns: Sequence[pa.Array]) -> pa.Array:
+    """The columns end to end. Dictionaries are laid end to end too, so that one value may be in the result's several times; dictionaries
+    beside plain text become text, and so do those with more values than rows."""
+    if not any(pa.types.is_dictionary(column.type) for column in columns):
+        return pa.concat_arrays(columns)
+    if not all(pa.types.is_dictionary(column.type) for column in columns):
+        return pa.concat_arrays([plain(column) for column in columns])
+    dictionaries: list[pa.Array] = []
+    codes: list[pa.Array] = []
+    values = before = 0
+    for column in columns:
+        one = column.dictionary
+        if not dictionaries or not one.equals(dictionaries[-1]):
+            dictionaries.append(one)
+            before, values = values, values + len(one)
+        codes.append(pc.add(column.indices, pa.scalar(before, pa.int32())) if before else column.indices)
+    if values > max(sum(map(len, columns)), len(dictionaries[0])):
+        return pa.concat_arrays([plain(column) for column in columns])
+    whole = pa.concat_arrays(dictionaries) if len(dictionaries) > 1 else dictionaries[0]
+    return pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), whole, safe=False)
+
+
+def taken(column: pa.Array, rows: pa.Array) -> pa.Array:
+    """``column`` at ``rows``, which are not checked; of a dictionary the codes alone are taken, five times as fast as Arrow does it."""
+    if not pa.types.is_dictionary(column.type):
+        return pc.take(column, rows, boundscheck=False)
+    codes = pc.take(column.indices, rows, boundscheck=False)
+    return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
+
+
+def unified(table: pa.Table) -> pa.Table:
+    """``table`` with one dictionary a column: a Parquet row group falls back to plain text where it finds a second one."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and table.num_rows:
+            column = joined(table.column(place).chunks)
+            column = distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            table = table.set_column(place, field, column)
+    return table
+
+
+def distinct(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """``column`` with a dictionary that holds each of its values once, and no other."""
+    codes, dictionary = column.indices, column.dictionary
+    once = dictionary.dictionary_encode()
+    if len(once.dictionary) < len(dictionary):
+        codes, dictionary = pc.take(once.indices, codes, boundscheck=False), once.dictionary
+    used = np.bincount(codes.drop_null().to_numpy(), minlength=len(dictionary)) > 0
+    if not used.all():
+        places = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
+        codes, dictionary = pc.take(places, codes, boundscheck=False), dictionary.filter(pa.array(used))
+    return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
+
+
+__all__ = [
+    "as_dictionaries",
+    "batch_of",
+    "distinct",
+    "is_dictionary_of",
+    "joined",
+    "plain",
+    "plain_batch",
+    "plain_schema",
+    "plain_table",
+    "rows_bytes",
+    "table_of",
+    "taken",
+    "unified",
+]
