@@ -45,20 +45,21 @@ def decoded_row_bytes(
 def repeating_texts(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
 ) -> list[str]:
-    """Those of the columns ``names`` that are text and whose values repeat in the largest of ``files``, going by their footers."""
+    """Those of the columns ``names`` that are text and whose values repeat in the largest of ``files``, going by its footer."""
     texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
-    for file in sorted(files, key=lambda f: -f.file_size)[:_FILES] if texts else ():
-        asked = (_REPEATING, store.schema.id, file.file_name, *texts)
-        known: list[str] | None = store.kept.get(asked)
-        if known is None:
-            with closing(open_source(store, partition, bucket, file)) as source:
-                target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
-                evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
-                stored = set(source.repeating_texts(evolution.dictionaries))
-            known = [column.field.name for column in evolution.columns if column.stored in stored]
-            store.kept.put(asked, known, _KEPT_BYTES)
-        texts = known
-    return texts
+    if not texts or not files:
+        return []
+    file = max(files, key=lambda f: f.file_size)
+    asked = (_REPEATING, store.schema.id, file.file_name, *texts)
+    known: list[str] | None = store.kept.get(asked)
+    if known is None:
+        with closing(open_source(store, partition, bucket, file)) as source:
+            target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
+            evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
+            stored = set(source.repeating_texts(evolution.dictionaries))
+        known = [column.field.name for column in evolution.columns if column.stored in stored]
+        store.kept.put(asked, known, _KEPT_BYTES)
+    return known
 
 
 def _width(kind: pa.DataType) -> float:

@@ -200,9 +200,9 @@ def test_pieces_are_about_equal_and_row_groups_outside_are_not_decoded(
     decoded: list[int] = []
     real = parquet.ParquetSource.batches
 
-    def counting(self: Any, columns: Any, batch_rows: int, row_groups: Any = None) -> Any:
+    def counting(self: Any, columns: Any, batch_rows: int, row_groups: Any = None, **how: Any) -> Any:
         decoded.append(len(self.group_rows if row_groups is None else row_groups))
-        return real(self, columns, batch_rows, row_groups)
+        return real(self, columns, batch_rows, row_groups, **how)
 
     monkeypatch.setattr(parquet.ParquetSource, "batches", counting)
     bounds = KeyBounds(
