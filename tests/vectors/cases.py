@@ -55,6 +55,115 @@ def _read(path: Path) -> list[Case]:
     return found
 
 
+_EVERYWHERE: Final = frozenset({"id", "src", "op", "expect", "note", "derived", "options"})
+_RUNS: Final = frozenset({"num_levels", "max_level", "runs", "run_count", "steps", "hour", "at_ms"})
+# The fields of a case by file and by the place in it; a place that is not here holds values, rows or the table's own options.
+FIELDS: Final[dict[str, dict[str, frozenset[str]]]] = {
+    "aggregators": {
+        "": _EVERYWHERE
+        | {"function", "type", "accumulator", "input", "inputs", "steps", "carry", "unordered", "encoding", "asserted"}
+        | {"columns", "primary_key", "rows"},
+        "steps[]": frozenset({"op", "accumulator", "input", "expect", "note"}),
+        "rows[]": frozenset({"kind", "row", "seq"}),
+    },
+    "changelog_wrappers": {
+        "": _EVERYWHERE | {"wrapper", "merge_engine", "lookup", "inputs"},
+        "options": frozenset(
+            {
+                "row_deduplicate",
+                "row_deduplicate_ignore_fields",
+                "aggregate",
+                "sequence_field",
+                "value_fields",
+                "max_level",
+            }
+        ),
+        "inputs[]": frozenset({"level", "seq", "kind", "key", "value"}),
+        "lookup": frozenset({"level", "seq", "kind", "key", "value"}),
+        "expect": frozenset({"changelog", "result"}),
+        "expect.changelog[]": frozenset({"level", "seq", "kind", "key", "value"}),
+        "expect.result": frozenset({"level", "seq", "kind", "key", "value"}),
+    },
+    "fixed_bucket_hash": {
+        "": _EVERYWHERE
+        | {
+            "columns",
+            "bucket_key",
+            "primary_key",
+            "partition_key",
+            "partition",
+            "num_buckets",
+            "row",
+            "types",
+            "values",
+        }
+        | {"key", "hash", "derived_from", "predicate", "option", "text", "nanos", "expect_nanos", "kind"},
+        "expect": frozenset({"error", "hex", "hash", "bucket_of", "selected_count", "selected_derived"}),
+    },
+    "interval_partition": {
+        "": _EVERYWHERE | {"files", "kind", "generate"},
+        "expect": frozenset({"max_runs_per_section", "section_spans"}),
+        "generate": frozenset({"seed", "rounds", "runs", "files_per_run", "files", "max_key"}),
+    },
+    "merge_tree_compact_manager": {
+        "": _EVERYWHERE
+        | {"num_levels", "small_file_below", "before", "pick", "need_lookup", "merge_engine", "keep_delete", "rows"},
+        "pick": frozenset({"run_count", "output_level"}),
+        "rows[]": frozenset({"key", "seq", "kind"}),
+        "expect": frozenset(
+            {"after", "drop_delete_if_rewritten", "levels_nonzero", "rows_for_key_all_kind", "rows_for_key_nonempty"}
+        ),
+    },
+    "partial_update": {
+        "": _EVERYWHERE
+        | {"columns", "primary_key", "read_columns", "expect_effective_read_columns", "steps", "expect_error"},
+        "steps[]": frozenset({"add", "reset", "expect", "note"}),
+        "steps[].add": frozenset({"seq", "kind", "row"}),
+        "steps[].expect": frozenset({"row", "seq", "kind", "kind_derived"}),
+        "expect_error": frozenset({"about", "column"}),
+    },
+    "sort_merge": {
+        "": _EVERYWHERE | {"merge_engine", "inputs", "spill_threshold", "with_disk", "columns", "primary_key"},
+    },
+    "table_sql": {
+        "": _EVERYWHERE | {"table", "steps", "expect_create_error"},
+        "table": frozenset({"columns", "primary_key", "partition_by", "options"}),
+        "steps[].query": frozenset({"select", "where", "options", "aggregate", "group_by"}),
+        "steps[].audit_log": frozenset({"columns", "where", "options"}),
+        "steps[].binlog": frozenset({"columns", "where", "options"}),
+        "steps[].expire": frozenset({"retain_max", "retain_min"}),
+    },
+    "universal_compaction": {
+        "": _EVERYWHERE | _RUNS,
+        "steps[]": frozenset({"runs", "at_ms", "expect", "note"}),
+        "steps[].expect": frozenset({"picked_sizes", "picked_count", "output_level"}),
+        "expect": frozenset({"picked_sizes", "picked_count", "output_level"}),
+    },
+}
+
+
+def require_known(stem: str, case: Case) -> Case:
+    """``case``, all of whose fields its tests act on. Raises BadVectors naming a field that they do not know."""
+    for place, known in FIELDS[stem].items():
+        for found in _at(case, place):
+            unknown = sorted(set(found) - known)
+            if unknown:
+                where = f" of {place}" if place else ""
+                raise BadVectors(f"{stem}, case {case['id']}: unknown field{where}: {', '.join(unknown)}")
+    return case
+
+
+def _at(value: Any, place: str) -> list[Case]:
+    """The objects at a place like "steps[].expect"; none where something else is there."""
+    found = [value]
+    for part in filter(None, place.split(".")):
+        name = part.removesuffix("[]")
+        found = [one[name] for one in found if isinstance(one, dict) and name in one]
+        if part != name:
+            found = [one for many in found if isinstance(many, list) for one in many]
+    return [one for one in found if isinstance(one, dict)]
+
+
 def not_yet(feature: str) -> None:
     """Leave this case, naming what Dredge does not do yet."""
     pytest.skip(f"not supported yet: {feature}")

@@ -14,8 +14,8 @@ from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.read.changes import StreamScan
 from lsm_core.types import DataType, parse, to_arrow
 from tests.golden.cases import unwritable
-from tests.vectors.cases import Case, not_yet
-from tests.vectors.values import column, rows_of, same_rows, value
+from tests.vectors.cases import BadVectors, Case, not_yet
+from tests.vectors.values import column, rows_of, same_rows, value, without_order
 
 NAME: Final = "db.t"
 # Keys of a step that are not its verb.
@@ -98,7 +98,9 @@ class Scenario:
         table.write(self.rows(first), row_kinds=self.row_kinds(first))
 
     def run(self, step: Case) -> None:
-        (verb,) = set(step) - _DETAILS
+        verb, *others = sorted(set(step) - _DETAILS) or [""]
+        if others or verb not in {*self.verbs, *_LATER}:
+            raise BadVectors(f"a step with unknown fields: {', '.join([verb, *others])}")
         if verb in _LATER:
             not_yet(_LATER[verb])
         action = self.verbs[verb]
@@ -205,7 +207,9 @@ class Scenario:
         kinds = [self.kinds[name] for name in found.column_names]
         listed = step["expect"]
         wanted = pa.table([column([row[i] for row in listed], k) for i, k in enumerate(kinds)], found.schema)
-        same_rows(rows_of(found), rows_of(wanted), ordered=bool(step.get("ordered")))
+        places = [found.column_names.index(name) for name in step.get("unordered_columns") or []]
+        ours, theirs = without_order(rows_of(found), places), without_order(rows_of(wanted), places)
+        same_rows(ours, theirs, ordered=bool(step.get("ordered")))
 
     # -- what changed ----------------------------------------------------------------------------------------------
 
@@ -249,7 +253,9 @@ class Scenario:
         if step.get("prefix"):
             assert found.num_rows > wanted.num_rows
             found = found.slice(0, wanted.num_rows)
-        same_rows(rows_of(found), rows_of(wanted), ordered=bool(step.get("ordered")))
+        places = [found.column_names.index(name) for name in step.get("unordered_columns") or []]
+        ours, theirs = without_order(rows_of(found), places), without_order(rows_of(wanted), places)
+        same_rows(ours, theirs, ordered=bool(step.get("ordered")))
 
 
 def _argument(aggregate: str) -> str | None:

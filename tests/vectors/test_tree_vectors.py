@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,12 +14,12 @@ from lsm_core.options import TableOptions
 from lsm_core.tree import (
     CompactUnit,
     DataFile,
-    Decline,
     EarlyFullCompaction,
     ForceUpLevel0Compaction,
     Levels,
     LevelSortedRun,
     OffPeakHours,
+    Pick,
     SortedRun,
     State,
     Strategy,
@@ -26,7 +29,13 @@ from lsm_core.tree import (
     plan_task,
     strategy_from_options,
 )
-from tests.vectors.cases import Case, cases
+from tests.vectors.cases import BadVectors, Case, cases, require_known
+
+PICKER_OPTIONS = {
+    *("max_size_amp", "size_ratio", "num_run_trigger", "force_up_level0", "force_up_level0_interval"),
+    *("full_compaction_interval_ms", "total_size_threshold", "incremental_size_threshold", "last_full_at_ms"),
+    *("start_hour", "end_hour", "off_peak_ratio"),
+}
 
 
 def runs_of(listed: list[list[int]]) -> list[LevelSortedRun]:
@@ -46,8 +55,30 @@ def early_full(options: Case) -> EarlyFullCompaction | None:
 
 def strategy(options: Case) -> UniversalCompaction:
     return UniversalCompaction(
-        options["max_size_amp"], options["size_ratio"], options["num_run_trigger"], early_full(options)
+        options.get("max_size_amp", 200),
+        options.get("size_ratio", 1),
+        options.get("num_run_trigger", 5),
+        early_full(options),
+        off_peak(options),
     )
+
+
+def picker(options: Case) -> Strategy:
+    """The whole picker, wrapped where `force_up_level0` asks for it; its interval counts calls that found nothing else."""
+    if not options.get("force_up_level0"):
+        return strategy(options)
+    return ForceUpLevel0Compaction(strategy(options), options.get("force_up_level0_interval"))
+
+
+def off_peak(options: Case) -> OffPeakHours | None:
+    if "start_hour" not in options:
+        return None
+    return OffPeakHours.of(options["start_hour"], options["end_hour"], options["off_peak_ratio"])
+
+
+def levels_wanted(case: Case) -> int:
+    """Levels of the tree, given as their number or as the last of them."""
+    return int(case["num_levels"]) if "num_levels" in case else int(case["max_level"]) + 1
 
 
 def check_unit(unit: CompactUnit | None, expect: Case | None) -> None:
@@ -63,63 +94,57 @@ def check_unit(unit: CompactUnit | None, expect: Case | None) -> None:
         assert unit.output_level == expect["output_level"]
 
 
-def check_steps(picker: Strategy | EarlyFullCompaction, case: Case) -> None:
+def check_steps(rule: Strategy | EarlyFullCompaction | None, case: Case) -> None:
+    """One instance, asked step by step; no rule (no threshold is set) picks nothing."""
     state = State(case["options"].get("last_full_at_ms"))
     for step in case["steps"]:
-        decision, state = picker.decide(case["num_levels"], runs_of(step["runs"]), step.get("at_ms", 0), state)
-        check_unit(None if decision is None or isinstance(decision, Decline) else decision.unit, step["expect"])
-
-
-def off_peak(case: Case) -> OffPeakHours | None:
-    options = case["options"]
-    return OffPeakHours.of(options["start_hour"], options["end_hour"], options["off_peak_ratio"])
+        unit = None
+        if rule is not None:
+            decision, state = rule.decide(levels_wanted(case), runs_of(step["runs"]), step.get("at_ms", 0), state)
+            unit = decision.unit if isinstance(decision, Pick) else None
+        check_unit(unit, step["expect"])
 
 
 def run_pick(case: Case) -> None:
-    options = case["options"]
-    picker: Strategy = strategy(options)
-    if options.get("force_up_level0"):
-        picker = ForceUpLevel0Compaction(strategy(options), options.get("force_up_level0_interval"))
-    check_unit(picker.pick(case["num_levels"], runs_of(case["runs"])), case["expect"])
+    check_steps(picker(case["options"]), {**case, "steps": [case]})
 
 
 def run_unit_of_prefix(case: Case) -> None:
-    runs = runs_of(case["runs"])
-    check_unit(strategy(case["options"]).create_unit(runs, case["max_level"], case["run_count"]), case["expect"])
-
-
-def run_early_full(case: Case) -> None:
-    picker = early_full(case["options"])
-    assert picker is not None
-    check_steps(picker, case)
+    runs, last = runs_of(case["runs"]), levels_wanted(case) - 1
+    check_unit(strategy(case["options"]).create_unit(runs, last, case["run_count"]), case["expect"])
 
 
 def run_early_full_enabled(case: Case) -> None:
-    made = strategy_from_options(TableOptions(case["options"], "db.t"))
-    assert isinstance(made, UniversalCompaction)
-    assert (made.early_full is not None) == case["expect"]
+    """Table options (`compaction.optimization-interval` ...), or thresholds by the names of the other operations."""
+    options = case["options"]
+    if set(options) & PICKER_OPTIONS:
+        assert (early_full(options) is not None) == case["expect"]
+        return
+    made = strategy_from_options(TableOptions(options, "db.t"))
+    universal = made.universal if isinstance(made, ForceUpLevel0Compaction) else made
+    assert (universal.early_full is not None) == case["expect"]
 
 
 def run_off_peak_ratio(case: Case) -> None:
-    window = off_peak(case)
+    window = off_peak(case["options"])
     assert (window.ratio(case["hour"]) if window else 0) == case["expect"]
 
 
 def run_off_peak_enabled(case: Case) -> None:
-    assert (off_peak(case) is not None) == case["expect"]
+    assert (off_peak(case["options"]) is not None) == case["expect"]
 
 
 OPERATIONS = {
     "pick": run_pick,
-    "pick_sequence": lambda case: check_steps(strategy(case["options"]), case),
+    "pick_sequence": lambda case: check_steps(picker(case["options"]), case),
     "pick_size_amp": lambda case: check_unit(
-        strategy(case["options"]).pick_size_amp(case["max_level"], runs_of(case["runs"])), case["expect"]
+        strategy(case["options"]).pick_size_amp(levels_wanted(case) - 1, runs_of(case["runs"])), case["expect"]
     ),
     "pick_size_ratio": lambda case: check_unit(
-        strategy(case["options"]).pick_size_ratio(case["max_level"], runs_of(case["runs"])), case["expect"]
+        strategy(case["options"]).pick_size_ratio(levels_wanted(case) - 1, runs_of(case["runs"])), case["expect"]
     ),
     "unit_of_prefix": run_unit_of_prefix,
-    "early_full_sequence": run_early_full,
+    "early_full_sequence": lambda case: check_steps(early_full(case["options"]), case),
     "early_full_enabled": run_early_full_enabled,
     "off_peak_ratio": run_off_peak_ratio,
     "off_peak_enabled": run_off_peak_enabled,
@@ -128,25 +153,70 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("case", cases("universal_compaction"))
 def test_universal_compaction(case: Case) -> None:
+    require_known("universal_compaction", case)
+    options = set(case["options"])
+    if case["op"] == "early_full_enabled":
+        options = {name for name in options if not name.startswith("compaction.")}
+    if unknown := sorted(options - PICKER_OPTIONS):
+        raise BadVectors(f"universal_compaction, case {case['id']}: unknown field of options: {', '.join(unknown)}")
     OPERATIONS[case["op"]](case)
 
 
 @pytest.mark.parametrize("case", cases("interval_partition"))
 def test_interval_partition(case: Case) -> None:
-    files = [DataFile(f"f{i}", 0, 1, low, high) for i, (low, high) in enumerate(case["files"])]
+    require_known("interval_partition", case)
+    if "generate" in case:
+        for ranges, runs in generated(case["generate"]):
+            partitioned(ranges, {"max_runs_per_section": runs})
+        return
+    expect = case["expect"]
+    sections = partitioned(case["files"], expect if isinstance(expect, dict) else {})
+    if isinstance(expect, list):
+        assert len(sections) == len(expect)
+        for section, wanted in zip(sections, expect, strict=True):
+            assert Counter(_ranges(run) for run in section) == Counter(tuple(map(tuple, run)) for run in wanted)
+
+
+def partitioned(ranges: list[list[int]], expect: Case) -> list[list[SortedRun]]:
+    """Sections of files of these key ranges, which are always right in themselves; ``expect`` says how they lie, where it is given."""
+    files = [DataFile(f"f{i}", 0, 1, low, high) for i, (low, high) in enumerate(ranges)]
     sections = interval_partition(files)
     assert Counter(f.name for s in sections for r in s for f in r.files) == Counter(f.name for f in files)
-    if case.get("kind") in {"property", "property_instance"}:
-        expect = case["expect"]
-        assert max(len(section) for section in sections) <= expect["max_runs_per_section"]
-        spans = [[min(run.min_key for run in section), max(run.max_key for run in section)] for section in sections]
+    spans = [[min(run.min_key for run in section), max(run.max_key for run in section)] for section in sections]
+    assert all(one[1] < following[0] for one, following in pairwise(spans))
+    for section in sections:
+        for run in section:
+            assert all(a.max_key < b.min_key for a, b in pairwise(run.files))
+        lows = [file.min_key for run in section for file in run.files]
+        deepest = max(sum(low <= key <= high for low, high in ranges) for key in lows)
+        assert len(section) == deepest  # the fewest runs there can be
+    if "max_runs_per_section" in expect:
+        assert max((len(section) for section in sections), default=0) <= expect["max_runs_per_section"]
+    if "section_spans" in expect:
         assert spans == expect["section_spans"]
-        for run in (run for section in sections for run in section):
-            assert all(a.max_key < b.min_key for a, b in zip(run.files, run.files[1:], strict=False))
-        return
-    assert len(sections) == len(case["expect"])
-    for section, wanted in zip(sections, case["expect"], strict=True):
-        assert Counter(_ranges(run) for run in section) == Counter(tuple(map(tuple, run)) for run in wanted)
+    return sections
+
+
+def generated(how: Case) -> Iterator[tuple[list[list[int]], int]]:
+    """The inputs of a property: key ranges of the files of some sorted runs, mixed, and the number of those runs.
+
+    A number is that many, a pair is between so many; `files` counts the files of all runs.
+    """
+    random = Random(how.get("seed", 0))
+
+    def number(name: str, otherwise: Any) -> int:
+        given = how.get(name, otherwise)
+        return random.randint(*given) if isinstance(given, list) else int(given)
+
+    for _ in range(number("rounds", 100)):
+        runs, most = number("runs", [1, 10]), number("max_key", 1_000)
+        each = number("files", 0) // runs if "files" in how else number("files_per_run", [1, 20])
+        ranges: list[list[int]] = []
+        for _ in range(runs):
+            ends = sorted(random.sample(range(most + 1), min(2 * max(1, each), (most + 1) // 2 * 2)))
+            ranges += [ends[at : at + 2] for at in range(0, len(ends), 2)]
+        random.shuffle(ranges)
+        yield ranges, runs
 
 
 def _ranges(run: SortedRun) -> tuple[tuple[Any, Any], ...]:
@@ -155,6 +225,7 @@ def _ranges(run: SortedRun) -> tuple[tuple[Any, Any], ...]:
 
 @pytest.mark.parametrize("case", cases("merge_tree_compact_manager"))
 def test_merge_tree_compact_manager(case: Case) -> None:
+    require_known("merge_tree_compact_manager", case)
     if case.get("op") == "keep_delete_compaction":
         keep_delete(case)
         return
@@ -188,7 +259,8 @@ def compacted(levels: Levels, plan: TaskPlan) -> Levels:
     after = [file.upgrade(plan.output_level) for file in plan.upgrades]
     for number, rewrite in enumerate(plan.rewrites):
         low, high = min(run.min_key for run in rewrite), max(run.max_key for run in rewrite)
-        after.append(DataFile(f"new{number}", plan.output_level, high - low + 1, low, high))
+        newest = max(file.max_sequence for run in rewrite for file in run.files)
+        after.append(DataFile(f"new{number}", plan.output_level, high - low + 1, low, high, max_sequence=newest))
     return levels.replaced((*plan.rewritten_files, *plan.upgrades), after)
 
 

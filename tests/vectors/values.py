@@ -5,30 +5,71 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lsm_core.types import DataType, to_arrow
+from tests.vectors.cases import BadVectors
 
 Row = Sequence[Any]
 
 
+_FORMS: Final = {"hex", "unscaled", "decimal", "epoch_day", "millis_of_day", "epoch_ms", "map"}
+_MILLIS: Final = {"epoch_ms", "epoch_millis", "millis", "milliseconds"}
+_NANOS: Final = {"nanos", "nano_of_milli", "nanos_of_milli", "nano_of_millisecond", "nanos_of_millisecond"}
+
+
 def value(raw: Any, kind: DataType) -> Any:
     """``raw`` of a vector as Python value that Arrow takes for ``kind``."""
-    if isinstance(raw, dict) and "hex" in raw:
-        return bytes.fromhex(raw["hex"])
-    if isinstance(raw, dict) and "unscaled" in raw:
-        return Decimal(int(raw["unscaled"])).scaleb(-(kind.scale or 0))
-    arrow = to_arrow(kind)
-    if raw is not None and pa.types.is_timestamp(arrow):
-        return np.datetime64(raw, arrow.unit)
-    if raw is not None and pa.types.is_decimal(arrow):
+    return arrow_value(raw, to_arrow(kind))
+
+
+def arrow_value(raw: Any, kind: pa.DataType) -> Any:
+    """``raw`` of a vector as Arrow takes it for ``kind``: bytes as `hex`, dates and times as numbers or text, decimals as text or
+    unscaled, maps as pairs, rows as lists. Raises BadVectors for an object of another form."""
+    if raw is None:
+        return None
+    if isinstance(raw, dict):
+        return _of_form(raw, kind)
+    if pa.types.is_timestamp(kind):
+        return np.datetime64(raw, kind.unit)
+    if pa.types.is_decimal(kind):
         return Decimal(str(raw))
-    if isinstance(raw, str) and (pa.types.is_date(arrow) or pa.types.is_time(arrow)):
-        return pa.array([raw]).cast(arrow)[0].as_py()
+    if pa.types.is_binary(kind) and isinstance(raw, str):
+        return bytes.fromhex(raw)
+    if isinstance(raw, str) and (pa.types.is_date(kind) or pa.types.is_time(kind)):
+        return pa.array([raw]).cast(kind)[0].as_py()
+    if pa.types.is_struct(kind):
+        return {field.name: arrow_value(inner, field.type) for field, inner in zip(kind, raw, strict=True)}
+    if pa.types.is_list(kind):
+        return [arrow_value(inner, kind.value_type) for inner in raw]
     return raw
+
+
+def _of_form(raw: dict[str, Any], kind: pa.DataType) -> Any:
+    """A value that an object spells: one of the forms, or the parts of a timestamp (milliseconds and nanoseconds within one)."""
+    form = next(iter(raw), "")
+    if len(raw) == 2 and pa.types.is_timestamp(kind):
+        millis, nanos = [n for n in raw if n in _MILLIS], [n for n in raw if n in _NANOS]
+        if len(millis) == len(nanos) == 1:
+            whole = np.datetime64(raw[millis[0]], "ms").astype("datetime64[ns]") + np.timedelta64(raw[nanos[0]], "ns")
+            return whole.astype(f"datetime64[{kind.unit}]")
+    if len(raw) != 1 or form not in _FORMS:
+        raise BadVectors(f"a value of unknown form for {kind}: {raw}")
+    inner = raw[form]
+    if form == "hex":
+        return bytes.fromhex(inner)
+    if form == "unscaled":
+        return Decimal(int(inner)).scaleb(-kind.scale)
+    if form == "decimal":
+        return Decimal(inner)
+    if form == "map":
+        return [(arrow_value(key, kind.key_type), arrow_value(item, kind.item_type)) for key, item in inner]
+    if form == "epoch_ms":
+        return pa.array([inner], pa.int64()).cast(pa.timestamp("ms")).cast(kind)[0]
+    return pa.array([inner], pa.int32()).cast(kind)[0]
 
 
 def column(values: Sequence[Any], kind: DataType) -> pa.Array:
@@ -55,30 +96,9 @@ def same_rows(found: Sequence[Row], expected: Sequence[Row], *, ordered: bool = 
     assert Counter(ours) == Counter(wanted)
 
 
-def aggregate_value(raw: Any, kind: pa.DataType) -> Any:
-    """``raw`` of the aggregator vectors (`hex`, `epoch_day`, `map`, rows as lists ...) as Arrow takes it for ``kind``."""
-    if raw is None:
-        return None
-    if isinstance(raw, dict) and len(raw) == 1:
-        ((form, inner),) = raw.items()
-        if form == "hex":
-            return bytes.fromhex(inner)
-        if form == "decimal":
-            return Decimal(inner)
-        if form in {"epoch_day", "millis_of_day", "epoch_ms"}:
-            unit = pa.int32() if form != "epoch_ms" else pa.int64()
-            whole = pa.array([inner], unit)
-            return whole.cast(pa.timestamp("ms")).cast(kind)[0] if form == "epoch_ms" else whole.cast(kind)[0]
-        if form == "map":
-            return [
-                (aggregate_value(key, kind.key_type), aggregate_value(value, kind.item_type)) for key, value in inner
-            ]
-    if pa.types.is_decimal(kind):
-        return Decimal(str(raw))
-    if pa.types.is_binary(kind) and isinstance(raw, str):
-        return bytes.fromhex(raw)
-    if pa.types.is_struct(kind):
-        return {field.name: aggregate_value(value, field.type) for field, value in zip(kind, raw, strict=True)}
-    if pa.types.is_list(kind):
-        return [aggregate_value(value, kind.value_type) for value in raw]
-    return raw
+def without_order(rows: Sequence[Row], places: Sequence[int]) -> list[tuple[Any, ...]]:
+    """``rows`` whose arrays and maps in columns ``places`` are sorted by their text, so that their order does not count."""
+    return [
+        tuple(sorted(one, key=repr) if at in places and one is not None else one for at, one in enumerate(row))
+        for row in rows
+    ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -90,13 +92,35 @@ def partition_bounds(
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
-    """Entries of the buckets that equality tests on all bucket keys lead to; all entries when there are no such tests."""
-    keys = schema.bucket_keys
-    if predicate is None or not keys or not entries.num_rows:
+    """Entries of the buckets that equality tests on all bucket keys lead to; all entries when there are no such tests.
+
+    The sides of an `or` that cannot be true in a partition choose no bucket there.
+    """
+    if predicate is None or not schema.bucket_keys or not entries.num_rows:
         return entries
-    wanted = combinations(schema, predicate, keys)
+    groups = predicate.groups or ()
+    if len(groups) < 2 or not prunable(schema, predicate, schema.partition_keys):
+        return entries.filter(pa.array(_in_chosen_buckets(schema, entries, predicate, function)))
+    codes, known = partition_bounds(schema, entries, predicate)
+    able = np.array(
+        [possible(schema, known, len(codes.dictionary), replace(predicate, groups=(group,))) for group in groups]
+    )
+    # Partitions in which the same sides can be true are looked at together.
+    sides, alike = np.unique(able, axis=1, return_inverse=True)
+    kind_of = alike.reshape(-1)[codes.indices.to_numpy()]
+    mask = np.zeros(entries.num_rows, dtype=bool)
+    for kind, side in enumerate(sides.T):
+        left = replace(predicate, groups=tuple(itertools.compress(groups, side)))
+        mask |= (kind_of == kind) & _in_chosen_buckets(schema, entries, left, function)
+    return entries.filter(pa.array(mask))
+
+
+def _in_chosen_buckets(
+    schema: TableSchema, entries: pa.Table, predicate: Predicate, function: str
+) -> npt.NDArray[np.bool_]:
+    wanted = combinations(schema, predicate, schema.bucket_keys)
     if wanted is None:
-        return entries
+        return np.ones(entries.num_rows, dtype=bool)
     mask = np.zeros(entries.num_rows, dtype=bool)
     totals = entries.column("total_buckets").to_numpy()
     buckets = entries.column("bucket").to_numpy()
@@ -106,7 +130,7 @@ def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate |
             continue
         hit = np.unique(bucket_of(wanted, schema.bucket_key_types, int(total), function))
         mask |= (totals == total) & np.isin(buckets, hit)
-    return entries.filter(pa.array(mask))
+    return mask
 
 
 def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
