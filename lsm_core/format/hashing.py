@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from lsm_core.arrays import I64, U64, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row.encode import Parts, assemble, header_words, parts_of
 from lsm_core.format.binary_row.layout import Layout, layouts_of
-from lsm_core.types import DataType, TypeRoot
+from lsm_core.types import DataType, TypeRoot, from_arrow
 
 I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
@@ -174,19 +174,33 @@ def _mix_tail(seed: int, quads: U32) -> np.uint32:
     return np.uint32(value)
 
 
-def bucket_of(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int, function: str = "default") -> I32:
-    """Bucket of each row (int32) from its bucket key columns.
+def bucket_of(
+    rows: pa.RecordBatch | pa.Table | Sequence[Any],
+    keys: Mapping[str, DataType] | Sequence[str] | Sequence[DataType],
+    num_buckets: int,
+    function: str = "default",
+) -> I32:
+    """Bucket of each row (int32, 0 to ``num_buckets`` - 1) by its bucket key.
+
+    ``rows`` is a batch and ``keys`` its bucket key columns with the table's types; or ``rows`` is the key columns and ``keys``
+    their types. Of a batch with names alone, columns are taken for what Arrow's types stand for, which is right for rows as the
+    table stores them: a TIMESTAMP(3) given in microseconds hashes as the table's only when its type is said.
 
     ``function`` is `default` (|hash % n| with Java's remainder), `mod` (one INT or BIGINT column, floor modulo) or `hive`.
     Raises :class:`InvalidOption` for another function, a type it cannot hash, or a number of buckets below 1.
     Java: `BucketFunction`, `FixedBucketRowKeyExtractor`.
     """
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        columns = [rows.column(name) for name in keys]
+        given = list(keys.values()) if isinstance(keys, Mapping) else [from_arrow(column.type) for column in columns]
+    else:
+        columns, given = list(rows), list(cast("Sequence[DataType]", keys))
     if num_buckets < 1:
         raise InvalidOption("bucket", num_buckets, "a fixed number of buckets, 1 or more")
     chosen = _FUNCTIONS.get(function)
     if chosen is None:
         raise InvalidOption("bucket-function.type", function, ", ".join(_FUNCTIONS))
-    return chosen(columns, types, num_buckets)
+    return chosen(columns, given, num_buckets)
 
 
 def _default_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:

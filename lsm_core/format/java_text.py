@@ -7,7 +7,6 @@ from decimal import Decimal
 from lsm_core.types.casts.java_digits import text_before_jdk19, text_since_jdk19
 
 _MILLIS_PER_DAY = 86_400_000
-_NANOS_PER_SECOND = 1_000_000_000
 
 
 def float_text(value: float, *, single: bool, newer: bool = False) -> str:

@@ -19,11 +19,6 @@ ROW_ID: Final = "_ROW_ID"
 KEY_ID_OFFSET: Final = 1073741823
 SEQUENCE_NUMBER_ID: Final = 2147483646
 VALUE_KIND_ID: Final = 2147483645
-LEVEL_ID: Final = 2147483644
-ROW_ID_ID: Final = 2147483642
-
-RESERVED_NAMES: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL, "rowkind", ROW_ID})
-"""Names that no table column may have (nor any name that begins with `_KEY_`)."""
 
 _FIELD_ID = b"PARQUET:field_id"
 _NESTED_BASE = 536870911

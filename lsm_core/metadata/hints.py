@@ -35,11 +35,6 @@ def write_hint(file_io: FileIO, folder: str, name: str, value: int) -> bool:
     return False
 
 
-def delete_hint(file_io: FileIO, folder: str, name: str) -> None:
-    """Remove a hint, so that the next reader lists the directory."""
-    file_io.delete(f"{folder}/{name}")
-
-
 def list_ids(file_io: FileIO, folder: str, prefix: str) -> list[int]:
     """Return the ids of the files ``<prefix><id>`` in ``folder``, ascending."""
     pattern = re.compile(re.escape(prefix) + r"([1-9][0-9]{0,18})")

@@ -17,7 +17,7 @@ from lsm_core.format.binary_row import encode_row, encode_rows
 from lsm_core.format.hashing import bucket_of, hash_rows
 from lsm_core.format.hive_hash import hive_hash
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.types import parse
+from lsm_core.types import parse, to_arrow
 from tests.format import reference
 from tests.format.strategies import SIMPLE_TYPES, tables
 from tests.format.test_binary_row import columns_of
@@ -73,6 +73,27 @@ def test_hive_hash_of_edges() -> None:
 def test_an_unknown_function_is_named() -> None:
     with pytest.raises(InvalidOption, match=r"bucket-function.type.*crc"):
         bucket_of([pa.array([1])], [parse("INT")], 4, "crc")
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(6)"])
+def test_a_timestamp_goes_to_javas_bucket_whatever_unit_it_comes_in(kind: str) -> None:
+    millis = [1_704_067_200_123 + i * 1_000_003 for i in range(50)]
+    types = {"k": parse(kind)}
+    compact = types["k"].precision <= 3  # type: ignore[operator]
+    # Up to three digits the milliseconds are in the slot; else the slot is offset and nanoseconds, the milliseconds follow.
+    rows = [
+        bytes(8) + (m.to_bytes(8, "little") if compact else (16 << 32).to_bytes(8, "little") + m.to_bytes(8, "little"))
+        for m in millis
+    ]
+    expected = [abs(int(np.fmod(reference.murmur(row), 16))) for row in rows]
+    zone = "UTC" if "ZONE" in kind else None
+    assert lsm_core.format.bucket_of is bucket_of
+    for unit, factor in (("ms", 1), ("us", 1000), ("ns", 1_000_000)):
+        batch = pa.record_batch({"k": pa.array([m * factor for m in millis]).cast(pa.timestamp(unit, zone))})
+        assert bucket_of(batch, types, 16).tolist() == expected
+        assert bucket_of([batch.column("k")], list(types.values()), 16).tolist() == expected
+    own = pa.record_batch({"k": pa.array(millis).cast(pa.timestamp("ms", zone)).cast(to_arrow(types["k"]))})
+    assert bucket_of(own, ["k"], 16).tolist() == expected
 
 
 def test_the_packages_short_form_takes_a_batch() -> None:

@@ -15,7 +15,6 @@ EMPTY_ROW: Final = bytes(12)
 """Serialised row of arity 0: partition of unpartitioned tables, keys of append files."""
 
 ARITY_BYTES: Final = 4
-MAX_INLINE: Final = 7
 COMPACT_DECIMAL: Final = 18
 
 
