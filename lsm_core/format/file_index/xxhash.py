@@ -47,8 +47,9 @@ def _hash_block(data: U8, starts: I64, lengths: I64) -> I64:
     short = np.flatnonzero(lengths < _LONG)
     found = np.empty(len(starts), np.int64)
     found[short] = _hash_short(data, starts[short], lengths[short])
+    view = data.data
     places = zip(starts[long].tolist(), lengths[long].tolist(), strict=True)
-    digests = (xxhash.xxh64_intdigest(data[at : at + size]) for at, size in places)
+    digests = (xxhash.xxh64_intdigest(view[at : at + size]) for at, size in places)
     found[long] = np.fromiter(digests, np.uint64, len(long)).view(np.int64)
     return found
 
