@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from assets.layout import layout_asset
-from assets.tables import data_asset
+from assets.table_assets import data_asset, layout_asset
 
 __all__ = ["data_asset", "layout_asset"]

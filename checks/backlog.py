@@ -10,10 +10,10 @@ from checks.definition import declare, declined
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import PartitionHealth, table_health
-from orchestration.model import TableCard
 from orchestration.policies import Policy, load_policies
 from orchestration.policies.decisions import Backlog, backlog_of
 from orchestration.resources.warehouse import WarehouseResource
+from orchestration.table_card import TableCard
 
 DESCRIPTION = "Level-0 files in the worst bucket stay below the policy's warning; every read has to merge each of them."
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.model import TableCard
 from orchestration.partitions import partitions_definition
 from orchestration.quirks import early_features, typed
+from orchestration.table_card import TableCard
 
 CheckFunction = Callable[..., dg.AssetCheckResult]
 

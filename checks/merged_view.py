@@ -10,10 +10,10 @@ from checks.definition import declare, declined, failed
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance import VerifyReport, verify_snapshots
 from orchestration import names
-from orchestration.model import TableCard
 from orchestration.partitions import partition_of
-from orchestration.resources.spark import SparkResource
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
+from orchestration.table_card import TableCard
 
 DESCRIPTION = (
     "The merged rows of every bucket are the same before and after the compaction, found by a second path: Spark SQL over the "

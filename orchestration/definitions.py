@@ -12,13 +12,12 @@ import dagster as dg
 from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
-from orchestration.jobs import expectations_job, maintenance_job, retention_job
-from orchestration.model import TableCard
+from orchestration.jobs import expectations_job, job_schedule, maintenance_job, retention_job
 from orchestration.policies import Policies, load_policies
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
 from orchestration.resources.settings import Settings
-from orchestration.schedules import job_schedule
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
+from orchestration.table_card import TableCard
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"

@@ -1,16 +1,18 @@
-"""Jobs: one that maintains each table (its layout and the checks), one for retention, one for expectations over the data."""
+"""Jobs: one that maintains each table (its layout and the checks), one for retention, one for expectations; and their schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from orchestration import names
-from orchestration.model import TableCard
 from orchestration.ops.retention_op import expire_op
+from orchestration.resources.settings import Settings
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.table_card import TableCard
 
 # One process a run: an op costs milliseconds, a process seconds.
 _EXECUTOR: Final = dg.in_process_executor
@@ -56,3 +58,23 @@ def expectations_job(cards: Sequence[TableCard], warehouse_path: str) -> Unresol
         tags={names.TAG_ACTION: "expectations"},
         executor_def=_EXECUTOR,
     )
+
+
+def job_schedule(job: Any, cron: str, settings: Settings, description: str) -> dg.ScheduleDefinition:
+    """Return the schedule of ``job``, named after it; a replay in flight makes its tick skip and say so."""
+
+    @dg.schedule(
+        job=job,
+        cron_schedule=cron,
+        name=f"{job.name}_schedule",
+        execution_timezone="UTC",
+        description=description,
+        default_status=dg.DefaultScheduleStatus.RUNNING if settings.schedules_on else dg.DefaultScheduleStatus.STOPPED,
+    )
+    def due(context: dg.ScheduleEvaluationContext, warehouse: WarehouseResource) -> dg.RunRequest | dg.SkipReason:
+        replaying = warehouse.replaying()
+        if replaying is not None:
+            return dg.SkipReason(replaying)
+        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
+
+    return due

@@ -33,7 +33,6 @@ PRELOADED: Final = (
     "assets",
     "checks",
     "orchestration.jobs",
-    "orchestration.schedules",
     "orchestration.sensors",
     "lsm_core.spark.compact",
     "lsm_core.spark.verify",

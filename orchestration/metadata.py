@@ -10,7 +10,7 @@ import dagster as dg
 from lsm_core.maintenance import BucketHealth, CompactionReport, CompactItem, MaintenancePlan
 from lsm_core.maintenance.action import bucket_name
 from orchestration.health import TableHealth, shape_of
-from orchestration.model import TableCard, size_text
+from orchestration.table_card import TableCard, size_text
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 

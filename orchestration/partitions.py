@@ -8,7 +8,7 @@ from typing import Final
 import dagster as dg
 
 from orchestration import names
-from orchestration.model import TableCard
+from orchestration.table_card import TableCard
 
 _FORBIDDEN: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 

@@ -1,4 +1,4 @@
-"""Events in the order in which they arrive: what the replay writes, commit by commit."""
+"""Events in the order in which they arrive, what the replay writes commit by commit; and the scenario's own random choices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_MASK = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,19 @@ def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
     """Rows of one commit in order, and their kinds (`+I`, `-D` ..)."""
     chosen = events.filter(pc.equal(events["_commit"], number))
     return chosen.drop_columns(["_commit", "_ord", "_kind"]), chosen["_kind"].combine_chunks()
+
+
+def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
+    """h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32), the same on every machine."""
+    x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
+    x ^= x >> np.uint64(16)
+    x = (x * np.uint64(2146121005)) & _MASK
+    x ^= x >> np.uint64(15)
+    x = (x * np.uint64(2221713035)) & _MASK
+    x ^= x >> np.uint64(16)
+    return x.astype(np.int64)
+
+
+def percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
+    """Rows whose h(n, salt) modulo `of` is below `below`: "p %" of the scenario."""
+    return mix(numbers, salt) % of < below

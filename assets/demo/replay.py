@@ -15,14 +15,14 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.demo.events import commit_of
-from assets.demo.story import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
+from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
 from assets.demo.tables import DATABASE, TABLES, DemoTable
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.quirks import early_features, typed
-from orchestration.resources.spark import SparkResource
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
 REPLAY_JOB: Final = "replay"

@@ -39,11 +39,11 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.health import TableHealth, table_health
 from orchestration.metadata import health_metadata, level_diagram, plan_metadata, report_metadata
-from orchestration.model import TableCard, size_text
 from orchestration.partitions import partition_of
 from orchestration.quirks import early_features, typed
-from orchestration.resources.spark import SparkResource
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
+from orchestration.table_card import TableCard, size_text
 
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),

@@ -12,9 +12,9 @@ from lsm_core.maintenance import Declined, ExpiryReport, SweepReport, apply_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
-from orchestration.model import TableCard, size_text
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
+from orchestration.table_card import TableCard, size_text
 
 _SHOWN = 20
 

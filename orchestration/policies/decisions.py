@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from orchestration.health import PartitionHealth
-from orchestration.model import count_text, size_text
 from orchestration.policies.policy import Policy
+from orchestration.table_card import count_text, size_text
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from orchestration.resources.ledger import LedgerResource
-from orchestration.resources.spark import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, describe_warehouse, warehouse_path
+from orchestration.resources.spark_resource import SparkResource
+from orchestration.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse, warehouse_path
 
 __all__ = ["LedgerResource", "SparkResource", "WarehouseResource", "describe_warehouse", "warehouse_path"]

@@ -8,10 +8,10 @@ import dagster as dg
 
 from lsm_core.errors import DredgeError
 from orchestration import names
-from orchestration.model import TableCard
 from orchestration.policies import Policies
 from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
+from orchestration.table_card import TableCard
 
 DESCRIPTION = (
     "Compares the warehouse with what this code location knows. Where DREDGE_DAGSTER_URL names the web server, changed tables make "

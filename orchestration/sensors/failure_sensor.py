@@ -8,8 +8,8 @@ import dagster as dg
 
 from lsm_core.errors import DredgeError
 from orchestration import names
-from orchestration.resources.ledger import LedgerResource
 from orchestration.resources.settings import Settings
+from orchestration.resources.warehouse import LedgerResource
 
 DESCRIPTION = "Writes every failed maintenance run into the ledger of its table, with the plan, the reason it ran for and the error."
 

@@ -13,11 +13,11 @@ from lsm_core.maintenance import CompactItem, MaintenancePlan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
-from orchestration.model import count_text
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
 from orchestration.policies.decisions import Ending, Try, decide_again
+from orchestration.table_card import count_text
 
 _PARTITION_TAG: Final = "dagster/partition"
 _AT_WORK: Final = 100

@@ -12,12 +12,12 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from checks.backlog import backlog_evaluation, hides_level0
 from orchestration import names
 from orchestration.metadata import health_metadata
-from orchestration.model import TableCard
 from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, decide_sorted_runs
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.table_sweep import AssetEvent, OpenTable, TableSweep
+from orchestration.table_card import TableCard
 
 SORTED_RUN_DESCRIPTION: Final = (
     "Counts the sorted runs of every bucket (metadata only) and starts a compaction where the table's own "

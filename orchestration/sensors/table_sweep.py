@@ -14,12 +14,12 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.health import TableHealth, table_health
-from orchestration.model import TableCard
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Policies, Policy, Reason
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 from orchestration.sensors.run_requests import request_run
+from orchestration.table_card import TableCard
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 _LINES_A_TABLE: Final = 60

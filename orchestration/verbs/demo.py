@@ -15,15 +15,15 @@ from typing import Annotated, Final
 import typer
 
 from assets.demo.replay import create_tables
-from assets.demo.story import BACKFILL, batch_clock_ms
+from assets.demo.replay_clock import BACKFILL, batch_clock_ms
 from assets.demo.tables import TABLES
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.processes import require_free
 from orchestration import names
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.verbs.platform import WEB_SERVER, start_platform
-from orchestration.verbs.story import Story, summary
+from orchestration.verbs.dagster_process import WEB_SERVER, start_platform
+from orchestration.verbs.demo_story import Story, summary
 
 PORT: Final = 3000
 _POLICIES: Final = Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"

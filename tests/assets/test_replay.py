@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected
-from assets.demo.decisions import expected_alerts, expected_decisions
 from assets.demo.events import commit_of
+from assets.demo.expected_decisions import expected_alerts, expected_decisions
 from assets.demo.outcomes import changes, outcomes_due
 from assets.demo.replay import (
     batches_of,
@@ -29,7 +29,7 @@ from assets.demo.replay import (
     with_kinds,
     write_here,
 )
-from assets.demo.story import BACKFILL, TICKS, Tick, batch_clock_ms, commits_at
+from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, commits_at
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, DemoTable
 from lsm_core import Schema, Table
 from lsm_core.clock import FileClock

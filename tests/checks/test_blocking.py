@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from checks import merged_view, tree
+from checks import merged_view, tree_invariants
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from orchestration import names
@@ -184,13 +184,13 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
-        real = tree.tree_files
+        real = tree_invariants.tree_files
 
         def doubled(store: Any, entries: Any) -> Any:
             files = real(store, entries)
             return [*files, *files]
 
-        monkeypatch.setattr(tree, "tree_files", doubled)
+        monkeypatch.setattr(tree_invariants, "tree_files", doubled)
         result = house.execute("both")
         assert not result.success
         passed, text = evaluations(result)["tree_invariants"]

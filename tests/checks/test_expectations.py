@@ -9,11 +9,10 @@ import great_expectations.expectations as gxe
 import pandas as pd
 import pytest
 
-from checks.expectations import suite
-from checks.expectations.sample import read_sample
-from checks.expectations.suite import SuiteCrashed, run_suite
+from checks import expectations
+from checks.expectations import SuiteCrashed, read_sample, run_suite
 from orchestration import names
-from orchestration.model import ColumnCard, TableCard
+from orchestration.table_card import ColumnCard, TableCard
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
 CARD = TableCard(
@@ -33,7 +32,7 @@ def test_an_expectation_that_crashes_is_an_error_and_no_verdict(monkeypatch: pyt
     def broken(*_: Any) -> list[tuple[str, Any]]:
         return [("a column that is not there", gxe.ExpectColumnValuesToNotBeNull(column="nowhere"))]
 
-    monkeypatch.setattr(suite, "expectations", broken)
+    monkeypatch.setattr(expectations, "expectations", broken)
     with pytest.raises(SuiteCrashed, match=r"shop.orders: expectation 'a column that is not there' crashed"):
         run_suite(CARD, pd.DataFrame({"id": [1]}))
 

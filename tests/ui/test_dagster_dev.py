@@ -11,8 +11,8 @@ import pytest
 
 from lsm_core import Table
 from orchestration import names
-from orchestration.verbs.graphql import DagsterClient, Run
-from orchestration.verbs.platform import Platform, start_platform
+from orchestration.verbs.dagster_client import DagsterClient, Run
+from orchestration.verbs.dagster_process import Platform, start_platform
 from tests.support.data import unpack_golden
 from tests.support.platform import commit, keyed_table
 

@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arranged, part
-from assets.demo.mixer import mix, percent
+from assets.demo.events import Part, arranged, mix, part, percent
 from assets.demo.source import Integers, months_text
 from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, known, moments, where
 

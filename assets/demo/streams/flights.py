@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.mixer import mix, percent
+from assets.demo.events import mix, percent
 from assets.demo.source import LAST_BATCH, Days, Integers, batches, flights, local_dates
 
 Flags = npt.NDArray[np.bool_]

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.demo import source
-from assets.demo.events import Part, arranged, part
-from assets.demo.mixer import mix, percent
+from assets.demo.events import Part, arranged, mix, part, percent
 
 Flags = npt.NDArray[np.bool_]
 SCHEMA = pa.schema(

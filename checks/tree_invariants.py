@@ -11,9 +11,9 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import find_violations
 from orchestration import names
-from orchestration.model import TableCard
 from orchestration.partitions import partition_of
 from orchestration.resources.warehouse import WarehouseResource
+from orchestration.table_card import TableCard
 
 DESCRIPTION = (
     "Files of one level above 0 never overlap in key range, and each file's key and sequence ranges make sense."

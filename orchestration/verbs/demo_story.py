@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected
-from assets.demo.decisions import PAUSE, expected_alerts, expected_decisions
+from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
 from assets.demo.outcomes import changes, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
-from assets.demo.story import RETENTION_MS, TICKS, Tick
+from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
 from assets.demo.tables import TABLES, DemoTable
 from lsm_core.clock import FileClock
 from lsm_core.maintenance import health
@@ -20,8 +20,8 @@ from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.health import data_version
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.verbs.graphql import CheckResult, DagsterClient, PlatformFailed, Run
-from orchestration.verbs.graphql import Tick as SensorTick
+from orchestration.verbs.dagster_client import CheckResult, DagsterClient, PlatformFailed, Run
+from orchestration.verbs.dagster_client import Tick as SensorTick
 
 SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives, require_free
-from orchestration.verbs.graphql import DagsterClient, PlatformFailed
+from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
 
 WEB_SERVER: Final = "Dagster's web server"
 _ROOT: Final = Path(__file__).resolve().parents[2]
