@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assets.demo import answers, mixer, story
+from assets.demo import answers, replay_clock
+from assets.demo import events as demo_events
 from assets.demo.events import commit_of
 from assets.demo.streams.flights import known
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, TABLES, WEATHER, DemoTable
@@ -36,7 +37,7 @@ def reference() -> ModuleType:
 def test_the_mixer_gives_the_numbers_of_the_scenario() -> None:
     for text, value in EXPECTED["hash_test_vectors"].items():
         number, salt = map(int, text[2:-1].split(","))
-        assert mixer.mix(np.array([number]), salt)[0] == value
+        assert demo_events.mix(np.array([number]), salt)[0] == value
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: t.name)
@@ -57,7 +58,7 @@ def test_the_checksum_is_the_scenarios(reference: ModuleType) -> None:
 def test_every_commit_arrives_at_exactly_one_tick() -> None:
     for table in TABLES:
         events = table.events()
-        arrived = [n for tick in story.TICKS for n in story.commits_at(table.name, events, tick)]
+        arrived = [n for tick in replay_clock.TICKS for n in replay_clock.commits_at(table.name, events, tick)]
         assert arrived == sorted(set(events["_commit"].to_pylist()))
 
 
