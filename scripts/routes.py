@@ -44,7 +44,7 @@ ROUTES = (
             ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
             ("orchestration.jobs", "the table's job: five ops, then the checks"),
             ("orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
-            ("orchestration.resources.spark", "which runner carries the bucket tasks"),
+            ("orchestration.resources.spark_resource", "which runner carries the bucket tasks"),
             ("checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),
             ("orchestration.blocked", "a failed check stops further maintenance"),
         ),
