@@ -71,7 +71,10 @@ ROUTES = (
             ("lsm_core.cli.verbs.maintain", "dredge plan, dredge apply"),
             ("lsm_core.table.table", "the verbs of one table"),
             ("lsm_core.maintenance.actions.compact", "a plan of a compaction, and its carrying out"),
-            ("lsm_core.maintenance.actions.compact.unit_choice", "the tree's rules, and units closed where answers could change"),
+            (
+                "lsm_core.maintenance.actions.compact.unit_choice",
+                "the tree's rules, and units closed where answers could change",
+            ),
             ("lsm_core.tree.universal", "which runs to merge, or why none"),
             ("lsm_core.maintenance.action", "the plan: items, reasons, hash"),
             ("lsm_core.maintenance.apply", "apply: exactly that plan, verified, recorded"),
