@@ -59,7 +59,7 @@ def has_deletes(entries: pa.Table) -> bool:
 
 def rows_of(entries: pa.Table, kind: int) -> int:
     """Rows in the files of all entries of ``kind``."""
-    return int(pc.sum(entries.filter(pc.equal(entries.column("kind"), kind)).column("row_count")).as_py() or 0)
+    return int(pc.sum(entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))).as_py() or 0)
 
 
 def partitions_of(entries: pa.Table) -> list[bytes]:

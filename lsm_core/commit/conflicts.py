@@ -40,9 +40,14 @@ def adds_above_level0(delta: pa.Table) -> bool:
 
 
 def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
-    counted = [side.filter(pc.greater(side.column("total_buckets"), 0)) for side in (base, delta)]
-    keys = [side.group_by(["partition", "total_buckets"]).aggregate([("file_name", "min")]) for side in counted]
-    both = pa.concat_tables(keys)
+    columns = ["partition", "total_buckets", "file_name"]
+    counted = [side.select(columns).filter(pc.greater(side.column("total_buckets"), 0)) for side in (base, delta)]
+    if len(set().union(*(pc.unique(side.column("total_buckets")).to_pylist() for side in counted))) <= 1:
+        return
+    by = ["partition", "total_buckets"]
+    both = pa.concat_tables(
+        [side.group_by(by, use_threads=False).aggregate([("file_name", "min")]) for side in counted]
+    )
     seen: dict[bytes, int] = {}
     for partition, buckets in zip(both["partition"].to_pylist(), both["total_buckets"].to_pylist(), strict=True):
         if seen.setdefault(partition, buckets) != buckets:

@@ -61,9 +61,9 @@ class RecordingFileIO:
         self.created.append(path)
         return self.inner.write_exclusive(path, data)
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
         """See FileIO."""
-        self.inner.overwrite(path, data)
+        self.inner.overwrite(path, data, durable)
 
     def exists(self, path: str) -> bool:
         """See FileIO."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import one_array
 from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import encode_rows
@@ -91,12 +92,14 @@ class _Describer:
         assert self._last is not None
         store = self._store
         values, columns = value_stats(found, store.schema, store.options, level=self._level)
+        ends = pa.concat_tables([self._first, self._last])
+        keys = encode_rows([one_array(column) for column in ends.columns], store.schema.trimmed_key_types)
         meta = DataFileMeta(
             file_name=name,
             file_size=size,
             row_count=self._rows,
-            min_key=self._encode(self._first),
-            max_key=self._encode(self._last),
+            min_key=bytes(keys[0].as_buffer()),
+            max_key=bytes(keys[1].as_buffer()),
             key_stats=key_stats(found, store.schema),
             value_stats=values,
             min_sequence_number=int(self._low),
@@ -110,10 +113,6 @@ class _Describer:
         )
         self._reset()
         return meta
-
-    def _encode(self, key: pa.Table) -> bytes:
-        columns = [column.combine_chunks() for column in key.columns]
-        return bytes(encode_rows(columns, self._store.schema.trimmed_key_types)[0].as_buffer())
 
 
 def _delta_columns(store: TableStore) -> tuple[str, ...]:

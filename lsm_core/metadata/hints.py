@@ -27,7 +27,7 @@ def write_hint(file_io: FileIO, folder: str, name: str, value: int) -> bool:
     """Overwrite a hint, in up to 3 attempts. False (and a warning) when none worked: readers then list the directory."""
     for attempt in range(_ATTEMPTS):
         try:
-            file_io.overwrite(f"{folder}/{name}", str(value).encode())
+            file_io.overwrite(f"{folder}/{name}", str(value).encode(), durable=False)
             return True
         except (OSError, DredgeError) as error:
             if attempt == _ATTEMPTS - 1:

@@ -119,6 +119,8 @@ def live_entries(
     naming the list or manifest.
     """
     names = ENTRY_SCHEMA.names if columns is None else list(columns)
+    if partitions is not None and partitions and not store.schema.partition_keys:
+        partitions = None  # all entries have the one empty partition
     metas = data_manifests(store, snapshot)
     metas = manifest_parts.prune(metas, store.schema.partition_types, partitions, buckets, levels)
     metas = metas if choose is None else choose(metas)

@@ -78,9 +78,9 @@ class FaultyFileIO:
         """See FileIO."""
         return self.run("write_exclusive", path, lambda: self.inner.write_exclusive(path, data))
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
         """See FileIO."""
-        self.run("overwrite", path, lambda: self.inner.overwrite(path, data))
+        self.run("overwrite", path, lambda: self.inner.overwrite(path, data, durable))
 
     def exists(self, path: str) -> bool:
         """See FileIO."""

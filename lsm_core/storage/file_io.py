@@ -84,8 +84,11 @@ class FileIO(Protocol):
         """
         ...
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Replace ``path`` by ``data``; readers see the old or the new content, never a part."""
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
+        """Replace ``path`` by ``data``; readers see the old or the new content, never a part.
+
+        Not ``durable``: after a crash of the machine the file may be empty, which is for hints that nobody trusts.
+        """
         ...
 
     def exists(self, path: str) -> bool:

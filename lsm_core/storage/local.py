@@ -142,9 +142,10 @@ class LocalOutputFile:
 
 
 class LocalFileIO:
-    """FileIO on a local path. ``sync_data``: also fsync data files on close (metadata always is).
+    """FileIO on a local path. Snapshots, schemas, tags and records (`write_exclusive`) are fsynced before they get their names.
 
-    Without it a power cut may lose data files whose snapshot survived, as with Paimon itself; a killed process loses nothing.
+    ``sync_data``: all other new files too, manifests and data files. Without it a power cut may lose files whose snapshot
+    survived, as with Paimon itself; a killed process loses nothing.
     """
 
     def __init__(self, sync_data: bool = False) -> None:
@@ -191,9 +192,9 @@ class LocalFileIO:
             with suppress(OSError):
                 os.unlink(draft)
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Write aside, fsync, then rename over the old file."""
-        draft = self._draft(path, data)
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
+        """Write aside, fsync where it is to be ``durable``, then rename over the old file."""
+        draft = self._draft(path, data, durable)
         try:
             with _step("replace", path):
                 os.replace(draft, path)
@@ -202,11 +203,11 @@ class LocalFileIO:
                 os.unlink(draft)
             raise
 
-    def _draft(self, path: str, data: bytes) -> str:
-        """Write ``data`` durably beside ``path`` under a hidden temporary name, as Paimon does (orphan cleaning knows it)."""
+    def _draft(self, path: str, data: bytes, durable: bool = True) -> str:
+        """Write ``data`` beside ``path`` under a hidden temporary name, as Paimon does (orphan cleaning knows it)."""
         folder, name = os.path.split(path)
         draft = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
-        with LocalOutputFile(draft, sync=True) as out:
+        with LocalOutputFile(draft, sync=durable) as out:
             out.write(data)
         return draft
 

@@ -60,7 +60,9 @@ class BucketHistory:
         self._seen.update(dict.fromkeys(new, self._snapshot.id))
         entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
         self._check_total(entries)
-        newest = entries.group_by(["partition", "bucket"]).aggregate([("max_sequence_number", "max")])
+        newest = entries.group_by(["partition", "bucket"], use_threads=False).aggregate(
+            [("max_sequence_number", "max")]
+        )
         for found in newest.to_pylist():  # one item a bucket
             self._known[found["partition"]][found["bucket"]] = found["max_sequence_number_max"]
 
