@@ -9,7 +9,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import compaction, hashing, java_read, lookup, memory, merge, planning, reading, sorting, writing
+from bench import (
+    compaction,
+    hashing,
+    java_read,
+    lookup,
+    memory,
+    merge,
+    planning,
+    reading,
+    sorting,
+    spark_writing,
+    writing,
+)
 from bench.harness import ROUNDS, Result, table
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
@@ -24,6 +36,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (writing.run, "ten commits against a plain encode into as many files, Java's writer and pypaimon's"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
+    "write-spark": (
+        spark_writing.run,
+        "ten commits through Spark: processor time, and metadata read by a writing task",
+    ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
