@@ -10,38 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lsm_core.spark.compact import compact_table as compact_table
-    from lsm_core.spark.compact import spark_runner as spark_runner
     from lsm_core.spark.connect import ConnectServer as ConnectServer
     from lsm_core.spark.connect import await_server as await_server
     from lsm_core.spark.connect import running_server as running_server
     from lsm_core.spark.connect import start_server as start_server
     from lsm_core.spark.connect import stop_server as stop_server
+    from lsm_core.spark.data_source import register as register
     from lsm_core.spark.java import find_java as find_java
-    from lsm_core.spark.maintain import expire_snapshots as expire_snapshots
-    from lsm_core.spark.read import read_table as read_table
     from lsm_core.spark.session import spark_session as spark_session
     from lsm_core.spark.session import stop_session as stop_session
-    from lsm_core.spark.source import register as register
-    from lsm_core.spark.verify import verify_table as verify_table
-    from lsm_core.spark.write import write_table as write_table
+    from lsm_core.spark.spark_maintenance import compact_table as compact_table
+    from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
+    from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
+    from lsm_core.spark.spark_read import read_table as read_table
+    from lsm_core.spark.spark_verify import verify_table as verify_table
+    from lsm_core.spark.spark_write import write_table as write_table
 
 _WHERE = {
     "ConnectServer": "connect",
     "await_server": "connect",
-    "compact_table": "compact",
-    "expire_snapshots": "maintain",
+    "compact_table": "spark_maintenance",
+    "expire_snapshots": "spark_maintenance",
     "find_java": "java",
-    "read_table": "read",
-    "register": "source",
+    "read_table": "spark_read",
+    "register": "data_source",
     "running_server": "connect",
-    "spark_runner": "compact",
+    "spark_runner": "spark_maintenance",
     "spark_session": "session",
     "start_server": "connect",
     "stop_server": "connect",
     "stop_session": "session",
-    "verify_table": "verify",
-    "write_table": "write",
+    "verify_table": "spark_verify",
+    "write_table": "spark_write",
 }
 
 __all__ = [

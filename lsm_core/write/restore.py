@@ -33,8 +33,22 @@ class BucketHistory:
     follow: bool = False
     _snapshot: Snapshot | None = None
     _opened: bool = False
+    _everything: pa.Table | None = None
     _known: dict[bytes, dict[int, int]] = field(default_factory=dict)
     _seen: dict[bytes, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_whole_table(cls, store: TableStore, ignore: bool = False) -> BucketHistory:
+        """The newest snapshot's history of every bucket, read now: sent to other processes, these read no metadata.
+
+        Raises :class:`CorruptFile`.
+        """
+        made = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
+        if made._snapshot is not None and not ignore and store.options.bucket > 0:
+            entries = live_entries(store, made._snapshot, columns=list(_COLUMNS))
+            newest = entries.group_by(list(_COLUMNS[:3])).aggregate([("max_sequence_number", "max")])
+            made._everything = newest.rename_columns(list(_COLUMNS))
+        return made
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -58,7 +72,12 @@ class BucketHistory:
             return
         self._known.update({partition: {} for partition in new})
         self._seen.update(dict.fromkeys(new, self._snapshot.id))
-        entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
+        if self._everything is not None:
+            entries = self._everything.filter(
+                pc.is_in(self._everything.column("partition"), pa.array(new, pa.binary()))
+            )
+        else:
+            entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
         self._check_total(entries)
         newest = entries.group_by(["partition", "bucket"], use_threads=False).aggregate(
             [("max_sequence_number", "max")]

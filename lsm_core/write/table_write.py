@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import CommitMessage, origin_of
+from lsm_core.commit import CommitMessage, Origin, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge import Refusals, merge_function
@@ -43,6 +43,16 @@ _MOST_OPEN_FILES: Final = 10
 """Append files open at once (Java `write-max-writers-to-spill`)."""
 
 
+@dataclass(frozen=True)
+class RoutedRows:
+    """Rows of one bucket in the table's Arrow schema, checked; ``kinds``: int8 (0..3) per row, None where all are inserts."""
+
+    partition: bytes
+    bucket: int
+    rows: pa.Table
+    kinds: pa.Array | None = None
+
+
 class TableWrite:
     """A writer of one table (Java `TableWriteImpl`); the same class serves single processes and Spark's writer tasks.
 
@@ -58,19 +68,23 @@ class TableWrite:
         *,
         sequence_offset: int = 0,
         compactor: Compactor | None = None,
+        planned: BucketHistory | None = None,
     ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
 
         ``sequence_offset`` is added to every bucket's first sequence number: tasks of one job that write the same bucket
         need ranges of their own, or the order of their rows would be left to chance. ``compactor``: who compacts the buckets
-        of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody.
+        of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody. ``planned``: the history of the whole
+        table, read by whoever planned this write and found the table writable: this writer reads no metadata then.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
-        require_writable(store)
+        if planned is None:
+            require_writable(store)
         self.store = store
         self.commit_user = commit_user
-        self._history = BucketHistory(store, ignore=overwrite)
+        self._planned = planned is not None
+        self._history = BucketHistory(store, ignore=overwrite) if planned is None else planned
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._pool = BufferPool(store.options)
         self._compactor = compactor if store.has_primary_key and not overwrite else None
@@ -109,21 +123,25 @@ class TableWrite:
             start += piece.num_rows
         self._halfway = False
 
-    def write_bucket(
-        self, partition: bytes, bucket: int, data: Rows, kinds: pa.Array | pa.ChunkedArray | None = None
-    ) -> None:
-        """Add rows that were routed already (:func:`lsm_core.write.bucket.route`); otherwise as :meth:`write`."""
+    def routed(self, data: pa.Table, row_kinds: pa.Array | None = None, given: RowNumbering = ALL) -> list[RoutedRows]:
+        """The rows in the table's shape by bucket, each in arrival order, for :meth:`add_routed` here or in another process.
+
+        They are checked as :meth:`write` checks them, and errors call them as ``given`` says; no metadata is read and nothing kept.
+        ``row_kinds``: int8 (0..3), or None.
+        """
+        table, kinds = self._taken(data, row_kinds, given)
+        found = []
+        for partition, bucket, positions in self._groups(table):
+            whole = len(positions) == table.num_rows
+            index = pa.array(positions)
+            rows = table if whole else table.take(index)
+            found.append(RoutedRows(partition, bucket, rows, kinds if whole or kinds is None else kinds.take(index)))
+        return found
+
+    def add_routed(self, routed: RoutedRows) -> None:
+        """Add rows that :meth:`routed` of any writer of this table gave."""
         self._require_whole()
-        given = as_rows(data, self.store.name)
-        if kinds is not None and isinstance(given, pa.RecordBatchReader):
-            given = given.read_all()
-        rows = 0 if isinstance(given, pa.RecordBatchReader) else given.num_rows
-        numbers = conform_kinds(kinds, rows, self.store.name)
-        start = 0
-        for piece in pieces(given):
-            part = None if numbers is None else numbers.slice(start, piece.num_rows)
-            self._add(partition, bucket, *self._taken(piece, part, ALL.after(start)))
-            start += piece.num_rows
+        self._add(routed.partition, routed.bucket, routed.rows, routed.kinds)
         self._halfway = False
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
@@ -170,8 +188,14 @@ class TableWrite:
         for writer in writers:
             writer.settle(wait or self._force)
         self._pool.close()
-        origin = origin_of(self.store)
+        origin = self._origin()
         return [replace(writer.drain(), origin=origin) for writer in writers]
+
+    def _origin(self) -> Origin:
+        if not self._planned:
+            return origin_of(self.store)
+        snapshot = self._history.snapshot
+        return Origin(self.store.name, self.store.root, self.store.branch, 0 if snapshot is None else snapshot.id)
 
     def _require_whole(self) -> None:
         if self._halfway:
@@ -197,15 +221,10 @@ class TableWrite:
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
-        table, kinds = self._taken(piece, kinds, given)
-        groups = list(self._groups(table))
-        self._meet([(partition, bucket) for partition, bucket, _ in groups])
-        for partition, bucket, positions in groups:
-            whole = len(positions) == table.num_rows
-            index = pa.array(positions)
-            rows = table if whole else table.take(index)
-            chosen = kinds if whole or kinds is None else kinds.take(index)
-            self._add(partition, bucket, rows, chosen)
+        groups = self.routed(piece, kinds, given)
+        self._meet([(group.partition, group.bucket) for group in groups])
+        for group in groups:
+            self._add(group.partition, group.bucket, group.rows, group.kinds)
 
     def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
         return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)

@@ -13,7 +13,7 @@ from lsm_core.compact import BucketTask
 from lsm_core.errors import CorruptFile, SparkFailed
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark import compact_table, expire_snapshots, spark_runner
-from lsm_core.spark.compact import apply_compaction
+from lsm_core.spark.spark_maintenance import apply_compaction
 from tests.spark.tables import data_files, live_paths, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
 

@@ -14,7 +14,7 @@ from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import resolve
 from lsm_core.spark import compact_table, expire_snapshots, read_table, write_table
-from lsm_core.spark.source import TableSource
+from lsm_core.spark.data_source import TableSource
 from lsm_core.types import to_sql
 from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
 from tests.support.data import golden_names, unpack_golden

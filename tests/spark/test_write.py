@@ -169,14 +169,14 @@ def test_a_failing_writer_task_leaves_no_file_and_no_snapshot(spark: Any, tmp_pa
 def test_files_go_after_a_conflict_and_stay_when_the_outcome_is_unknown(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    from lsm_core.spark import write
+    from lsm_core.spark import spark_write
 
     table = make_table(tmp_path)
 
     def refuse(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(write.Committer, "commit", refuse)
+    monkeypatch.setattr(spark_write.Committer, "commit", refuse)
     with pytest.raises(type(error)):
         write_table(spark.createDataFrame(rows(list(range(30)))), table)
     assert bool(data_files(tmp_path)) is isinstance(error, CommitUnknown)

@@ -18,7 +18,7 @@ from lsm_core.merge.functions import function_names, roaring64
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import parse, to_arrow
-from lsm_core.write import TableWrite, route
+from lsm_core.write import TableWrite
 from lsm_core.write.stored_rows import StoredRows
 from tests.support.stores import data_files_on_disk, make_store, read, write
 
@@ -157,11 +157,10 @@ def test_a_column_of_kinds_and_routed_rows_are_no_way_around(tmp_path: Path) -> 
     refused(store, "", lambda: write(store, pa.table({"k": [1, 7], "op": ["+I", "-D"]})))
     write(store, pa.table({"k": [1, 7], "op": ["+I", "+U"]}))
     routed = make(tmp_path / "routed", MAX)
-    partition, bucket = route(routed, row(7))
 
     def attempt() -> None:
         with TableWrite(routed) as writer:
-            writer.write_bucket(partition[0].as_py(), bucket[0].as_py(), row(7), pa.array([3], pa.int8()))
+            writer.routed(row(7), pa.array([3], pa.int8()))
 
     refused(routed, "v", attempt)
 

@@ -187,9 +187,12 @@ def test_routed_rows_end_where_routing_said(store: TableStore) -> None:
     partitions, buckets = route(store, data)
     assert set(partitions.to_pylist()) == {EMPTY_ROW}
     with TableWrite(store) as writer:
-        for bucket in (0, 1):
-            chosen = np.flatnonzero(np.asarray(buckets) == bucket)
-            writer.write_bucket(EMPTY_ROW, bucket, data.take(pa.array(chosen)))
+        for group in TableWrite(store).routed(data):
+            assert (group.partition, group.rows.num_rows) == (
+                EMPTY_ROW,
+                int((np.asarray(buckets) == group.bucket).sum()),
+            )
+            writer.add_routed(group)
         routed = writer.prepare_commit()
         writer.abort()
     with TableWrite(store) as writer:

@@ -9,21 +9,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.commit import abort
+from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.versions import startup
-from lsm_core.spark.jobs import store_of
-from lsm_core.spark.jobs.columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.sink import DYNAMIC_OVERWRITE, IN_CATALOG, PARTITION_OVERWRITE_MODE, TableWriter
+from lsm_core.spark.session import require_workers, use_this_python
+from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.spark.spark_tasks import Outcome, decode, encode, store_of
+from lsm_core.spark.spark_write import (
+    DYNAMIC_OVERWRITE,
+    OVERWRITE_MODE,
+    WriteJob,
+    overwrite_scope,
+    task_number,
+)
 from lsm_core.table import Catalog, Table
 from lsm_core.table.system.reader import ReadOnlyTable
 
@@ -36,11 +53,28 @@ _PLACE: Final = ("warehouse", "table")
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
 TABLE_READ_OPTIONS: Final = ("scan.", "incremental-")
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
+PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
+"""Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
 WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
+
+_IN_CATALOG: Final = (
+    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
+    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
+    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
+)
+
+# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
+# order would be left to chance (paimon 5872).
+_SEQUENCES_PER_TASK: Final = 1 << 32
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `dredge` known to a session."""
+    """Make the format `dredge` known to a session, whose workers must have `lsm_core`: see `use_this_python`.
+
+    Raises SparkFailed where they have not, naming their Python and what it lacks; only then, and where it cannot be known, a job is run.
+    """
+    if not use_this_python(spark):
+        require_workers(spark)
     spark.dataSource.register(TableSource)
 
 
@@ -76,7 +110,7 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
 
 def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: str) -> None:
     if not options or any(key.startswith("option.") for key in options):
-        raise UnsupportedFeature(IN_CATALOG)
+        raise UnsupportedFeature(_IN_CATALOG)
     for key in options:
         if key not in known:
             raise InvalidOption(key, options[key], f"options of the data source: {accepted}")
@@ -190,6 +224,68 @@ class SystemTableReader(DataSourceReader):
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), columns, table.name), table.name)
         for batch in table.to_batches(columns, _filter(self._options), snapshot_id=snapshot_id):
             yield to_spark(batch, target)
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """Commit messages of one task, as their versioned bytes; or the ``failure`` that ended it (then its own files are gone)."""
+
+    messages: tuple[bytes, ...] = ()
+    failure: bytes = b""
+    overwrite_mode: str = ""
+    """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
+
+    Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
+    """
+
+    def __init__(self, store: TableStore, overwrite: bool, overwrite_mode: str | None = None) -> None:
+        """``overwrite_mode``: "static" or "dynamic", in place of the session's. Raises InvalidOption, UnsupportedFeature."""
+        if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
+            raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
+        self._job, self._overwrite_mode = WriteJob.plan(store, overwrite), overwrite_mode
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
+        task, context = task_number(), TaskContext.get()
+        if _makes_a_catalog_table(context):
+            return TaskMessage(failure=encode(UnsupportedFeature(_IN_CATALOG, self._job.store.name)))
+        try:
+            routed = (rows for _, rows in self._job.routed(iterator, task))
+            messages = tuple(self._job.write(routed, sequence_offset=task * _SEQUENCES_PER_TASK))
+        except Exception as error:  # noqa: BLE001  (raised by commit)
+            return TaskMessage(failure=encode(error))
+        return TaskMessage(messages, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all tasks' files as one snapshot. Raises as `WriteJob.commit`, which also says what becomes of the files."""
+        told = max((message.overwrite_mode for message in messages if isinstance(message, TaskMessage)), default="")
+        self._job.commit(self._outcomes(messages), overwrite_scope(self._job.store, self._overwrite_mode or told))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        if all(message is not None for message in messages):
+            return
+        with suppress(DredgeError, OSError):
+            abort(self._job.store, self._job.messages(self._outcomes(messages)))
+
+    def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
+        """What the tasks came to: one outcome per commit message, or per failure."""
+        what, found = f"writing table {self._job.store.name}", []
+        for task, message in enumerate(messages):
+            if isinstance(message, TaskMessage):
+                found += [Outcome(task, data) for data in message.messages]
+                found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
+        return found
+
+
+def _makes_a_catalog_table(context: TaskContext) -> bool:
+    """Whether Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`): a query inside another, but for those of streams."""
+    own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
+    return own != outer and context.getLocalProperty("sql.streaming.queryId") is None
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:

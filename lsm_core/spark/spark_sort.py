@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lsm_core.commit import CommitMessage, abort
+from lsm_core.commit import CommitMessage, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.compact.allocator import keep_small_arrays
 from lsm_core.compact.clustering import SortTask
@@ -34,9 +34,20 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.merge import Digest
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.jobs import Outcome, run_tasks, shipped, translated
-from lsm_core.spark.jobs.failures import BatchFunction
-from lsm_core.spark.jobs.tasks import ANSWER_DDL, PAYLOADS, answer, collect, failure
+from lsm_core.spark.spark_tasks import (
+    ANSWER_DDL,
+    PAYLOADS,
+    BatchFunction,
+    Outcome,
+    answer,
+    batches_of,
+    collect,
+    failure,
+    raise_first,
+    run_tasks,
+    shipped,
+    translated,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +56,6 @@ _MESSAGES: Final = pa.schema([("share", pa.int32()), ("rows", pa.binary()), ("di
 _MESSAGES_DDL: Final = "share INT, rows BINARY, digest STRING"
 _MESSAGE_BYTES: Final = 4 * 1024 * 1024
 _BATCH_BYTES: Final = 32 * 1024 * 1024
-_BATCH_CONF: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def shares_of(store: TableStore, task: SortTask) -> int:
@@ -69,7 +79,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     text, light = layout.to_json(), replace(task, files=(), bins=()).to_bytes()
     first = first_sequence(task.files_to_sort)
-    with translated(what), _batches_of(spark, _BATCH_BYTES):
+    with translated(what), batches_of(spark, _BATCH_BYTES):
         files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
         sent = files.mapInArrow(shipped(_reader(store.to_json(), text, shares)), _MESSAGES_DDL)
         ranges = sent.repartitionById(shares, "share")
@@ -79,10 +89,9 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
 
 def _planned(spark: SparkSession, what: str, store: TableStore, task: SortTask, shares: int) -> Layout:
     payload = b"%d\n%b" % (shares, task.to_bytes())
-    (outcome,) = run_tasks(spark, what, [payload], partial(_layout, store.to_json()))
-    if outcome.error is not None:
-        raise outcome.error
-    return Layout.from_json(outcome.answer.decode())
+    outcomes = run_tasks(spark, what, [payload], partial(_layout, store.to_json()))
+    raise_first(outcomes)
+    return Layout.from_json(outcomes[0].answer.decode())
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
@@ -103,20 +112,6 @@ def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]
         groups[smallest].append(file)
         sizes[smallest] += file.file_size
     return groups
-
-
-@contextmanager
-def _batches_of(spark: SparkSession, size: int) -> Iterator[None]:
-    """Arrow batches between Spark and Python of ``size`` bytes at most; the session's own setting comes back."""
-    before = spark.conf.get(_BATCH_CONF, None)
-    spark.conf.set(_BATCH_CONF, str(size))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_BATCH_CONF)
-        else:
-            spark.conf.set(_BATCH_CONF, before)
 
 
 # -- the reading tasks ---------------------------------------------------------------------------------------------------
@@ -271,14 +266,12 @@ def _sorted(
 def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], started: float) -> BucketResult:
     """One message of all shares, if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
-    failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     rows_in = sum(file.row_count for file in before)
-    if failed is None and rows_in != rows_out:
-        failed = VerificationFailed("V0", [f"{rows_in} rows in, {rows_out} out"])
-    if failed is not None:
-        abort(store, [result.message for result in results])
-        raise failed
+    with discard_on_failure(store, [result.message for result in results]):
+        raise_first(outcomes)
+        if rows_in != rows_out:
+            raise VerificationFailed("V0", [f"{rows_in} rows in, {rows_out} out"])
     after = tuple(file for result in results for file in result.message.compact_after)
     content = Digest()
     for result in results:

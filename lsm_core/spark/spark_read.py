@@ -11,9 +11,9 @@ import pyarrow as pa
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
-from lsm_core.spark.jobs import shipped, spark_arrow_schema, spark_ddl, store_of, to_spark, translated
-from lsm_core.spark.jobs.columns import fields_of, quoted
-from lsm_core.spark.jobs.failures import BatchFunction
+from lsm_core.spark.session import use_this_python
+from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.spark.spark_tasks import BatchFunction, shipped, store_of, translated
 from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def read_table(
     version or for changes (`Table.copy`) are obeyed. Only metadata is read here. A system table is read by one task.
     Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
     """
+    use_this_python(spark)
     if isinstance(table, ReadOnlyTable):
         return _system_rows(spark, table, columns, filter, snapshot_id)
     store = store_of(table)

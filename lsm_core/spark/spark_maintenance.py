@@ -1,4 +1,4 @@
-"""Compaction on Spark: a task per bucket, or per piece of a big one; data is read and written by the tasks, one commit on the driver."""
+"""Maintenance through Spark: a compaction is a task per bucket, or per piece of a big one, and one commit on the driver; expiry is metadata only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from lsm_core.commit import abort
+from lsm_core.commit import discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.clustering import SortTask, task_from_bytes
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
@@ -16,12 +16,14 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Runner
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
+from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
 from lsm_core.maintenance.apply import apply_plan
+from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
-from lsm_core.spark.jobs import run_tasks, store_of
-from lsm_core.spark.sort import shares_of, sort_on_spark
+from lsm_core.spark.spark_sort import shares_of, sort_on_spark
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,17 +77,13 @@ def spark_runner(spark: SparkSession) -> Runner:
             spark, f"compacting table {store.name}", payloads, partial(_compact_bucket, store.to_json())
         )
         results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
-        failed = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        if failed is not None:
-            abort(store, [result.message for result in results])
-            raise failed
+        with discard_on_failure(store, [result.message for result in results]):
+            raise_first(outcomes)
         ends = list(accumulate(map(len, pieces), initial=0))
         for number, (task, (start, end)) in enumerate(zip(tasks, pairwise(ends), strict=True)):
-            try:
+            # what it could not join is deleted; those handed out are the caller's
+            with discard_on_failure(store, [result.message for result in results[ends[number + 1] :]]):
                 joined = join(store, task, results[start:end])
-            except BaseException:  # what it could not join is deleted; those handed out are the caller's
-                abort(store, [result.message for result in results[ends[number + 1] :]])
-                raise
             yield joined
 
     return run
@@ -98,10 +96,9 @@ def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) ->
     chosen = [at for at, count in enumerate(counts) if count > 1]
     payloads = [b"%d\n%b" % (counts[at], tasks[at].to_bytes()) for at in chosen]
     outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, partial(_bounds, store.to_json()))
+    raise_first(outcomes)
     pieces = [[task] for task in tasks]
     for at, outcome in zip(chosen, outcomes, strict=True):
-        if outcome.error is not None:
-            raise outcome.error
         bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
         if bounds:
             ranges = map(KeyRange, [None, *bounds], [*bounds, None])
@@ -130,4 +127,33 @@ def _compact_bucket(store_text: str, payload: bytes) -> bytes:
     return run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None).to_bytes()
 
 
-__all__ = ["apply_compaction", "compact_table", "spark_runner"]
+def expire_snapshots(
+    spark: SparkSession,
+    table: Any,
+    *,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than_ms: int | None = None,
+    max_deletes: int | None = None,
+    dry_run: bool = False,
+) -> ExpiryReport:
+    """Expire snapshots of ``table`` by the format's rules (None: the table's options); ``dry_run`` only reports.
+
+    ``older_than_ms`` is an epoch time. Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`.
+    Raises UnsupportedFeature, PlanStale, CorruptFile.
+    """
+    del spark  # reachability is a join over metadata: less work than starting a job
+    store = store_of(table)
+    plan = plan_expiry(
+        store, retain_max=retain_max, retain_min=retain_min, older_than_ms=older_than_ms, max_deletes=max_deletes
+    )
+    if dry_run:
+        report = report_only(plan)
+        assert isinstance(report, ExpiryReport)
+        return report
+    done = apply_plan(store, plan)
+    assert isinstance(done, ExpiryReport)
+    return done
+
+
+__all__ = ["apply_compaction", "compact_table", "expire_snapshots", "spark_runner"]

@@ -21,9 +21,9 @@ from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
-from lsm_core.spark.jobs import store_of, translated
-from lsm_core.spark.jobs.columns import quoted
-from lsm_core.spark.view import VERSIONS, exact_parts, merged_view
+from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
+from lsm_core.spark.spark_columns import quoted
+from lsm_core.spark.spark_tasks import store_of, translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

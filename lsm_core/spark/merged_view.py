@@ -1,0 +1,615 @@
+"""What a table says, in Spark SQL over its raw files: verification's second path, written from the specification of the engines.
+
+It shares no code with Dredge's merge: deduplicate and first-row rank the versions of a key with a window, engines that build rows
+fold them with `aggregate`, one version after another. What Spark SQL cannot say exactly is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.format.file_meta import ManifestEntry
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata.store import TableStore
+from lsm_core.spark.spark_columns import quoted, spark_ddl
+from lsm_core.spark.spark_read import parquet
+from lsm_core.types import DataType, TypeRoot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# -- values: told apart, ordered and written bit for bit, in the order of the format -----------------------------------
+
+
+FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+
+
+def exact(value: str, kind: DataType) -> str:
+    """An expression whose equality is that of the value's bits: Spark holds -0.0 equal to 0.0, their texts differ."""
+    return f"CAST({value} AS STRING)" if kind.root in FLOATS else value
+
+
+def ordered(value: str, kind: DataType) -> str:
+    """An expression that sorts as the format sorts the values: nulls first, -0.0 below 0.0, NaN greatest."""
+    if kind.root not in FLOATS:
+        return value
+    return f"struct({value} AS v, CAST({value} AS STRING) <> '-0.0' AS s)"
+
+
+def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
+    """Expressions that are all equal exactly where the column's values are the same; ``unordered``: arrays count as bags.
+
+    Raises UnsupportedFeature for nested types other than arrays of plain values: Spark neither hashes nor compares maps.
+    """
+    name, kind = quoted(field.name), field.type
+    if not kind.is_nested:
+        return [f"{name} IS NULL", exact(name, kind)]
+    element = kind.element
+    if kind.root is not TypeRoot.ARRAY or element is None or element.is_nested:
+        raise UnsupportedFeature(f"comparing column '{field.name}' of type {kind} on Spark", table)
+    items = f"transform({name}, e -> {exact('e', element)})"
+    items = f"sort_array({items})" if unordered else items
+    # a hash passes over nulls inside an array
+    return [f"{name} IS NULL", f"size({name})", f"transform({items}, e -> e IS NULL)", items]
+
+
+def literal(text: str) -> str:
+    """A text as Spark SQL reads it literally, whatever characters it holds."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+# -- aggregate functions: expressions over an accumulator and an input -------------------------------------------------
+
+
+Pair = Callable[[str, str], str]
+_INTEGERS: Final = {
+    TypeRoot.TINYINT: "TINYINT",
+    TypeRoot.SMALLINT: "SMALLINT",
+    TypeRoot.INT: "INT",
+    TypeRoot.BIGINT: "BIGINT",
+}
+_BLANKS: Final = " \t\n\x0b\x0c\r"
+_MOST_DIGITS: Final = 38
+
+
+@dataclass(frozen=True)
+class Function:
+    """One column's function. ``a`` and ``x`` are expressions of the accumulator and the input, ``y`` whether it was asked before.
+
+    ``asks``: its answer depends on that; "valid": only inputs that are not null count as asking.
+    """
+
+    plain: Pair
+    take_back: Pair | None = None
+    reversed: Pair | None = None
+    asks: str = ""
+    refusal: str = ""
+    ignores_retracts: bool = False
+
+    def agg(self, a: str, x: str, y: str) -> str:
+        """After an input."""
+        if self.asks:
+            return f"IF({y}{f' OR {x} IS NULL' if self.asks == 'valid' else ''}, {a}, {x})"
+        return self.plain(a, x)
+
+    def late(self, a: str, x: str, y: str) -> str:
+        """After an input that comes before what is there: the arguments change places."""
+        return self.agg(x, a, y) if self.reversed is None else self.reversed(a, x)
+
+    def retract(self, a: str, x: str) -> str:
+        """After an input is taken back; where that is not possible the query fails, as merging does."""
+        if self.ignores_retracts:
+            return a
+        if self.take_back is None:
+            return f"IF(true, raise_error({literal(self.refusal)}), {a})"
+        return self.take_back(a, x)
+
+    def asks_of(self, value: str) -> str:
+        """Whether a call with this value counts as asking."""
+        return f"{value} IS NOT NULL" if self.asks == "valid" else "true"
+
+
+def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str) -> Function:
+    """The function of a column. Raises UnsupportedFeature naming function, column and type."""
+    maker = _FUNCTIONS.get(name)
+    made = None if maker is None else maker(field, raw)
+    if made is None:
+        raise UnsupportedFeature(
+            f"comparing column '{field.name}' of type {field.type} with aggregate function '{name}' on Spark", table
+        )
+    ignores = _option(raw, field, "ignore-retract").strip().lower() == "true"
+    refusal = f"table {table}: aggregate function '{name}' of column '{field.name}' does not take back (-U, -D)"
+    return Function(made.plain, made.take_back, made.reversed, made.asks, refusal, ignores)
+
+
+def _option(raw: Mapping[str, str], field: DataField, name: str, default: str = "") -> str:
+    return raw.get(f"fields.{field.name}.{name}", default)
+
+
+def _the_input(a: str, x: str) -> str:
+    del a
+    return x
+
+
+def _the_accumulator(a: str, x: str) -> str:
+    del x
+    return a
+
+
+def _nothing(a: str, x: str) -> str:
+    del a, x
+    return "NULL"
+
+
+def _both(combine: Pair) -> Pair:
+    """Nulls change nothing."""
+    return lambda a, x: f"CASE WHEN {a} IS NULL THEN {x} WHEN {x} IS NULL THEN {a} ELSE {combine(a, x)} END"
+
+
+def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
+    """Decimals that leave their precision become null, as they do in Java."""
+    del raw
+    kind, shape = field.type, "({})"
+    if kind.root is TypeRoot.DECIMAL:
+        if (kind.precision or 0) >= _MOST_DIGITS:
+            return None  # Spark would round the sum to make room for a digit
+        shape = f"try_cast({{}} AS DECIMAL({kind.precision}, {kind.scale or 0}))"
+    elif kind.root not in _INTEGERS and kind.root not in FLOATS:
+        return None
+
+    def add(a: str, x: str) -> str:
+        return shape.format(f"{a} + {x}")
+
+    def subtract(a: str, x: str) -> str:
+        return shape.format(f"{a} - {x}")
+
+    def take_back(a: str, x: str) -> str:
+        return f"CASE WHEN {x} IS NULL THEN {a} WHEN {a} IS NULL THEN -({x}) ELSE {subtract(a, x)} END"
+
+    return Function(_both(add), take_back)
+
+
+def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
+    """Whole numbers only: other divisions are not Spark's."""
+    del raw
+    target = _INTEGERS.get(field.type.root)
+    if target is None:
+        return None
+
+    def take_back(a: str, x: str) -> str:
+        return f"IF({a} IS NULL OR {x} IS NULL, {a}, CAST({a} div {x} AS {target}))"
+
+    return Function(_both(lambda a, x: f"({a} * {x})"), take_back)
+
+
+def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function]:
+    def make(field: DataField, raw: Mapping[str, str]) -> Function:
+        del raw
+
+        def better(a: str, x: str) -> str:
+            below = f"struct({ordered(a, field.type)}) < struct({ordered(x, field.type)})"
+            return f"IF({below}, {a}, {x})" if smaller else f"IF({below}, {x}, {a})"
+
+        return Function(_both(better))
+
+    return make
+
+
+def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
+    """Texts joined; blank inputs are passed over and blank accumulators replaced."""
+    delimiter = _option(raw, field, "list-agg-delimiter", ",")
+    between = literal(delimiter)
+
+    def blank(text: str) -> str:
+        return f"trim(BOTH {literal(_BLANKS)} FROM {text}) = ''"
+
+    def split(text: str) -> str:
+        return f"split({text}, {literal(_quoted_pattern(delimiter))})"
+
+    def join(a: str, x: str) -> str:
+        joined = f"concat({a}, {between}, {x})"
+        if _option(raw, field, "distinct").strip().lower() == "true":
+            known = f"({blank('p')} OR array_contains({split('t')}, p))"
+            joined = f"aggregate({split(x)}, {a}, (t, p) -> IF({known}, t, concat(t, {between}, p)))"
+        return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {joined} END"
+
+    return Function(_both(join))
+
+
+def _quoted_pattern(text: str) -> str:
+    """A Java pattern that matches the text and nothing else."""
+    return "\\Q" + text.replace("\\E", "\\E\\\\E\\Q") + "\\E"
+
+
+def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
+    """Arrays of plain values, late ones at the end too. Floats inside are not told apart by Spark as by the format."""
+    element = field.type.element
+    if element is None or element.is_nested or element.root in FLOATS:
+        return None
+    distinct = _option(raw, field, "distinct").strip().lower() == "true"
+
+    def add(a: str, x: str) -> str:
+        if not distinct:
+            return _both(lambda one, other: f"concat({one}, {other})")(a, x)
+        return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct(concat(coalesce({a}, array()), coalesce({x}, array()))))"
+
+    def take_back(a: str, x: str) -> str:
+        at = "array_position(transform(t, u -> u <=> e), true)"
+        without = f"concat(slice(t, 1, CAST({at} AS INT) - 1), slice(t, CAST({at} AS INT) + 1, size(t)))"
+        return f"IF({a} IS NULL OR {x} IS NULL, {a}, aggregate({x}, {a}, (t, e) -> IF({at} = 0, t, {without})))"
+
+    return Function(add, take_back, reversed=add)
+
+
+def _simple(
+    plain: Pair, take_back: Pair | None = None, asks: str = ""
+) -> Callable[[DataField, Mapping[str, str]], Function]:
+    return lambda _field, _raw: Function(plain, take_back, asks=asks)
+
+
+_FUNCTIONS: Final[dict[str, Callable[[DataField, Mapping[str, str]], Function | None]]] = {
+    "primary-key": _simple(_the_input, _the_input),
+    "sum": _sum,
+    "count": _sum,  # stored as a sum of ones
+    "product": _product,
+    "max": _extreme(smaller=False),
+    "min": _extreme(smaller=True),
+    "last_value": _simple(_the_input, _nothing),
+    "last_non_null_value": _simple(lambda a, x: f"coalesce({x}, {a})", lambda a, x: f"IF({x} IS NULL, {a}, NULL)"),
+    "first_value": _simple(_the_accumulator, asks="any"),
+    "first_non_null_value": _simple(_the_accumulator, asks="valid"),
+    "first_not_null_value": _simple(_the_accumulator, asks="valid"),
+    "bool_and": _simple(_both(lambda a, x: f"({a} AND {x})")),
+    "bool_or": _simple(_both(lambda a, x: f"({a} OR {x})")),
+    "listagg": _listagg,
+    "collect": _collect,
+}
+
+
+# -- partial-update and aggregation: a struct of all columns, changed by one version after another ---------------------
+
+
+_GROUP: Final = re.compile(r"fields\.(.+)\.sequence-group")
+_DEFAULT: Final = "fields.default-aggregate-function"
+_RETRACTS: Final = "x.k IN (1, 3)"
+_DELETES: Final = "x.k = 3"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How the versions of a key become a row: ``columns`` maps their names to those in the structs of versions.
+
+    Of the accumulator ``a`` the members are the columns, ``y`` + column (the function was asked before), ``met`` (an insert
+    was met) and ``gone`` (the row is deleted). ``begins``: a retract that comes first lends its values to the accumulator.
+    ``verdicts``: what holds of a version, for ``steps`` to ask as ``g`` + name.
+    """
+
+    columns: Mapping[str, str]
+    types: Mapping[str, str]
+    steps: Mapping[str, str]
+    begins: bool
+    verdicts: Mapping[str, str]
+
+    def expression(self, versions: str) -> str:
+        """A struct of the columns and ``gone``, of an array of version structs in merge order."""
+        first = f"{versions}[0]"
+        nothing = {member: f"CAST(NULL AS {kind})" for member, kind in self.types.items()}
+        if self.begins:
+            lent = f"{first}.k IN (1, 3)"
+            nothing = {member: f"IF({lent}, {first}.{member}, {null})" for member, null in nothing.items()}
+        start = ", ".join(
+            [f"{value} AS {member}" for member, value in nothing.items()] + [f"false AS {f}" for f in self.flags]
+        )
+        step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *self.flags))
+        if self.verdicts:  # a lambda over one struct of them, so that each is found once a version
+            told = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
+            after = f"transform(array(struct({told})), g -> struct({step}))[0]"
+        else:
+            after = f"struct({step})"
+        return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
+
+    def lone(self, versions: str) -> str:
+        """The same struct of an array's first version alone: a row as it is, and no row if it is a delete."""
+        members = [f"{versions}[0].{member} AS {member}" for member in self.columns.values()]
+        flags = [f"{versions}[0].k IN (1, 3) AS {f}" if f == "gone" else f"false AS {f}" for f in self.flags]
+        return f"struct({', '.join([*members, *flags])})"
+
+    @property
+    def flags(self) -> list[str]:
+        """Members of the accumulator that are no columns."""
+        return [member for member in self.steps if member not in self.types]
+
+
+def fold_of(store: TableStore) -> Fold:
+    """The fold of a table. Raises UnsupportedFeature naming a function that Spark SQL cannot say exactly."""
+    short = {field.name: f"c{number}" for number, field in enumerate(store.schema.fields)}
+    types = {short[field.name]: _type(field, store.name) for field in store.schema.fields}
+    if store.options.merge_engine == "aggregation":
+        return Fold(short, types, _aggregation(store, short), begins=False, verdicts={})
+    steps, verdicts = _partial_update(store, short)
+    return Fold(short, types, steps, begins=True, verdicts=verdicts)
+
+
+def _type(field: DataField, table: str) -> str:
+    return spark_ddl([field], table).removeprefix(f"{quoted(field.name)} ")
+
+
+def _flag(store: TableStore, name: str) -> bool:
+    return bool(store.options.get(name))
+
+
+# -- aggregation ---------------------------------------------------------------------------------------------------------
+
+
+def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
+    """Every column has a function; with `remove-record-on-delete` a -D resets the row to its values."""
+    raw, resets = store.options.raw, _flag(store, "aggregation.remove-record-on-delete")
+    steps: dict[str, str] = {"gone": _DELETES if resets else "false"}
+    for field in store.schema.fields:
+        name, default = f"fields.{field.name}.aggregate-function", raw.get(_DEFAULT, "last_non_null_value")
+        chosen = raw.get(name, default)
+        if field.name in store.options.sequence_field:
+            chosen = "last_value"
+        if field.name in store.schema.primary_keys:
+            chosen = "primary-key"
+        function = function_of(chosen, field, raw, store.name)
+        c = short[field.name]
+        a, x, y = f"a.{c}", f"x.{c}", f"a.y{c}"
+        step = f"IF({_RETRACTS}, {function.retract(a, x)}, {function.agg(a, x, y)})"
+        steps[c] = f"IF({_DELETES}, {x}, {step})" if resets else step
+        if function.asks:
+            steps[f"y{c}"] = f"{y} OR (NOT {_RETRACTS} AND {function.asks_of(x)})"
+    return steps
+
+
+# -- partial-update ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A sequence group; ``given`` and ``accepted`` ask for the verdicts about a version."""
+
+    number: int
+    ordering: tuple[str, ...]
+    kinds: tuple[DataType, ...]
+    protected: frozenset[str]
+    removes: bool
+
+    @property
+    def given(self) -> str:
+        """Not all ordering fields are null."""
+        return f"g.given{self.number}"
+
+    @property
+    def accepted(self) -> str:
+        """Given, and not below what is there."""
+        return f"g.taken{self.number}"
+
+    def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
+        """The verdicts by their names in ``g``: a struct compares lexicographically, nulls first."""
+        members = [short[name] for name in self.ordering]
+        mine, theirs = (
+            ", ".join(ordered(f"{side}.{c}", kind) for c, kind in zip(members, self.kinds, strict=True))
+            for side in ("x", "a")
+        )
+        given = "(" + " OR ".join(f"x.{c} IS NOT NULL" for c in members) + ")"
+        taken = f"({given} AND struct({mine}) >= struct({theirs}))"
+        return {f"given{self.number}": given, f"taken{self.number}": taken}
+
+
+def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Columns take what is not null; groups take a version whole if its ordering fields are not below theirs.
+
+    Returns the steps, and the verdicts about a version that they ask for.
+    """
+    schema, raw = store.schema, store.options.raw
+    removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
+    ordered_by = [(match.group(1), raw[key]) for key in sorted(raw) if (match := _GROUP.fullmatch(key))]
+    groups = [_group(schema, n, names, value, removing) for n, (names, value) in enumerate(ordered_by)]
+    verdicts = {name: told for group in groups for name, told in group.verdicts(short).items()}
+    deletes = _deletes(store, groups, verdicts)
+    removed = "g.removed" if deletes else "false"
+    if deletes:
+        verdicts["removed"] = deletes
+    met = f"(a.met OR NOT {_RETRACTS})"
+    steps = {"met": met, "gone": f"({removed} OR NOT {met})"}
+    for field in schema.fields:
+        group = next((g for g in groups if field.name in (*g.ordering, *g.protected)), None)
+        c = short[field.name]
+        function = _protected_function(field, group, raw, store)
+        step = _column(field.name, c, group, function)
+        if store.options.ignore_delete:
+            step = f"IF({_RETRACTS}, a.{c}, {step})"
+        steps[c] = f"IF({removed}, x.{c}, {step})" if removed != "false" else step
+        if function is not None and function.asks and group is not None:
+            late = function.asks_of(f"a.{c}")
+            asked = f"IF({group.accepted}, {function.asks_of('x.' + c)}, {late})"
+            steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.given} AND {asked})"
+    return steps, verdicts
+
+
+def _group(schema: TableSchema, number: int, names: str, value: str, removing: Iterable[str]) -> _Group:
+    ordering = tuple(_names(names))
+    kinds = tuple(schema.field(name).type for name in ordering)
+    removes = any(name in removing for name in ordering)
+    return _Group(number, ordering, kinds, frozenset(_names(value)) - set(ordering), removes)
+
+
+def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str, str]) -> str:
+    """Whether a version deletes the whole row; empty: none does."""
+    if store.options.ignore_delete:
+        return ""
+    if not groups:
+        return f"({_DELETES})" if _flag(store, "partial-update.remove-record-on-delete") else ""
+    found = [verdicts[f"taken{group.number}"] for group in groups if group.removes]
+    return f"({_DELETES} AND ({' OR '.join(found)}))" if found else ""
+
+
+def _protected_function(
+    field: DataField, group: _Group | None, raw: Mapping[str, str], store: TableStore
+) -> Function | None:
+    """Only protected columns have functions; elsewhere the last value that is not null is what happens anyway."""
+    name = raw.get(f"fields.{field.name}.aggregate-function", raw.get(_DEFAULT))
+    if name is None or group is None or field.name in group.ordering:
+        return None
+    return function_of(name, field, raw, store.name)
+
+
+def _column(name: str, c: str, group: _Group | None, function: Function | None) -> str:
+    """The column after one more version that does not delete the row."""
+    base, x = f"a.{c}", f"x.{c}"
+    if group is None:
+        return f"IF({_RETRACTS}, {base}, coalesce({x}, {base}))"
+    if name in group.ordering:
+        return f"IF({group.accepted}, {x}, {base})"
+    if function is None:
+        return f"IF({group.accepted}, IF({_RETRACTS}, NULL, {x}), {base})"
+    asked = f"a.y{c}"
+    added = f"IF({group.accepted}, {function.agg(base, x, asked)}, {function.late(base, x, asked)})"
+    return f"IF({group.given}, IF({_RETRACTS}, {function.retract(base, x)}, {added}), {base})"
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+# -- record-level lifetime ---------------------------------------------------------------------------------------------
+
+
+NEVER: Final = "false"
+_MILLISECONDS_FROM: Final = 10**12
+_EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+
+
+def over_at(store: TableStore, now_ms: int | None) -> str:
+    """A condition that is true for rows which are over at epoch ms ``now_ms`` and never null; `NEVER` without a clock or a lifetime.
+
+    Raises UnsupportedFeature for a time column whose values Spark cuts.
+    """
+    lifetime = store.options.get("record-level.expire-time")
+    if lifetime is None or now_ms is None:
+        return NEVER
+    field = store.schema.field(str(store.options.get("record-level.time-field")))
+    column, root = quoted(field.name), field.type.root
+    if root is TypeRoot.INT:
+        seconds = f"CAST({column} AS BIGINT)"
+    elif root is TypeRoot.BIGINT:
+        seconds = f"IF({column} >= {_MILLISECONDS_FROM}, {column} DIV 1000, {column})"
+    elif (field.type.precision or 0) > 6:
+        raise UnsupportedFeature(f"comparing rows that expire by a column of type {field.type} on Spark", store.name)
+    elif root is TypeRoot.TIMESTAMP:
+        seconds = f"floor(timestampdiff(MICROSECOND, {_EPOCH}, {column}) / 1000000)"
+    else:
+        seconds = f"floor(unix_micros({column}) / 1000000)"
+    return f"coalesce({seconds} + {int(lifetime) // 1000} < {now_ms // 1000}, false)"
+
+
+# -- rows of files, and which of them (or what made of them) is the answer ---------------------------------------------
+
+
+VERSIONS: Final = "__dredge_versions"
+_FILES: Final = pa.schema(
+    [
+        ("__dredge_file", pa.string()),
+        ("__dredge_bucket", pa.int32()),
+        ("__dredge_level", pa.int32()),
+        ("__dredge_age", pa.int32()),
+    ]
+)
+_ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
+
+
+def merged_view(
+    spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], now_ms: int | None = None
+) -> DataFrame:
+    """What ``files`` say, each given with the number of its bucket, oldest first within a bucket.
+
+    Columns: those of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the answer) and
+    `__dredge_versions` (how many stored rows stand behind it). Of a first-row table level 0 counts too: the view is what
+    readers see once it is compacted. ``now_ms``: rows whose record-level lifetime is over then stand behind no answer (None:
+    none is over, as for readers). Raises UnsupportedFeature for what Spark SQL cannot say.
+    """
+    raw = _raw_rows(spark, store, files)
+    if not store.schema.primary_keys:
+        return raw.selectExpr("*", "true AS __dredge_row", f"1 AS {VERSIONS}")
+    over = over_at(store, now_ms)
+    engine = store.options.merge_engine
+    if engine in {"partial-update", "aggregation"}:
+        return _folded(raw, store, fold_of(store), over)
+    if engine not in {"deduplicate", "first-row"}:
+        raise UnsupportedFeature(f"comparing tables of merge engine '{engine}' on Spark", store.name)
+    if store.options.ignore_delete:
+        raw = raw.where(_ADDS)
+    order = _order(store, newest_first=engine == "deduplicate")
+    first = f"row_number() OVER (PARTITION BY {_key(store)}, {over} ORDER BY {order})"
+    return raw.selectExpr("*", f"({first} = 1 AND {_ADDS} AND NOT {over}) AS __dredge_row", f"1 AS {VERSIONS}")
+
+
+def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]]) -> DataFrame:
+    paths = [store.data_path(entry.partition, entry.bucket, entry.file) for _, entry in files]
+    columns = [
+        pa.array([entry.file.file_name for _, entry in files]),
+        pa.array([number for number, _ in files], pa.int32()),
+        pa.array([entry.file.level for _, entry in files], pa.int32()),
+        pa.array(range(len(files)), pa.int32()),
+    ]
+    ddl = spark_ddl(store.schema.fields, store.name)
+    if store.schema.primary_keys:
+        ddl = f"{quoted(SEQUENCE_NUMBER)} BIGINT, {quoted(VALUE_KIND)} TINYINT, {ddl}"
+    stored = parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
+    return stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
+
+
+def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str) -> DataFrame:
+    """One row a key: its versions in merge order, folded; a lone version is the row itself, a delete too.
+
+    Versions that are ``over`` stand together in a row that is no part of the answer.
+    """
+    key, order = _key(store), _order(store, newest_first=False)
+    nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"
+    columns = [f"{quoted(field.name)} AS {fold.columns[field.name]}" for field in store.schema.fields]
+    numbered = raw.selectExpr("__dredge_bucket AS b", f"{over} AS x", f"{quoted(VALUE_KIND)} AS k", nth, *columns)
+    own = ", ".join(["n", "k", *fold.columns.values()])
+    exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
+    gathered = numbered.groupBy(*_exprs(["b", "x", *exact_key])).agg(
+        *_exprs([f"sort_array(collect_list(struct({own}))) AS v"])
+    )
+    # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
+    folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
+    merged = gathered.selectExpr("b", "x", "size(v) AS s", f"inline(array({folded}))")
+    values = [f"{short} AS {quoted(name)}" for name, short in fold.columns.items()]
+    kept = "NOT x AND NOT gone AS __dredge_row"
+    return merged.selectExpr("b AS __dredge_bucket", f"s AS {VERSIONS}", kept, *values)
+
+
+def _key(store: TableStore) -> str:
+    fields = (store.schema.field(name) for name in store.schema.primary_keys)
+    return ", ".join(["__dredge_bucket", *(exact(quoted(field.name), field.type) for field in fields)])
+
+
+def _order(store: TableStore, newest_first: bool) -> str:
+    """Order of a key's versions; a null of a sequence field is older than any value, in both directions."""
+    newer, older = ("DESC", "ASC") if newest_first else ("ASC", "DESC")
+    greatest = older if store.options.sequence_descending else newer
+    terms = []
+    for name in store.options.sequence_field:
+        field = store.schema.field(name)
+        terms += [f"({quoted(name)} IS NOT NULL) {newer}", f"{ordered(quoted(name), field.type)} {greatest}"]
+    terms += [f"{quoted(SEQUENCE_NUMBER)} {newer}", f"({_ADDS}) {newer}"]
+    return ", ".join([*terms, f"__dredge_level {older}", f"__dredge_age {newer}"])
+
+
+def _exprs(texts: Sequence[str]) -> list[Any]:
+    from pyspark.sql import functions
+
+    return [functions.expr(text) for text in texts]
+
+
+__all__ = ["VERSIONS", "exact_parts", "merged_view"]

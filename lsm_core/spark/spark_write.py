@@ -1,0 +1,288 @@
+"""Writing through Spark, for `write_table` and the data source alike: the driver plans, a writer a task makes files, one commit publishes.
+
+The plan holds all that tasks need of the table's metadata, so that they read none. Rows are checked, brought into the table's shape and
+routed once, where they lie; for tables with buckets `write_table` then shuffles them, as Arrow messages of one bucket each, so that a
+bucket is whole in one task. A data source cannot ask Spark for a shuffle: there every task writes the rows it has.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.commit.overwrite import asked_scope
+from lsm_core.errors import ColumnNotFound
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+from lsm_core.spark.session import use_this_python
+from lsm_core.spark.spark_tasks import (
+    ANSWER_DDL,
+    BatchFunction,
+    Outcome,
+    answer,
+    batches_of,
+    collect,
+    failure,
+    raise_first,
+    shipped,
+    store_of,
+    translated,
+)
+from lsm_core.types import kinds_from_text
+from lsm_core.write import BucketHistory, RoutedRows, TableWrite
+from lsm_core.write.rows import RowNumbering
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
+
+# What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
+# its int8 row kinds (null: all inserts).
+_MESSAGES: Final = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("partition", pa.binary()),
+        ("bucket", pa.int32()),
+        ("place", pa.int64()),
+        ("rows", pa.binary()),
+        ("kinds", pa.binary()),
+    ]
+)
+_MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY"
+_TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
+_PIECE_BYTES: Final = 32 << 20
+"""Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
+_BATCH_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """One write as the driver planned it; sent to the tasks.
+
+    ``history``: the sequence numbers of all buckets at the newest snapshot. ``overwrite``: rows of the table will be replaced.
+    """
+
+    store: TableStore
+    history: BucketHistory
+    overwrite: bool
+
+    @classmethod
+    def plan(cls, store: TableStore, overwrite: bool) -> WriteJob:
+        """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile."""
+        require_writable(store)
+        return cls(store, BucketHistory.of_whole_table(store, ignore=overwrite), overwrite)
+
+    def routed(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
+    ) -> Iterator[tuple[int, RoutedRows]]:
+        """The rows of Spark partition ``task``, checked and by bucket, each with its place in the order of the DataFrame.
+
+        Raises what `TableWrite.routed` raises; errors name rows by their number in the partition.
+        """
+        writer, seen = self._writer(), 0
+        for piece in _pieces(batches):
+            given, kinds, rows = RowNumbering(seen, f"partition {task} of the DataFrame"), None, piece
+            if kind_column is not None:
+                kinds = kinds_from_text(piece.column(kind_column), self.store.name, kind_column, given.row)
+                rows = piece.drop_columns([kind_column])
+            for routed in writer.routed(rows, kinds, given):
+                yield (task << _TASK_SHIFT) + seen, routed
+            seen += piece.num_rows
+
+    def write(self, groups: Iterable[RoutedRows], sequence_offset: int = 0) -> list[bytes]:
+        """Write rows by one writer and return its commit messages as bytes. After an error, or a kill by Spark, its files are gone.
+
+        ``sequence_offset``: see `TableWrite`. Raises WriterStale, StorageFull, and what ``groups`` raises.
+        """
+        writer = self._writer(sequence_offset)
+        try:
+            for routed in groups:
+                writer.add_routed(routed)
+            return [message.to_bytes() for message in writer.prepare_commit()]
+        except BaseException:
+            writer.abort()
+            raise
+
+    def commit(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
+        """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
+
+        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it. Raises the error of the first task that failed,
+        CommitConflict, InvalidData: the job's files are deleted then. CommitUnknown: they stay.
+        """
+        messages = self.messages(outcomes)
+        with discard_on_failure(self.store, messages):
+            raise_first(outcomes)
+            committer = Committer(self.store)
+            done = committer.overwrite(messages, scope) if self.overwrite else committer.commit(messages)
+        return done.snapshot_id
+
+    def messages(self, outcomes: Sequence[Outcome]) -> list[CommitMessage]:
+        """The commit messages of the tasks that ended well."""
+        return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
+
+    def _writer(self, sequence_offset: int = 0) -> TableWrite:
+        return TableWrite(self.store, overwrite=self.overwrite, sequence_offset=sequence_offset, planned=self.history)
+
+
+def write_table(
+    df: DataFrame,
+    table: Any,
+    *,
+    row_kind_column: str | None = None,
+    overwrite: bool | Mapping[str, Any] | None = None,
+) -> int | None:
+    """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
+
+    Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
+    "+U" "-D" per row. ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
+    Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
+    commit messages only.
+
+    Raises InvalidData, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
+    is committed and what finished tasks wrote is deleted (a killed worker leaves files that no snapshot names); CommitUnknown: nothing is deleted.
+    """
+    store = store_of(table)
+    for name in df.columns:
+        if name != row_kind_column and not store.schema.has_field(name):
+            raise ColumnNotFound(store.name, name, store.schema.field_names)
+    if row_kind_column is not None and row_kind_column not in df.columns:
+        raise ColumnNotFound(store.name, row_kind_column, df.columns)
+    spark, what = df.sparkSession, f"writing table {store.name}"
+    job = WriteJob.plan(store, overwrite is not None and overwrite is not False)
+    use_this_python(spark)
+    with translated(what), batches_of(spark, _BATCH_BYTES):
+        if store.options.bucket < 1:  # any task may write any row
+            answers = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
+        else:
+            slots = _slots(df, store)
+            sent = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), _MESSAGES_DDL)
+            sorted_in_slots = sent.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
+            answers = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
+        outcomes = collect(answers, what)
+    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
+    return job.commit(outcomes, named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE))))
+
+
+def overwrite_scope(store: TableStore, mode: str) -> dict[str, Any] | None:
+    """What an overwrite of no named partition replaces, for `Committer.overwrite`: None the partitions that get rows, ``{}`` all.
+
+    Dynamic when either says so: Spark's ``mode`` ("dynamic"), or the table's option `dynamic-partition-overwrite` (true unless set).
+    """
+    scope = None if mode.lower() == "dynamic" else asked_scope(store, None)
+    return None if scope is None else dict(scope)
+
+
+def _slots(df: DataFrame, store: TableStore) -> int:
+    """Writer tasks: one per bucket; for partitioned tables about `spark.sql.shuffle.partitions`, buckets kept apart."""
+    buckets = store.options.bucket
+    if not store.schema.partition_keys:
+        return buckets
+    wanted = int(str(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "8")))
+    return buckets * max(1, -(-wanted // buckets))
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches in order, put together to at least `_PIECE_BYTES` but for the last."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= _PIECE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _sent_to_buckets(job: WriteJob, kind_column: str | None, slots: int) -> BatchFunction:
+    """The first pass: rows by bucket, as messages to the task (``slot``) that writes the bucket."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        buckets = job.store.options.bucket
+        lanes = slots // buckets
+        for _, piece in groupby(job.routed(batches, task_number(), kind_column), key=itemgetter(0)):
+            messages = []
+            for place, routed in piece:
+                slot = zlib.crc32(routed.partition) % lanes * buckets + routed.bucket
+                (batch,) = routed.rows.combine_chunks().to_batches()
+                kinds = None if routed.kinds is None else routed.kinds.to_numpy(zero_copy_only=False).tobytes()
+                rows = batch.serialize().to_pybytes()
+                messages.append((slot, routed.partition, routed.bucket, place, rows, kinds))
+            columns = [
+                pa.array(values, field.type)
+                for values, field in zip(zip(*messages, strict=True), _MESSAGES, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+
+    return run
+
+
+def _written_as_received(job: WriteJob) -> BatchFunction:
+    """The second pass: a writer for all buckets of the task."""
+
+    def received(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
+        schema = job.store.schema.arrow_schema
+        for batch in batches:
+            for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
+                partition, bucket, _, rows, kinds = (value.as_py() for value in message)
+                found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), schema)])
+                numbers = (
+                    None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
+                )
+                yield RoutedRows(partition, bucket, found, numbers)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _answers(job, received(batches))
+
+    return run
+
+
+def _written_where_it_lies(job: WriteJob, kind_column: str | None) -> BatchFunction:
+    """Both passes in one, for tables without buckets."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _answers(job, (routed for _, routed in job.routed(batches, task_number(), kind_column)))
+
+    return run
+
+
+def _answers(job: WriteJob, groups: Iterator[RoutedRows]) -> Iterator[pa.RecordBatch]:
+    """A row per commit message; or one with the error: an outcome like another, after which the driver cleans up."""
+    task = task_number()
+    try:
+        messages = job.write(groups)
+    except Exception as error:  # noqa: BLE001  (raised by the driver)
+        yield failure(task, error)
+    else:
+        for message in messages:
+            yield answer(task, message)
+
+
+def task_number() -> int:
+    """Return the number of the Spark partition that this task works on."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+__all__ = [
+    "DYNAMIC_OVERWRITE",
+    "OVERWRITE_MODE",
+    "WriteJob",
+    "overwrite_scope",
+    "task_number",
+    "write_table",
+]
