@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import re
 import socket
 import sys
 import threading
@@ -18,7 +16,6 @@ from lsm_core.errors import SparkFailed
 from lsm_core.spark.java import find_java
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[2]"
@@ -78,6 +75,7 @@ def spark_session(
         for key, value in settings.items():
             session.conf.set(key, value)
     from lsm_core.spark.data_source import TableSource
+    from lsm_core.spark.spark_tasks import use_this_python
 
     use_this_python(session)
     session.dataSource.register(TableSource)
@@ -87,40 +85,6 @@ def spark_session(
 def stop_session(session: SparkSession) -> None:
     """Stop a session made by ``spark_session``: the local JVM's, or this client's connection (the server stays up)."""
     session.stop()
-
-
-def use_this_python(session: SparkSession) -> bool:
-    """Have the workers of a local session run this Python and find this `lsm_core`; whether they do.
-
-    Plain PySpark starts the `python3` of the PATH, which has no Dredge where an environment is not activated. Left alone are sessions
-    for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides.
-    """
-    try:
-        context = session.sparkContext
-    except AttributeError:  # as Connect's sessions raise it
-        return False
-    if "PYSPARK_PYTHON" not in os.environ and context.master.startswith("local"):
-        context.pythonExec = sys.executable
-        context.environment.setdefault("PYTHONPATH", _ROOT)
-    return bool(context.pythonExec == sys.executable)
-
-
-def require_workers(session: SparkSession) -> None:
-    """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks."""
-
-    def name_it(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        importlib.import_module("lsm_core.spark.data_source")
-        yield from batches
-
-    try:
-        session.range(0, 1, 1, 1).mapInArrow(name_it, "id BIGINT").collect()
-    except Exception as error:
-        lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
-        cause = lines[-1].strip() if lines else f"it did not start ({first_line(error)})"
-        python = os.environ.get("PYSPARK_PYTHON", "that of the server or cluster")
-        advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
-        reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
-        raise SparkFailed("registering the data source dredge", reason) from error
 
 
 def _pyspark_session() -> Any:
@@ -225,9 +189,7 @@ __all__ = [
     "first_line",
     "launch_environment",
     "launch_variables",
-    "require_workers",
     "spark_session",
     "start_conf",
     "stop_session",
-    "use_this_python",
 ]

@@ -11,9 +11,8 @@ import pyarrow as pa
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
-from lsm_core.spark.session import use_this_python
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import BatchFunction, shipped, store_of, translated
+from lsm_core.spark.spark_tasks import BatchFunction, shipped, store_of, translated, use_this_python
 from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:

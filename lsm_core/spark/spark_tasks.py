@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
+import os
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -16,7 +20,6 @@ import pyarrow as pa
 from lsm_core import errors
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.session import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,6 +116,43 @@ def typed(error: BaseException, what: str) -> DredgeError:
 def _is_sparks(error: BaseException) -> bool:
     modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
     return bool(modules & {"pyspark", "py4j", "grpc"}) or isinstance(error, (ConnectionError, EOFError))
+
+
+# -- the workers' Python -------------------------------------------------------------------------------------------------
+
+
+def use_this_python(session: SparkSession) -> bool:
+    """Have the workers of a local session run this Python and find this `lsm_core`; whether they do.
+
+    Plain PySpark starts the `python3` of the PATH, which has no Dredge where an environment is not activated. Left alone are sessions
+    for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides.
+    """
+    try:
+        context = session.sparkContext
+    except AttributeError:  # as Connect's sessions raise it
+        return False
+    if "PYSPARK_PYTHON" not in os.environ and context.master.startswith("local"):
+        context.pythonExec = sys.executable
+        context.environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    return bool(context.pythonExec == sys.executable)
+
+
+def require_workers(session: SparkSession) -> None:
+    """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks."""
+
+    def name_it(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        importlib.import_module("lsm_core.spark.data_source")
+        yield from batches
+
+    try:
+        session.range(0, 1, 1, 1).mapInArrow(name_it, "id BIGINT").collect()
+    except Exception as error:
+        lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
+        cause = lines[-1].strip() if lines else "it did not start"
+        python = os.environ.get("PYSPARK_PYTHON", "that of the server or cluster")
+        advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
+        reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
+        raise SparkFailed("registering the data source dredge", reason) from error
 
 
 # -- tasks: one payload of bytes in, one answer of bytes out -----------------------------------------------------------
@@ -240,9 +280,11 @@ __all__ = [
     "failure",
     "marked",
     "raise_first",
+    "require_workers",
     "run_tasks",
     "shipped",
     "store_of",
     "translated",
     "typed",
+    "use_this_python",
 ]

@@ -21,7 +21,6 @@ from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import ColumnNotFound
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.spark.session import use_this_python
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     BatchFunction,
@@ -34,6 +33,7 @@ from lsm_core.spark.spark_tasks import (
     shipped,
     store_of,
     translated,
+    use_this_python,
 )
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
