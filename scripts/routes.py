@@ -20,7 +20,7 @@ ROUTES = (
     Route(
         "spark-write",
         (
-            ("lsm_core.spark.write", "rows get partition and bucket, one shuffle, a writer a task"),
+            ("lsm_core.spark.spark_write", "the plan; rows checked and routed, one shuffle, a writer a task"),
             ("lsm_core.write.rows", "columns matched, cast and checked; row kinds read"),
             ("lsm_core.write.bucket.fixed", "bucket = hash of the bucket key"),
             ("lsm_core.write.table_write", "a writer per bucket, memory shared, messages collected"),
