@@ -11,7 +11,7 @@ from lsm_core.commit.changes import partitions_of
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.metadata import manifests
-from lsm_core.metadata.manifest_parts import prune
+from lsm_core.metadata.manifests import prune
 from lsm_core.metadata.store import TableStore
 
 

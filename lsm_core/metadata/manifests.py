@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.format.avro.metadata_file import with_record_root
+from lsm_core.format.binary_row import decode_row
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest import (
     IndexManifestEntry,
@@ -16,13 +21,15 @@ from lsm_core.format.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
+    encode_manifest,
     encode_manifest_list,
+    from_avro_table,
     manifest_meta,
     merge_entries,
 )
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import manifest_parts
 from lsm_core.metadata.store import TableStore
+from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
 _REMEMBERED_BYTES = 16 * 1024
@@ -52,7 +59,7 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     expected = meta.num_added_files + meta.num_deleted_files
     data = _read(store, path, meta.file_size)
     if expected >= _FAST_FROM:
-        fast = manifest_parts.fast_decode(data, path)
+        fast = fast_decode(data, path)
         if fast is not None and fast.num_rows == expected:
             return fast
     entries = (_decoded if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
@@ -74,7 +81,7 @@ def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMe
     """
     written: list[ManifestFileMeta] = []
     try:
-        for part, data in manifest_parts.rolled(entries.select(ENTRY_SCHEMA.names), store.options.manifest_target_size):
+        for part, data in _rolled(entries.select(ENTRY_SCHEMA.names), store.options.manifest_target_size):
             name = store.new_file_name("manifest-")
             _write(store, store.manifest_path(name), data)
             written.append(manifest_meta(part, name, len(data), store.schema.partition_types, store.schema.id))
@@ -122,12 +129,12 @@ def live_entries(
     if partitions is not None and partitions and not store.schema.partition_keys:
         partitions = None  # all entries have the one empty partition
     metas = data_manifests(store, snapshot)
-    metas = manifest_parts.prune(metas, store.schema.partition_types, partitions, buckets, levels)
+    metas = prune(metas, store.schema.partition_types, partitions, buckets, levels)
     metas = metas if choose is None else choose(metas)
     needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in _IDENTITY]
     parts = []
     for meta in metas:
-        part = manifest_parts.keep_rows(read_manifest(store, meta), partitions, buckets, levels)
+        part = keep_rows(read_manifest(store, meta), partitions, buckets, levels)
         parts.append((part if keep is None else keep(part)).select(needed))
     if not parts:
         return ENTRY_SCHEMA.empty_table().select(names)
@@ -219,3 +226,150 @@ def _read(store: TableStore, path: str, size: int | None) -> bytes:
 def _write(store: TableStore, path: str, data: bytes) -> None:
     with store.file_io.open_output(path) as out:
         out.write(data)
+
+
+# -- decoding at speed: DataFusion's Avro reader is many times faster than going record by record ----------------------
+
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+_LOG = logging.getLogger(__name__)
+
+
+def fast_decode(data: bytes, path: str) -> pa.Table | None:
+    """The entries (`ENTRY_SCHEMA`) of a manifest's bytes; None where DataFusion cannot read them (the log says why).
+
+    A file cut short may come out with rows missing and no error, so the caller must compare the number of rows with what
+    the manifest list recorded. Raises :class:`CorruptFile` naming ``path`` for a broken header.
+    """
+    if not hasattr(os, "memfd_create"):  # Linux has it
+        return None
+    readable, wrapped = with_record_root(data, path)
+    # DataFusion reads files only, and takes a table's own path as a pattern and an address; memory has a plain one.
+    memory = os.memfd_create("manifest")
+    try:
+        with os.fdopen(os.dup(memory), "wb") as out:
+            out.write(readable)
+        table = _context().read_avro(f"/proc/self/fd/{memory}", file_extension="").to_arrow_table()
+        if wrapped:
+            entries = table.column("entry")
+            if entries.null_count:
+                raise CorruptFile(path, "a manifest entry is null")
+            table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in entries.chunks])
+        return from_avro_table(table, path)
+    except BaseException as error:  # a panic inside the library arrives as a BaseException
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
+            raise
+        _LOG.warning("DataFusion cannot read manifest %s, so it is decoded record by record: %s", path, error)
+        return None
+    finally:
+        os.close(memory)
+
+
+def _context() -> SessionContext:
+    from datafusion import SessionConfig, SessionContext  # slow to import, and most tables are small
+
+    # One partition keeps the order of the records, on which the merge of adds and deletes depends.
+    return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(65_536))
+
+
+# -- pruning: manifests and entries that cannot matter, by the ranges that the manifest list records -------------------
+
+
+Row = tuple[Any, ...]
+
+
+def prune(
+    metas: Sequence[ManifestFileMeta],
+    types: Sequence[DataType],
+    partitions: Collection[bytes] | None,
+    buckets: Collection[int] | None,
+    levels: Collection[int] | None,
+) -> list[ManifestFileMeta]:
+    """Return the manifests that may hold entries of the wanted partitions, buckets and levels; unknown ranges are kept."""
+    wanted = None if partitions is None else [decode_row(p, types) for p in partitions]
+    return [
+        meta
+        for meta in metas
+        if _meets(meta.min_bucket, meta.max_bucket, buckets)
+        and _meets(meta.min_level, meta.max_level, levels)
+        and (wanted is None or _may_hold(meta, types, wanted))
+    ]
+
+
+def keep_rows(
+    entries: pa.Table,
+    partitions: Collection[bytes] | None,
+    buckets: Collection[int] | None,
+    levels: Collection[int] | None,
+) -> pa.Table:
+    """Return only the entries of the wanted partitions, buckets and levels.
+
+    All three are part of an entry's identity, so an ADD and the DELETE that cancels it stay or go together.
+    """
+    for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
+        if values is not None:
+            wanted = pa.array(list(values), entries.schema.field(name).type)
+            entries = entries.filter(pc.is_in(entries.column(name), value_set=wanted))
+    return entries
+
+
+def _meets(low: int | None, high: int | None, wanted: Collection[int] | None) -> bool:
+    if wanted is None or low is None or high is None:
+        return True
+    return any(low <= value <= high for value in wanted)
+
+
+def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], wanted: Sequence[Row]) -> bool:
+    stats = meta.partition_stats
+    if not types:
+        return bool(wanted)
+    try:
+        low, high = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+    except (DredgeError, ValueError, IndexError):
+        return True  # statistics of another arity say nothing
+    nulls = stats.null_counts or ()
+    return any(_row_may_be_in(row, low, high, nulls) for row in wanted)
+
+
+def _row_may_be_in(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -> bool:
+    for at, value in enumerate(row):
+        if value is None:
+            if at < len(nulls) and nulls[at] == 0:
+                return False
+        elif low[at] is not None and high[at] is not None and _outside(value, low[at], high[at]):
+            return False
+    return True
+
+
+def _outside(value: Any, low: Any, high: Any) -> bool:
+    try:
+        # Said this way a NaN proves nothing: every comparison with one is false.
+        return bool(value < low or value > high)
+    except TypeError:
+        return False
+
+
+# -- writing: entries cut into manifests of bounded size ---------------------------------------------------------------
+
+
+_FIRST_TRY = 8_192  # entries encoded before the size of one is known
+_SLACK = 1.2
+
+
+def _rolled(entries: pa.Table, target: int) -> Iterator[tuple[pa.Table, bytes]]:
+    """Yield consecutive slices with their encoded form, each of about ``target`` bytes (order is kept)."""
+    at, rows = 0, _FIRST_TRY
+    while at < entries.num_rows:
+        part = entries.slice(at, rows)
+        data = encode_manifest(part)
+        fitting = max(1, int(target * part.num_rows / len(data)))
+        too_much = len(data) > target * _SLACK and fitting < part.num_rows
+        too_little = at == 0 and rows == _FIRST_TRY < min(fitting, entries.num_rows)
+        if too_much or too_little:
+            rows = fitting
+            continue
+        yield part, data
+        at += part.num_rows
+        rows = fitting

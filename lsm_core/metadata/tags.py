@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.errors import SnapshotNotFound
-from lsm_core.format.side_files.tag import Tag
+from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name

@@ -10,7 +10,7 @@ import pytest
 
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import TableStore, branches, bucket_groups, manifests, snapshots, tags
-from lsm_core.metadata.manifest_parts import fast_decode
+from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import LocalFileIO
 from tests.support.data import golden_dir, golden_names, unpack_golden
 

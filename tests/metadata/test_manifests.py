@@ -23,7 +23,7 @@ from lsm_core.format.manifest import (
     encode_manifest_list,
 )
 from lsm_core.metadata import TableStore, bucket_groups, manifests, snapshots, tree_files
-from lsm_core.metadata.manifest_parts import fast_decode
+from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
 

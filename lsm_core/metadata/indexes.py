@@ -1,0 +1,167 @@
+"""A snapshot's index files and the indexes of its data files: found, read whole or in part, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
+from lsm_core.format.file_index import FileIndex, head_length, read_head
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import IndexManifestEntry
+from lsm_core.format.side_files import decode_hash_index
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.store import TableStore
+
+# -- index files -------------------------------------------------------------------------------------------------------
+
+
+def index_file_path(store: TableStore, entry: IndexManifestEntry) -> str:
+    """Return the path of an index file: `index/`, its bucket (option `index-file-in-data-file-dir`) or an external path.
+
+    Raises InvalidData or CorruptFile for a name that would lead elsewhere.
+    """
+    if entry.external_path is not None:
+        return store.data_path(entry.partition, entry.bucket, entry.file_name, entry.external_path)
+    if store.options.get("index-file-in-data-file-dir"):
+        return store.data_path(entry.partition, entry.bucket, entry.file_name)
+    return store.index_path(entry.file_name)
+
+
+def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
+    """Return at most ``length`` bytes from ``offset`` on, never more than the file has. Raises CorruptFile when it is missing."""
+    try:
+        with store.file_io.open_input(path) as source:
+            size = source.size()
+            if not 0 <= offset <= size or length < 0:
+                raise CorruptFile(path, f"bytes {offset} to {offset + length} of a file of {size} bytes")
+            return bytes(source.read_at(min(length, size - offset), offset))
+    except FileNotFoundError as error:
+        raise CorruptFile(path, "the file is missing") from error
+    except pa.ArrowException as error:
+        raise CorruptFile(path, str(error)) from error
+
+
+# -- deletion vectors --------------------------------------------------------------------------------------------------
+
+
+_VECTORS: Final = "DELETION_VECTORS"
+_FRAME_BYTES: Final = 8
+
+
+@dataclass(frozen=True)
+class DeletionFile:
+    """Where in an index file the deletion vector of one data file lies (bytes); ``cardinality`` None when not recorded."""
+
+    index_file: str
+    path: str
+    offset: int
+    length: int
+    cardinality: int | None = None
+
+
+def deletion_vectors(
+    store: TableStore,
+    snapshot: Snapshot,
+    partitions: Collection[bytes] | None = None,
+    buckets: Collection[int] | None = None,
+) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
+    """Return where the vectors of data files with deleted rows lie, by partition and bucket. Raises CorruptFile."""
+    found: dict[tuple[bytes, int], dict[str, DeletionFile]] = {}
+    for entry in manifests.index_entries(store, snapshot):
+        if entry.index_type != _VECTORS:
+            continue
+        if (partitions is not None and entry.partition not in partitions) or (
+            buckets is not None and entry.bucket not in buckets
+        ):
+            continue
+        path = index_file_path(store, entry)
+        known = found.setdefault((entry.partition, entry.bucket), {})
+        for one in entry.deletion_vectors or ():
+            if one.data_file in known:
+                raise CorruptFile(path, f"a second deletion vector of {one.data_file}")
+            known[one.data_file] = DeletionFile(entry.file_name, path, one.offset, one.length, one.cardinality)
+    return found
+
+
+def read_vector(store: TableStore, file: DeletionFile) -> DeletionVector:
+    """Return one deletion vector. Raises CorruptFile naming the index file; at most ``file.length`` bytes and a frame are read."""
+    if file.offset < 1 or file.length < 0:
+        raise CorruptFile(file.path, f"a deletion vector of {file.length} bytes at {file.offset}")
+    version = read_part(store, file.path, 0, 1)
+    if version != bytes([INDEX_FILE_VERSION]):
+        raise CorruptFile(file.path, f"unknown version {version.hex() or '(empty file)'} of deletion vectors")
+    # The older layout records a length without its frame of size and checksum: those 8 bytes may belong to it or not.
+    data = read_part(store, file.path, file.offset, file.length + _FRAME_BYTES)
+    vector = DeletionVector.from_bytes(data, file.path, file.length)
+    if file.cardinality is not None and vector.cardinality != file.cardinality:
+        raise CorruptFile(
+            file.path, f"a deletion vector of {vector.cardinality} rows, the index manifest records {file.cardinality}"
+        )
+    return vector
+
+
+# -- hash indexes: the key hashes that a dynamic bucket holds ----------------------------------------------------------
+
+
+def hash_index(store: TableStore, entry: IndexManifestEntry) -> npt.NDArray[np.int32]:
+    """Return the hashes (int32, in file order) of the HASH index file ``entry``. Raises CorruptFile naming it.
+
+    Source class: ``HashIndexFile``.
+    """
+    path = index_file_path(store, entry)
+    data = read_part(store, path, 0, entry.file_size + 1)
+    if len(data) != entry.file_size:
+        raise CorruptFile(path, f"the index manifest records {entry.file_size} bytes, the file has another size")
+    found = decode_hash_index(data, path)
+    if len(found) != entry.row_count:
+        raise CorruptFile(path, f"{len(found)} hashes, the index manifest records {entry.row_count}")
+    return found
+
+
+# -- the indexes of one data file: inside its manifest entry, or in the file beside it, read no further than asked -----
+
+
+_SUFFIX: Final = ".index"
+_FIRST_BYTES: Final = 4096
+"""Most heads fit into the first read."""
+
+
+def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
+    """Return the indexes of ``file``, None without any or when option `file-index.read.enabled` is off.
+
+    Column names and types in it are those of the schema ``file.schema_id``. Raises CorruptFile naming the index (a side file
+    that is missing, too) and InvalidData for a hostile name. Source class: ``FileIndexEvaluator``.
+    """
+    if not store.options.get("file-index.read.enabled"):
+        return None
+    if file.embedded_index is not None:
+        return FileIndex.decode(file.embedded_index, f"index of {file.file_name} in its manifest")
+    beside = [name for name in file.extra_files if name.endswith(_SUFFIX)]
+    if not beside:
+        return None
+    path = store.data_path(partition, bucket, beside[0], file.external_path)
+    try:
+        size = store.file_io.size(path)
+    except FileNotFoundError as error:
+        raise CorruptFile(path, "the file is missing") from error
+    head = read_part(store, path, 0, _FIRST_BYTES)
+    length = head_length(head, path)
+    if length > len(head):
+        head = read_part(store, path, 0, length)
+    return FileIndex(read_head(head, size, path), partial(_fetch, store, path), path)
+
+
+def _fetch(store: TableStore, path: str, start: int, length: int) -> bytes:
+    return read_part(store, path, start, length)
+
+
+__all__ = ["DeletionFile", "deletion_vectors", "file_index", "hash_index", "index_file_path", "read_vector"]
