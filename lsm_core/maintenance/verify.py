@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat, starmap
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -124,12 +126,13 @@ class ReferenceWitness:
         inputs = [(self._caught.table(file.file_name), file.level, age) for file, age in _by_age(self._inputs)]
         level = max((file.level for file in outputs), default=0)
         found = [(self._caught.table(name), level, 0) for name in results]
-        rows = self._living(_rows(self.place, inputs))
-        return _compare(self.place.store, rows, _rows(self.place, found), drop_delete)
-
-    def _living(self, rows: list[Row]) -> list[Row]:
         store = self.place.store
-        return rows if self._now_ms is None else living(rows, store.schema, store.options.raw, self._now_ms)
+        if self._now_ms is None and not builds_rows(store.options.raw):
+            return _compare_picked(store, _Caught.of(inputs), _Caught.of(found), drop_delete)
+        rows = _rows(self.place, inputs)
+        if self._now_ms is not None:
+            rows = living(rows, store.schema, store.options.raw, self._now_ms)
+        return _compare(store, rows, _rows(self.place, found), drop_delete)
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
@@ -143,22 +146,42 @@ def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
     return [(file, ages.get(id(file), 0)) for file in files]
 
 
+@dataclass(frozen=True)
+class _Caught:
+    """Rows of a sample, with the level and age of the file that each was read from; ``table`` None: there is none."""
+
+    table: pa.Table | None
+    levels: list[int]
+    ages: list[int]
+
+    @staticmethod
+    def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _Caught:
+        """The rows of all files, given with the file's level and age."""
+        there = [(table, level, age) for table, level, age in tables if table is not None]
+        whole = pa.concat_tables([table for table, _, _ in there]).combine_chunks() if there else None
+        levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
+        ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
+        return _Caught(whole, list(levels), list(ages))
+
+    def rows(self, store: TableStore, values: Iterable[tuple[Any, ...]]) -> list[Row]:
+        """Rows as the reference takes them, with these ``values``."""
+        if self.table is None:
+            return []
+        keys = _tuples(self.table, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
+        order = _tuples(self.table, store.options.sequence_field)
+        sequences, kinds = (_listed(self.table.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
+        return list(starmap(Row, zip(keys, order, sequences, kinds, values, self.levels, self.ages, strict=True)))
+
+
 def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
     """Rows as the reference takes them, of tables with the level and age of the files that they were read from."""
-    there = [(table, level, age) for table, level, age in tables if table is not None]
-    if not there:
+    caught, store = _Caught.of(tables), place.store
+    if caught.table is None:
         return []
-    store, whole = place.store, pa.concat_tables([table for table, _, _ in there]).combine_chunks()
-    keys = _tuples(whole, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
-    order = _tuples(whole, store.options.sequence_field)
     if builds_rows(store.options.raw):
-        values = list(zip(*(plain_values(whole.column(name)) for name in store.schema.field_names), strict=True))
-    else:
-        values = _tuples(_flat(whole, store.schema), store.schema.field_names, exact=True)
-    sequences, kinds = (_listed(whole.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
-    levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
-    ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
-    return list(starmap(Row, zip(keys, order, sequences, kinds, values, levels, ages, strict=True)))
+        columns = [plain_values(caught.table.column(name)) for name in store.schema.field_names]
+        return caught.rows(store, zip(*columns, strict=True))
+    return caught.rows(store, _tuples(_flat(caught.table, store.schema), store.schema.field_names, exact=True))
 
 
 def _flat(table: pa.Table, schema: TableSchema) -> pa.Table:
@@ -203,13 +226,56 @@ def _listed(column: pa.ChunkedArray) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _compare(store: TableStore, inputs: Sequence[Row], found: Sequence[Row], drop_delete: bool) -> int:
+def _compare_picked(store: TableStore, inputs: _Caught, found: _Caught, drop_delete: bool) -> int:
+    """As :func:`_compare`, where every answer is one of the versions: the reference picks row numbers, values are compared by column."""
+    mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
+    theirs = found.rows(store, ((number,) for number in range(len(found.levels))))
+    pairs: list[tuple[Row, Row]] = []
+
+    def same(picked: Row, stored: Row) -> bool:
+        pairs.append((picked, stored))
+        return (picked.sequence, picked.kind) == (stored.sequence, stored.kind)
+
+    compared = _compare(store, mine, theirs, drop_delete, same)
+    if pairs and inputs.table is not None and found.table is not None:
+        ours = inputs.table.take(pa.array([picked.values[0] for picked, _ in pairs]))
+        other = found.table.take(pa.array([stored.values[0] for _, stored in pairs]))
+        wrong = np.flatnonzero(_unequal(ours, other, store.schema))
+        _refuse(store, [f"key {_shown(pairs[place][0].key)} has another version or value" for place in wrong[:_SHOWN]])
+    return compared
+
+
+def _unequal(one: pa.Table, other: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
+    """Which rows differ in a column of the table: floats by their bits (one NaN, two zeros), nested values by their BinaryRow."""
+    wrong = np.zeros(one.num_rows, dtype=bool)
+    one, other = _flat(one, schema), _flat(other, schema)
+    for name in schema.field_names:
+        mine, theirs = (_bits(_numbers(side.column(name))).combine_chunks() for side in (one, other))
+        if mine.equals(theirs):
+            continue
+        differ = pc.fill_null(pc.not_equal(mine, theirs), fill_value=False)
+        wrong |= np.asarray(pc.or_(differ, pc.xor(mine.is_null(), theirs.is_null())))
+    return wrong
+
+
+def _refuse(store: TableStore, wrong: Sequence[str]) -> None:
+    if wrong:
+        raise VerificationFailed("V2", [f"table {store.name}: {text}" for text in wrong[:_SHOWN]])
+
+
+def _compare(
+    store: TableStore,
+    inputs: Sequence[Row],
+    found: Sequence[Row],
+    drop_delete: bool,
+    same: Callable[[Row, Row], bool] | None = None,
+) -> int:
     """Merge the inputs, compare with what was found in the outputs; returns the number of keys compared."""
     outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
     wanted = {key: row for key, row in outcomes.items() if row is not None}
     stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}
-    same = _sameness(store, inputs)
+    same = same or _sameness(store, inputs)
     for row in found:
         key = key_order(row.key)
         if key in stored:
@@ -222,8 +288,7 @@ def _compare(store: TableStore, inputs: Sequence[Row], found: Sequence[Row], dro
             wrong[key] = f"key {_shown(stored[key].key)} should not be there"
         elif not same(wanted[key], stored[key]):
             wrong[key] = f"key {_shown(stored[key].key)} has another version or value"
-    if wrong:
-        raise VerificationFailed("V2", [f"table {store.name}: {text}" for text in list(wrong.values())[:_SHOWN]])
+    _refuse(store, list(wrong.values()))
     return len(outcomes)
 
 
