@@ -1,18 +1,27 @@
-"""Alternating rounds, medians, and the table of results."""
+"""Alternating rounds, medians, peaks of memory in processes of their own, and the table of results."""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
+import re
 import statistics
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 
 ROUNDS = 5
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,53 @@ def _timed(subject: Subject) -> float:
         else:
             fresh.work(given)
         return time.perf_counter() - started
+
+
+def own_peak() -> float:
+    """Peak resident MiB of this process since its program began (Linux: VmHWM).
+
+    `getrusage` would not do: the peak of a child begins with what its parent held when it was forked.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024  # type: ignore[union-attr]
+
+
+def in_own_process(program: str, *arguments: str) -> Any:
+    """What a Python ``program`` prints, read as JSON, run in a process of its own, with `bench` and `lsm_core` importable."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True, env=_environment()
+    )
+    return json.loads(done.stdout)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+
+
+def peak_of(command: list[str]) -> tuple[float, float]:
+    """Run a command; the peak RSS of its process tree in MiB (sampled every 10 ms), and its seconds."""
+    started = time.perf_counter()
+    process = subprocess.Popen(command, env=_environment())
+    peak, stop = [0.0], threading.Event()
+
+    def sample() -> None:
+        root = psutil.Process(process.pid)
+        while not stop.is_set():
+            try:
+                tree = [root, *root.children(recursive=True)]
+                peak[0] = max(peak[0], sum(p.memory_info().rss for p in tree) / MIB)
+            except psutil.Error:
+                return
+            time.sleep(0.01)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    code = process.wait()
+    stop.set()
+    sampler.join()
+    if code:
+        raise RuntimeError(f"the process ended with code {code}")
+    return peak[0], time.perf_counter() - started
 
 
 def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, rows: int) -> list[Result]:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.data import text_column
-from bench.harness import Result, alternate, ratio
+from bench.harness import Result, alternate, in_own_process, ratio
 from lsm_core.files.formats import parquet as settings
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import RunInput, merge_function, merge_streams
@@ -287,12 +287,14 @@ _duckdb_sums = _duckdb(
 
 def _memory(total: int) -> list[Result]:
     """Arrow bytes held at most while streaming runs from files, at one and at four times the rows."""
-    peaks = [_peak(total // 4), _peak(total)]
+    program = "import sys; from bench.merge import peak; print(peak(int(sys.argv[1])))"
+    peaks = [int(in_own_process(program, str(rows))) for rows in (total // 4, total)]
     note = f"peak {peaks[1] / 2**20:.0f} MiB of Arrow memory at {total:,} rows, {peaks[0] / 2**20:.0f} at a quarter"
     return [Result("merge", "memory at 4 x the rows", peaks[1] / peaks[0], "x", 1.2, note=note).judged()]
 
 
-def _peak(total: int) -> int:
+def peak(total: int) -> int:
+    """Arrow bytes held at most while files of ``total`` rows are merged and nothing is kept; nothing else may run in this process."""
     fields = tuple(
         DataField(i, n, parse(k)) for i, (n, k) in enumerate([("id", "BIGINT"), *((n, _type(n)) for n in _VALUES)])
     )
@@ -302,7 +304,7 @@ def _peak(total: int) -> int:
         for path, batch in zip(paths, _runs(total, 0.3), strict=True):
             _write(pa.Table.from_batches([batch]), str(path))
         pool = pa.default_memory_pool()
-        before, peak = pool.bytes_allocated(), 0
+        before, most = pool.bytes_allocated(), 0
         for _ in merge_streams([RunInput(_read(str(path)), 0, age) for age, path in enumerate(paths)], function):
-            peak = max(peak, pool.bytes_allocated() - before)
-    return peak
+            most = max(most, pool.bytes_allocated() - before)
+    return most

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from bench.harness import Result
+from bench.harness import Result, in_own_process
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind, Snapshot
@@ -29,7 +27,8 @@ _FIELDS = pa.schema(
     ]
 )
 _PROGRAM = """
-import json, resource, sys, time
+import json, sys, time
+from bench.harness import own_peak
 from lsm_core import Catalog
 table = Catalog(sys.argv[1]).table("bench.t")
 choice = json.loads(sys.argv[2])
@@ -38,7 +37,7 @@ if "filter" in choice:
 started = time.perf_counter()
 splits = table.plan_scan(**choice)
 seconds = time.perf_counter() - started
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(splits)]))
+print(json.dumps([seconds, own_peak(), len(splits)]))
 """
 
 
@@ -117,30 +116,25 @@ def entries(store: TableStore, numbers: np.ndarray, total: int, primary_key: boo
 
 
 _HEALTH = """
-import json, resource, sys, time
+import json, sys, time
+from bench.harness import own_peak
 from lsm_core import Catalog
 table = Catalog(sys.argv[1]).table("bench.t")
 started = time.perf_counter()
 buckets = table.health()
 seconds = time.perf_counter() - started
-print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(buckets)]))
+print(json.dumps([seconds, own_peak(), len(buckets)]))
 """
 
 
 def health(warehouse: Path) -> list[float]:
     """Seconds, peak MiB and number of buckets of one look at a table's health in a process of its own."""
-    return _measured([sys.executable, "-c", _HEALTH, str(warehouse)])
+    return [float(value) for value in in_own_process(_HEALTH, str(warehouse))]
 
 
 def plan(warehouse: Path, **choice: object) -> list[float]:
     """Seconds, peak MiB and number of splits of one plan in a process of its own."""
-    return _measured([sys.executable, "-c", _PROGRAM, str(warehouse), json.dumps(choice)])
-
-
-def _measured(command: list[str]) -> list[float]:
-    root = str(Path(__file__).resolve().parent.parent)
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
-    return [float(value) for value in json.loads(done.stdout)]
+    return [float(value) for value in in_own_process(_PROGRAM, str(warehouse), json.dumps(choice))]
 
 
 def run(files: int | None, rounds: int) -> list[Result]:

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.data import SCHEMA, rows
-from bench.harness import Result, alternate
+from bench.harness import Result, alternate, peak_of
 from bench.limits import decode_files, encode_file, files_by_bucket
-from bench.memory import peak_of
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import abort
 from lsm_core.compact import run_bucket_task

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.data import SCHEMA, commits, rows
-from bench.harness import Result, Timing, ratio
+from bench.harness import Result, Timing, peak_of, ratio
 from bench.limits import encode_file
-from bench.memory import peak_of
 from bench.table_life import BUCKETS, COMMITS, ROWS, new_table, scratch, with_system_columns
 from lsm_core import Catalog, Schema
 from tests.support.peers import PYPAIMON, PyPaimon, PyPaimonProcess, java_environment, peer_module
