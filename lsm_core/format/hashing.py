@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lsm_core.arrays import I64, U64, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.encode import Parts, assemble, header_words, parts_of
 from lsm_core.format.binary_row.layout import Layout, layouts_of
+from lsm_core.format.binary_row.row_encoder import Parts, assemble, header_words, parts_of
 from lsm_core.types import DataType, TypeRoot, from_arrow
 
 I32 = npt.NDArray[np.int32]

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lsm_core.arrays import decimal_limbs, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.encode import byte_ranges
 from lsm_core.format.binary_row.layout import Layout, layouts_of
+from lsm_core.format.binary_row.row_encoder import byte_ranges
 from lsm_core.types import DataType, TypeRoot
 
 U32 = npt.NDArray[np.uint32]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from lsm_core.types.casts.java_digits import text_before_jdk19, text_since_jdk19
+from lsm_core.types.casts.java_floats import text_before_jdk19, text_since_jdk19
 
 _MILLIS_PER_DAY = 86_400_000
 

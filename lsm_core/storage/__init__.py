@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
 from lsm_core.storage.file_io import FileIO, FileStatus, OutputFile
 from lsm_core.storage.kept import Kept
-from lsm_core.storage.local import LocalFileIO, LocalOutputFile
+from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
 from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, same_place
 from lsm_core.storage.urls import file_io_for
 

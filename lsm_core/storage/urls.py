@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
-from lsm_core.storage.local import LocalFileIO
+from lsm_core.storage.local_file_io import LocalFileIO
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _AUTHORITY = re.compile(r"^[^:]+:(//[^/]*)?")

@@ -28,7 +28,7 @@ from lsm_core.format.manifest import (
     manifest_meta,
     merge_entries,
 )
-from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY
+from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY
 from lsm_core.types import parse
 
 STRING = parse("STRING")

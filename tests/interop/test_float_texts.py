@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
-from lsm_core.types.casts.float_text import float_column
-from lsm_core.types.casts.java_digits import text_since_jdk19
+from lsm_core.types.casts.java_floats import float_column, text_since_jdk19
 
 Java = Callable[..., dict[str, Any]]
 COUNT = 3000

@@ -88,7 +88,7 @@ def test_storage_that_takes_neither_files_nor_ledger_is_told_once(
         raise OSError(number, os.strerror(number), path)
 
     with monkeypatch.context() as patched:
-        patched.setattr("lsm_core.storage.local.io.FileIO", refuse)
+        patched.setattr("lsm_core.storage.local_file_io.io.FileIO", refuse)
         with pytest.raises(kind, match="bucket-0"):
             table.compact()
     assert not caplog.records

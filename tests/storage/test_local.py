@@ -144,7 +144,7 @@ def test_deleting_a_directory_removes_links_but_not_what_they_lead_to(io: LocalF
 def test_a_full_disk_is_named_and_nothing_stays_open(
     io: LocalFileIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import lsm_core.storage.local as local
+    import lsm_core.storage.local_file_io as local
 
     class Full(local.io.FileIO):
         def write(self, data: Any) -> int:
@@ -172,7 +172,7 @@ def _write(io: LocalFileIO, path: str, data: bytes) -> None:
 def test_a_full_disk_below_parquet_is_the_same_error(
     io: LocalFileIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import lsm_core.storage.local as local
+    import lsm_core.storage.local_file_io as local
 
     class Full(local.io.FileIO):
         def write(self, data: Any) -> int:
@@ -223,8 +223,8 @@ def test_a_file_system_that_takes_nothing_new_is_named(
     def refuse(path: str, *_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr("lsm_core.storage.local.io.FileIO", refuse)
-    monkeypatch.setattr("lsm_core.storage.local.os.makedirs", refuse)
+    monkeypatch.setattr("lsm_core.storage.local_file_io.io.FileIO", refuse)
+    monkeypatch.setattr("lsm_core.storage.local_file_io.os.makedirs", refuse)
     for create in (io.open_output, lambda p: io.write_exclusive(p, b"x"), lambda p: io.overwrite(p, b"x"), io.mkdirs):
         with pytest.raises(StorageRefused, match=rf"cannot create .*new.*: {os.strerror(number)}"):
             create(f"{tmp_path}/new")
@@ -241,8 +241,8 @@ def test_what_cannot_be_moved_or_removed_is_named(
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "file").write_text("x")
     with monkeypatch.context() as patched:
-        patched.setattr("lsm_core.storage.local.os.rename", refuse)
-        patched.setattr("lsm_core.storage.local.shutil.rmtree", refuse)
+        patched.setattr("lsm_core.storage.local_file_io.os.rename", refuse)
+        patched.setattr("lsm_core.storage.local_file_io.shutil.rmtree", refuse)
         with pytest.raises(StorageRefused, match=rf"cannot move .*table: {os.strerror(number)}"):
             io.rename(f"{tmp_path}/table", f"{tmp_path}/other")
         with pytest.raises(StorageRefused, match=rf"cannot remove .*table: {os.strerror(number)}"):
@@ -255,10 +255,10 @@ def test_a_directory_in_a_folder_that_lets_nothing_go_keeps_its_files(
 ) -> None:
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "file").write_text("x")
-    monkeypatch.setattr("lsm_core.storage.local.os.access", lambda path, mode: path != str(tmp_path))
+    monkeypatch.setattr("lsm_core.storage.local_file_io.os.access", lambda path, mode: path != str(tmp_path))
     with pytest.raises(StorageRefused, match=r"cannot remove .*table: Permission denied"):
         io.delete_dir(f"{tmp_path}/table")
-    monkeypatch.setattr("lsm_core.storage.local.os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    monkeypatch.setattr("lsm_core.storage.local_file_io.os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with pytest.raises(StorageRefused, match=r"cannot remove .*table: Read-only file system"):
         io.delete_dir(f"{tmp_path}/table")
     assert names(tmp_path / "table") == ["file"]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.types.casts.float_text import float_column
-from lsm_core.types.casts.java_digits import text_before_jdk19, text_since_jdk19
+from lsm_core.types.casts.java_floats import float_column, text_before_jdk19, text_since_jdk19
 
 # Value, what Java 17 printed, what Java 25 printed.
 DOUBLES = [

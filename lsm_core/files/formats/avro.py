@@ -13,9 +13,9 @@ from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
 from lsm_core.format.avro import container
-from lsm_core.format.avro.decode import RecordDecoder
-from lsm_core.format.avro.encode import encode_rows
-from lsm_core.format.avro.schema import avro_schema, fields_of, record_of
+from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
+from lsm_core.format.avro.record_decoder import RecordDecoder
+from lsm_core.format.avro.record_encoder import encode_rows
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO

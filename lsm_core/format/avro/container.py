@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.avro.codecs import CODECS, compress, decompress
-from lsm_core.format.avro.encode import Piece
+from lsm_core.format.avro.record_encoder import Piece
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
+from lsm_core.format.avro.avro_schema import AvroField, fields_of, record_of
 from lsm_core.format.avro.container import SYNC_BYTES, Container, blocks, header
-from lsm_core.format.avro.decode import RecordDecoder, in_record
-from lsm_core.format.avro.encode import Piece, encode_rows
-from lsm_core.format.avro.schema import AvroField, fields_of, record_of
+from lsm_core.format.avro.record_decoder import RecordDecoder, in_record
+from lsm_core.format.avro.record_encoder import Piece, encode_rows
 
 Record = dict[str, Any]
 

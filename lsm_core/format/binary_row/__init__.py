@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.format.binary_row.decode import decode_rows
-from lsm_core.format.binary_row.encode import encode_rows
 from lsm_core.format.binary_row.layout import EMPTY_ROW, header_bytes
+from lsm_core.format.binary_row.row_decoder import decode_rows
+from lsm_core.format.binary_row.row_encoder import encode_rows
 from lsm_core.types import DataType, to_arrow
 
 if TYPE_CHECKING:

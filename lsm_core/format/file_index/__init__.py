@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lsm_core.format.file_index.bloom import DEFAULT_FPP, DEFAULT_ITEMS, BloomFilter, hashable, hashes_of
-from lsm_core.format.file_index.container import encode, head_length, read_head
-from lsm_core.format.file_index.index import BLOOM, FileIndex, map_key
+from lsm_core.format.file_index.index_container import encode, head_length, read_head
+from lsm_core.format.file_index.index_tests import BLOOM, FileIndex, map_key
 
 __all__ = [
     "BLOOM",

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, MANIFEST_LIST
-from lsm_core.format.manifest.entries import decode_manifest, encode_manifest, from_avro_table
-from lsm_core.format.manifest.index import (
+from lsm_core.format.manifest.index_manifest import (
     DeletionVectorRange,
     IndexManifestEntry,
     decode_index_manifest,
     encode_index_manifest,
 )
-from lsm_core.format.manifest.lists import (
+from lsm_core.format.manifest.manifest_entries import decode_manifest, encode_manifest, from_avro_table
+from lsm_core.format.manifest.manifest_lists import (
     ManifestFileMeta,
     decode_manifest_list,
     encode_manifest_list,
     manifest_meta,
     partition_stats,
 )
-from lsm_core.format.manifest.merge import identity_codes, merge_entries
+from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, MANIFEST_LIST
+from lsm_core.format.manifest.merge_entries import identity_codes, merge_entries
 
 __all__ = [
     "MANIFEST_ENTRY",

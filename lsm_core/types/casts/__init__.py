@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts import from_text, numbers, times, to_text
-from lsm_core.types.casts.errors import CastError
-from lsm_core.types.casts.matrix import BINARIES, INSTANTS, INTEGERS, NUMBERS, TEXTS, castable
+from lsm_core.types.casts.cast_errors import CastError
+from lsm_core.types.casts.castable import BINARIES, INSTANTS, INTEGERS, NUMBERS, TEXTS, castable
 from lsm_core.types.data_type import DataType, TypeRoot
 from lsm_core.types.nesting import same_values
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
-from lsm_core.types.casts.errors import refuse
-from lsm_core.types.casts.numbers import decimal_of_text, values_of, with_nulls_of
+from lsm_core.types.casts.cast_errors import refuse
+from lsm_core.types.casts.numbers import decimal_of_text, filled_values, with_nulls_of
 from lsm_core.types.casts.times import DAY_MILLIS, instants
 from lsm_core.types.data_type import DataType, TypeRoot
 
@@ -111,7 +111,7 @@ def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
 def _counted(array: pa.Array, counts: Mask, kind: pa.DataType, target: DataType) -> I64:
     texts = pc.if_else(pa.array(counts), array, "0")
-    return values_of(_whole(array, texts, kind, target)).astype(np.int64)
+    return filled_values(_whole(array, texts, kind, target)).astype(np.int64)
 
 
 def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
-from lsm_core.types.casts.errors import refuse
-from lsm_core.types.casts.float_text import float_column
+from lsm_core.types.casts.cast_errors import refuse
+from lsm_core.types.casts.java_floats import float_column
 from lsm_core.types.data_type import DataType, TypeRoot
 
 _LONGS: Final = np.iinfo(np.int64)
@@ -28,7 +28,7 @@ _WIDE: Final = 76
 _WIDEST: Final = 38
 
 
-def values_of(array: pa.Array) -> npt.NDArray[Any]:
+def filled_values(array: pa.Array) -> npt.NDArray[Any]:
     """The values as NumPy holds them, zero where null."""
     return np.asarray(array.fill_null(0) if array.null_count else array)
 
@@ -41,7 +41,7 @@ def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """TINYINT to DOUBLE among each other, as Java's narrowing and widening primitive conversions."""
-    return with_nulls_of(_narrowed(values_of(array), target), array, to_arrow(target))
+    return with_nulls_of(_narrowed(filled_values(array), target), array, to_arrow(target))
 
 
 def _narrowed(values: npt.NDArray[Any], target: DataType) -> npt.NDArray[Any]:
@@ -81,7 +81,7 @@ def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     if source.root is TypeRoot.DECIMAL:
         return rescaled(array.cast(pa.decimal256(_WIDE, source.scale or 0)), target)
     if source.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        refuse(array, ~np.isfinite(values_of(array)), target)
+        refuse(array, ~np.isfinite(filled_values(array)), target)
         # BigDecimal.valueOf, which goes by Double.toString.
         return decimal_of_text(float_column(array.cast(pa.float64())), target)
     return rescaled(array.cast(pa.int64()).cast(pa.decimal256(_WIDE, 0)), target)
@@ -105,7 +105,7 @@ def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
     parts = pc.extract_regex(texts, _NUMBER)
     sign = pc.if_else(pc.equal(parts.field("sign"), "-"), "-", "")
     powers = pc.if_else(pc.equal(parts.field("power"), ""), "0", parts.field("power"))
-    power = values_of(pc.replace_substring(powers, "+", "").cast(pa.int64()).fill_null(0))
+    power = filled_values(pc.replace_substring(powers, "+", "").cast(pa.int64()).fill_null(0))
     whole, part = parts.field("whole"), parts.field("part")
     found = pa.nulls(len(texts), to_arrow(target))
     # One step for every exponent that occurs and leaves digits in sight, not one for every value.
@@ -151,11 +151,11 @@ def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 __all__ = [
     "between_primitives",
     "decimal_of_text",
+    "filled_values",
     "from_boolean",
     "from_decimal",
     "rescaled",
     "to_boolean",
     "to_decimal",
-    "values_of",
     "with_nulls_of",
 ]

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.types.arrow import to_arrow
-from lsm_core.types.casts.errors import refuse
-from lsm_core.types.casts.numbers import values_of, with_nulls_of
+from lsm_core.types.casts.cast_errors import refuse
+from lsm_core.types.casts.numbers import filled_values, with_nulls_of
 from lsm_core.types.data_type import DataType, TypeRoot
 
 DAY_MILLIS: Final = 86_400_000
@@ -21,7 +21,7 @@ I64 = npt.NDArray[np.int64]
 
 def _parts(array: pa.Array) -> tuple[I64, I64]:
     """Milliseconds since the epoch, rounded down, and nanoseconds since then."""
-    values = values_of(array.cast(pa.timestamp(array.type.unit)).cast(pa.int64()))
+    values = filled_values(array.cast(pa.timestamp(array.type.unit)).cast(pa.int64()))
     per = _PER_MILLI[array.type.unit]
     return np.floor_divide(values, per), np.mod(values, per) * (1_000_000 // per)
 
@@ -61,7 +61,7 @@ def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> 
 def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Whole seconds since the epoch; Java multiplies without looking for overflow."""
     with np.errstate(over="ignore"):
-        millis = values_of(array.cast(pa.int64())) * np.int64(1000)
+        millis = filled_values(array.cast(pa.int64())) * np.int64(1000)
     return instants(array, millis, np.zeros_like(millis), target)
 
 
@@ -90,13 +90,13 @@ def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
 
 def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Midnight."""
-    millis = values_of(array.cast(pa.int32())).astype(np.int64) * DAY_MILLIS
+    millis = filled_values(array.cast(pa.int32())).astype(np.int64) * DAY_MILLIS
     return instants(array, millis, np.zeros_like(millis), target)
 
 
 def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """That time on the first day of 1970, milliseconds whatever the precision says."""
-    millis = values_of(array.cast(pa.int32())).astype(np.int64)
+    millis = filled_values(array.cast(pa.int32())).astype(np.int64)
     return uncut(array, millis, np.zeros_like(millis), target)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.types.casts.errors import CastError, refuse
-from lsm_core.types.casts.float_text import float_column
+from lsm_core.types.casts.cast_errors import CastError, refuse
+from lsm_core.types.casts.java_floats import float_column
 from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
 from lsm_core.types.nesting import compact, list_of
 

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.avro.encode import Piece, encode_columns
 from lsm_core.format.avro.metadata_file import arrow_schema, read_table, write_pieces
+from lsm_core.format.avro.record_encoder import Piece, encode_columns
 from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.format.manifest.avro_schemas import MANIFEST_ENTRY, VERSION
+from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, VERSION
 
 # Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.
 _FILE_FIELDS: tuple[tuple[str, str], ...] = (

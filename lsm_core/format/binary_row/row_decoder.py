@@ -23,8 +23,8 @@ from lsm_core.arrays import (
     value_offsets,
 )
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.binary_row.encode import array_header
 from lsm_core.format.binary_row.layout import ARITY_BYTES, Kind, Layout, header_bytes, layouts_of
+from lsm_core.format.binary_row.row_encoder import array_header
 from lsm_core.types import DataType
 
 _UNKNOWN_PATH = "(binary row)"

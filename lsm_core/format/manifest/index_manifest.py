@@ -8,7 +8,7 @@ from typing import Any
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import Record, read_table, write_records
-from lsm_core.format.manifest.avro_schemas import INDEX_MANIFEST, INDEX_VERSION
+from lsm_core.format.manifest.manifest_schemas import INDEX_MANIFEST, INDEX_VERSION
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_index.bitmap import BitmapIndex
 from lsm_core.format.file_index.bloom import BloomFilter, hashable, hashes_of
-from lsm_core.format.file_index.container import EMPTY, Places, read_head
+from lsm_core.format.file_index.index_container import EMPTY, Places, read_head
 from lsm_core.format.file_index.range_bitmap import RangeIndex
 from lsm_core.format.file_index.slices import SliceIndex
 from lsm_core.format.file_index.values import Key, Kind, keys_of, kind_of, literals

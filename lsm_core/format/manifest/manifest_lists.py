@@ -13,7 +13,7 @@ from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import Record, read_table, write_records
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows
 from lsm_core.format.file_meta import ADD, SimpleStats
-from lsm_core.format.manifest.avro_schemas import MANIFEST_LIST, MANIFEST_LIST_WITH_ROW_IDS, VERSION
+from lsm_core.format.manifest.manifest_schemas import MANIFEST_LIST, MANIFEST_LIST_WITH_ROW_IDS, VERSION
 from lsm_core.format.stats import stats_of_columns
 from lsm_core.types import DataType
 

@@ -48,7 +48,7 @@ def join(pieces: Sequence[Piece]) -> Piece:
 
 
 def encode_rows(rows: pa.RecordBatch) -> Piece:
-    """The records of ``rows``, one after another. The schema is :func:`.schema.avro_schema` of theirs."""
+    """The records of ``rows``, one after another. The schema is :func:`lsm_core.format.avro.avro_schema.avro_schema` of theirs."""
     return encode_columns(rows.columns, rows.schema)
 
 

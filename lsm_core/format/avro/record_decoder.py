@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from lsm_core.arrays import limbs_from_big_endian, value_bytes, value_offsets
 from lsm_core.errors import CorruptFile
+from lsm_core.format.avro.avro_schema import AvroField
 from lsm_core.format.avro.container import SYNC_BYTES, header, varint
-from lsm_core.format.avro.schema import AvroField
 
 _SYNC = bytes(SYNC_BYTES)
 _DECIMAL_BYTES = 16
