@@ -127,14 +127,19 @@ def use_this_python(session: SparkSession) -> bool:
     Plain PySpark starts the `python3` of the PATH, which has no Dredge where an environment is not activated. Left alone are sessions
     for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides.
     """
+    python = _python_of(session)
+    if python is not None and "PYSPARK_PYTHON" not in os.environ and session.sparkContext.master.startswith("local"):
+        session.sparkContext.pythonExec = python = sys.executable
+        session.sparkContext.environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    return python == sys.executable
+
+
+def _python_of(session: SparkSession) -> str | None:
+    """What the session's workers are started with; None where a server knows."""
     try:
-        context = session.sparkContext
+        return str(session.sparkContext.pythonExec)
     except AttributeError:  # as Connect's sessions raise it
-        return False
-    if "PYSPARK_PYTHON" not in os.environ and context.master.startswith("local"):
-        context.pythonExec = sys.executable
-        context.environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
-    return bool(context.pythonExec == sys.executable)
+        return None
 
 
 def require_workers(session: SparkSession) -> None:
@@ -149,7 +154,7 @@ def require_workers(session: SparkSession) -> None:
     except Exception as error:
         lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
         cause = lines[-1].strip() if lines else "it did not start"
-        python = os.environ.get("PYSPARK_PYTHON", "that of the server or cluster")
+        python = _python_of(session) or "the server's"
         advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
         reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
         raise SparkFailed("registering the data source dredge", reason) from error
