@@ -14,7 +14,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, SnapshotNotFound, SparkFailed
-from lsm_core.spark import verify as verify_module
+from lsm_core.spark import spark_verify as verify_module
 from lsm_core.spark import verify_table
 from tests.spark.tables import live_paths, make_table, rewrite, rows
 

@@ -18,7 +18,7 @@ from lsm_core import Table
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.spark import verify as verify_module
+from lsm_core.spark import spark_verify as verify_module
 from lsm_core.spark import verify_table
 from lsm_core.spark.merged_view import merged_view
 from tests.spark.tables import live_paths, make_table, rewrite
