@@ -216,3 +216,58 @@ def test_a_plan_that_no_longer_fits_names_its_table(shell: Shell) -> None:
     shell("expire", "db.t", "--retain-max", "2")
     refused = shell("restore", "db.t", first)
     assert refused.err.startswith("dredge: plan for table db.t refused by rule no-holes-in-history: restore ")
+
+
+def test_a_flag_of_another_action_is_refused_before_anything_is_planned(shell: Shell) -> None:
+    refused = shell("plan", "db.t", "--retain-max", "1")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--retain-max is for expire_snapshots; compact takes --full, --partition, --bucket" in refused.err
+    refused = shell("plan", "db.t", "--action", "trash", "--full")
+    assert refused.code == 2 and "--full is for compact; trash takes no flags" in refused.err
+    assert shell("plan", "db.t", "--action", "rescale", "--partition", "dt=a", "--bucket-num", "2").code == 0
+    missing = shell("plan", "db.t", "--action", "restore")
+    assert missing.code == 1 and "'trash_id' of table db.t" in missing.err
+    helped = shell("plan", "--help").out
+    assert "--bucket-num" in helped and "(expire_snapshots)" in helped
+
+
+def test_apply_without_a_hash_says_which_plans_there_are(shell: Shell) -> None:
+    bare = shell("apply", "db.t")
+    assert (
+        bare.code == 1
+        and "which plan of db.t" in bare.err
+        and "no plan is saved; `dredge plan db.t` makes one" in bare.err
+    )
+    plan = shell("plan", "db.t", "--json").json["hash"]
+    assert f"saved plans: {plan}" in shell("apply", "db.t").err
+    both = shell("apply", "db.t", plan, "--file", "x.json")
+    assert both.code == 1 and "and not both" in both.err and plan in both.err
+
+
+def test_the_way_to_undo_names_the_table(shell: Shell) -> None:
+    shown = shell("expire", "db.t", "--retain-max", "1").out
+    (trash_id,) = [record["trash_id"] for record in shell("trash", "db.t", "--json").json]
+    assert f"undo with: dredge restore db.t {trash_id}\n" in shown
+    command = shown.partition("undo with: dredge ")[2].splitlines()[0].split()
+    assert "can be read again" in shell(*command).out
+
+
+def test_a_pattern_means_every_table_that_it_fits(shell: Shell) -> None:
+    catalog = Catalog(shell.place)
+    schema = Schema(pa.schema([("a", pa.int64())]), options={"bucket": "-1"})
+    for name in ("db.u", "db.v"):
+        catalog.create_table(name, schema).write(pa.table({"a": [1]}))
+    shown = shell("compact", "db.*")
+    assert (shown.code, shown.err) == (0, "")
+    assert [line for line in shown.out.splitlines() if line.endswith(":")] == ["db.t:", "db.u:", "db.v:"]
+    assert "runs 5 -> 1" in shown.out and shown.out.count("nothing was compacted") == 2
+    listed = shell("expire", "*.[uv]", "--dry-run", "--json").json
+    assert [plan["table"] for plan in listed] == ["db.u", "db.v"]
+    (shell.place / "db.db" / "u" / "schema" / "schema-0").write_text("{")
+    broken = shell("compact", "db.*", "--full")
+    assert broken.code == 1 and broken.err.startswith("dredge: 1 of 3 tables failed: db.u: ") and "db.v:" in broken.out
+    whole = shell("compact", "db")
+    assert whole.code == 1 and "db is a database; 'db.*' means all of its tables" in whole.err
+    nothing = shell("compact", "x*")
+    assert nothing.code == 1 and "no table of" in nothing.err and "x*" in nothing.err
+    assert shell("compact", "nodb").code == 1

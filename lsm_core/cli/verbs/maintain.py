@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -202,24 +203,28 @@ def _verb(action: Action) -> Callable[..., None]:
     """The verb that plans and applies ``action`` at once, for one table or for all whose names match a pattern."""
 
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
-        catalog = open_catalog(warehouse, given["clock"])
-        names = matching_tables(catalog, table)
-        if names is None:
-            opened = open_table(warehouse, table, given["clock"], given["settings"])
-            _carry_out(action, opened, given, dry_run, as_json)
-            return
-        failures = []
-        for name in names:
-            if not as_json:
+        names = matching_tables(open_catalog(warehouse, given["clock"]), table)
+        done, failures = [], []
+        for name in names or [table]:
+            if names and not as_json:
                 say(f"{name}:")
             try:
-                _carry_out(
-                    action, open_table(warehouse, name, given["clock"], given["settings"]), given, dry_run, as_json
-                )
-            except DredgeError as error:  # one such table must not keep the others waiting
-                failures.append(f"{name}: {error}")
+                opened = open_table(warehouse, name, given["clock"], given["settings"])
+                made = opened.plan_maintenance(action.name, **_arguments(action, opened, given))
+                if not (names and as_json):
+                    show_plan(made, as_json) if dry_run else show_report(opened.apply(made), opened.name, as_json)
+                elif dry_run:
+                    done.append(json.loads(made.to_json()))
+                else:
+                    done.append({"table": name, **opened.apply(made).to_object()})
+            except DredgeError as error:
+                if names is None:
+                    raise
+                failures.append(f"{name}: {error}")  # one such table must not keep the others waiting
+        if names and as_json:
+            print_json(done)
         if failures:
-            raise DredgeError(f"{len(failures)} of {len(names)} tables failed: {'; '.join(failures)}")
+            raise DredgeError(f"{len(failures)} of {len(names or ())} tables failed: {'; '.join(failures)}")
 
     verb.__doc__ = action.help
     parameters = [
@@ -246,15 +251,6 @@ def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
     if not found:
         raise DredgeError(f"no table of {catalog.root} is called {pattern}")
     return found
-
-
-def _carry_out(action: Action, table: Table, given: Mapping[str, Any], dry_run: bool, as_json: bool) -> None:
-    """Plan, and apply unless only the plan is asked for."""
-    made = table.plan_maintenance(action.name, **_arguments(action, table, given))
-    if dry_run:
-        show_plan(made, as_json)
-    else:
-        show_report(table.apply(made), table.name, as_json)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
