@@ -22,7 +22,7 @@ ROUTES = (
         (
             ("lsm_core.spark.spark_write", "the plan; rows checked and routed, one shuffle, a writer a task"),
             ("lsm_core.write.rows", "columns matched, cast and checked; row kinds read"),
-            ("lsm_core.write.bucket.fixed", "bucket = hash of the bucket key"),
+            ("lsm_core.write.bucket", "bucket = hash of the bucket key"),
             ("lsm_core.write.table_write", "a writer per bucket, memory shared, messages collected"),
             ("lsm_core.write.key_value", "flush: sorted by key, merged, handed on"),
             ("lsm_core.write.buffer", "rows wait here, spilled when memory is short"),

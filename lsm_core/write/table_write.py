@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,9 +19,10 @@ from lsm_core.merge import Refusals, merge_function
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
+from lsm_core.types.nesting import refit_table
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
-from lsm_core.write.bucket import fixed, unaware
+from lsm_core.write.bucket import groups
 from lsm_core.write.buffer import BufferPool
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import BucketHistory, live_files
@@ -39,6 +40,8 @@ from lsm_core.write.rows import (
 )
 
 _LARGEST_VALUE: Final = 64 << 20
+_NO_BUCKETS: Final = -1
+"""What `_TOTAL_BUCKETS` says for append tables without buckets (format.md 19.7)."""
 _MOST_OPEN_FILES: Final = 10
 """Append files open at once (Java `write-max-writers-to-spill`)."""
 
@@ -131,7 +134,7 @@ class TableWrite:
         """
         table, kinds = self._taken(data, row_kinds, given)
         found = []
-        for partition, bucket, positions in self._groups(table):
+        for partition, bucket, positions in groups(self.store, table):
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
             rows = table if whole else table.take(index)
@@ -221,13 +224,10 @@ class TableWrite:
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
-        groups = self.routed(piece, kinds, given)
-        self._meet([(group.partition, group.bucket) for group in groups])
-        for group in groups:
+        routed = self.routed(piece, kinds, given)
+        self._meet([(group.partition, group.bucket) for group in routed])
+        for group in routed:
             self._add(group.partition, group.bucket, group.rows, group.kinds)
-
-    def _groups(self, table: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-        return fixed.groups(self.store, table) if self.store.options.bucket > 0 else unaware.groups(self.store, table)
 
     def _taken(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> tuple[pa.Table, pa.Array | None]:
         """The rows that go into the buffer, in the table's shape. Raises what :meth:`write` raises for rows."""
@@ -323,7 +323,7 @@ class TableWrite:
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         total = self.store.options.bucket
         if total < 1:
-            return AppendBucket(self.store, partition, bucket, unaware.TOTAL_BUCKETS)
+            return AppendBucket(self.store, partition, bucket, _NO_BUCKETS)
         first = self._history.next_sequence(partition, bucket) + self._offset
         if not self.store.schema.primary_keys:
             return AppendBucket(self.store, partition, bucket, total, first)
@@ -360,3 +360,26 @@ class TableWrite:
         opened = [w for w in self._buckets.values() if isinstance(w, AppendBucket) and w.is_open and w is not current]
         for writer in opened[: max(0, len(opened) - _MOST_OPEN_FILES + 1)]:
             writer.release()
+
+
+class StoredRows(TableWrite):
+    """Writes rows that were rows of a table before, merged, again as they stand, into the buckets they belong to now.
+
+    It takes rows for what they say: no defaults for nulls, counted columns hold counts already.
+
+    Partitions are written afresh: sequence numbers start at 0. ``store`` may have other buckets than the table.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        super().__init__(store, overwrite=True)
+
+    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
+        del given
+        # Arrow's own cast also refuses the nulls that merging left in NOT NULL columns
+        return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
+
+    def _merged_inputs(
+        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+    ) -> tuple[pa.Table, pa.Array | None]:
+        del given
+        return table, kinds

@@ -38,7 +38,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_tasks.py: run": "one item per task",
     "spark/spark_write.py: received": "one item per message, which holds the rows of one bucket",
     "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",
-    "write/bucket/fixed.py: partition_codes": "one item per distinct partition of a batch",
+    "write/bucket.py: _partition_codes": "one item per distinct partition of a batch",
     "write/restore.py: _check_total": "one number for an error message",
     "write/restore.py: look_up": "one item per bucket that a batch touches",
     "write/rows.py: _cast": "one value for an error message",

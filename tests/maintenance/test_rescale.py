@@ -24,7 +24,7 @@ from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, RescaleReport
 from lsm_core.maintenance.actions.rescale import rescaling as rescale
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.write.bucket import fixed
+from lsm_core.write import bucket
 from tests.maintenance.tables import NOW, catalog, content, keyed, rows
 from tests.support.stores import data_files_on_disk, live_files
 
@@ -287,7 +287,7 @@ def test_a_rescale_that_lied_is_found_afterwards(tmp_path: Path, lie: str, monke
         patched.setattr(rescale, "_merged", lying)
         patched.setattr(rescale, "_check", lambda *_: None)  # it would stop them all
         if lie not in list(LIES)[:3]:
-            patched.setattr(fixed, "bucket_of", lambda *given: 1 - hashing.bucket_of(*given))
+            patched.setattr(bucket, "bucket_of", lambda *given: 1 - hashing.bucket_of(*given))
         table.apply(table.plan_maintenance("rescale", bucket_num=2))
     report = table.verify(2, 3)
     assert not report.ok

@@ -19,7 +19,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import parse, to_arrow
 from lsm_core.write import TableWrite
-from lsm_core.write.stored_rows import StoredRows
+from lsm_core.write.table_write import StoredRows
 from tests.support.stores import data_files_on_disk, make_store, read, write
 
 BOTH, UPDATES, NONE = ("-U", "-D"), ("-U",), ()

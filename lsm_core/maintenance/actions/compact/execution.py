@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lsm_core.commit import Committer, abort
+from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, Judge
-from lsm_core.errors import CommitConflict, CommitUnknown
+from lsm_core.errors import CommitConflict
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
 from lsm_core.maintenance.actions.compact.changed_keys import ChangedKeys, changed_keys
@@ -66,13 +66,12 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Execute
         return Executed((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
     done: list[BucketResult] = []
-    try:
+    made: list[CommitMessage] = []
+    with discard_on_failure(store, made):
         for result in runner(store, [task for _, task in tasks]):
-            done.append(result)  # noqa: PERF402  (what came before an error must be known, to abort it)
-    except BaseException:
-        abort(store, [result.message for result in done])
-        raise
-    committed, conflicts, snapshot_id = _commit(store, plan, done)
+            done.append(result)
+            made.append(result.message)
+        committed, conflicts, snapshot_id = _commit(store, plan, done)
     for result, error in conflicts:
         item = by_place[result.message.partition, result.message.bucket]
         stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
@@ -93,16 +92,10 @@ def _commit(
         except CommitConflict as error:
             touched = [r for r in remaining if _names(r) & set(error.files)]
             if not touched:
-                abort(store, [r.message for r in remaining])
                 raise
             abort(store, [r.message for r in touched])
             conflicts += [(r, error) for r in touched]
             remaining = [r for r in remaining if r not in touched]
-        except CommitUnknown:
-            raise
-        except Exception:
-            abort(store, [r.message for r in remaining])
-            raise
     return [], conflicts, None
 
 

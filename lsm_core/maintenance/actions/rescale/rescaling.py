@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import CommitMessage, Committer, abort
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.compact.content import Content, content_of
-from lsm_core.errors import CommitUnknown, PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import (
@@ -39,8 +39,8 @@ from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import whole_number
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.raw_read import read_raw
-from lsm_core.write.bucket import fixed
-from lsm_core.write.stored_rows import StoredRows
+from lsm_core.write.bucket import buckets_of
+from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
@@ -220,7 +220,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
     require_compactable(store)
     done: list[CommitMessage] = []
     content = Content()
-    try:
+    with discard_on_failure(store, done):
         for item in plan.items_of(RescaleItem):
             old = _live(store, item)
             messages, said = _rewrite(store, item, old)
@@ -229,11 +229,6 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
             content = content.plus(said)
             done += [CommitMessage(p, b, item.buckets_before, deleted_files=files) for p, b, files in old]
         result = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
-    except CommitUnknown:
-        raise  # it may be in the table: its files stay
-    except BaseException:
-        abort(store, done)
-        raise
     new = [file for message in done for file in message.new_files]
     report = RescaleReport(
         snapshot_id=result.snapshot_id,
@@ -323,7 +318,7 @@ def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessag
         with closing(_merged(target, message.partition, message.bucket, message.new_files)) as batches:  # type: ignore[type-var]
             for batch in batches:
                 found = found.plus(content_of(batch, store.schema))
-                if np.any(fixed.buckets(target, batch) != message.bucket):
+                if np.any(buckets_of(target, batch) != message.bucket):
                     raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
     if found != said:
         where = item.partition_text or f"table {store.name}"

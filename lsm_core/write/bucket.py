@@ -1,4 +1,4 @@
-"""Fixed buckets: every row's (partition, bucket) from its own columns, vectorised (Java `FixedBucketRowKeyExtractor`)."""
+"""Which bucket a row belongs to: by the hash of its bucket key, or 0 where a table has none (Java `RowKeyExtractor`); vectorised."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def route(store: TableStore, batch: pa.RecordBatch | pa.Table) -> tuple[pa.Binar
 
     ``batch`` holds at least the partition and bucket key columns, in the table's types.
     """
-    codes, partitions = partition_codes(store.schema, batch)
+    codes, partitions = _partition_codes(store.schema, batch)
     blobs = pa.array(partitions, pa.binary()).take(pa.array(codes))
-    return blobs, pa.array(buckets(store, batch), pa.int32())
+    return blobs, pa.array(buckets_of(store, batch), pa.int32())
 
 
 def groups(store: TableStore, batch: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches."""
-    codes, partitions = partition_codes(store.schema, batch)
+    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches; bucket 0 in tables without buckets."""
+    codes, partitions = _partition_codes(store.schema, batch)
     total = max(1, store.options.bucket)
-    bucket = buckets(store, batch)
-    yield from split_by_code(codes.astype(np.int64) * total + bucket, total, partitions)
+    bucket = buckets_of(store, batch)
+    yield from _split_by_code(codes.astype(np.int64) * total + bucket, total, partitions)
 
 
-def split_by_code(
+def _split_by_code(
     code: np.ndarray[Any, Any], total: int, partitions: list[bytes]
 ) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
     """Row positions per code (= partition number x ``total`` + bucket), each in arrival order."""
@@ -49,7 +49,7 @@ def split_by_code(
         yield partitions[number], bucket, order[start:end]
 
 
-def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
+def _partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
     """A number per row and the serialised partition of every number."""
     if not schema.partition_keys:
         return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]
@@ -65,7 +65,7 @@ def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tu
     return codes.astype(np.int32), [blobs[int(i)].as_py() for i in found]
 
 
-def buckets(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
+def buckets_of(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
     """Bucket number (int32) per row; 0 for tables without buckets."""
     schema = store.schema
     if store.options.bucket < 1:
