@@ -15,16 +15,6 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 
 
-def route(store: TableStore, batch: pa.RecordBatch | pa.Table) -> tuple[pa.BinaryArray, pa.Int32Array]:
-    """Per row: the partition (serialised BinaryRow with arity prefix) and the bucket.
-
-    ``batch`` holds at least the partition and bucket key columns, in the table's types.
-    """
-    codes, partitions = _partition_codes(store.schema, batch)
-    blobs = pa.array(partitions, pa.binary()).take(pa.array(codes))
-    return blobs, pa.array(buckets_of(store, batch), pa.int32())
-
-
 def groups(store: TableStore, batch: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
     """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches; bucket 0 in tables without buckets."""
     codes, partitions = _partition_codes(store.schema, batch)
