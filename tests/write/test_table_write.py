@@ -16,7 +16,8 @@ from lsm_core.files import open_kv
 from lsm_core.format.file_meta import EMPTY_ROW
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.write import TableWrite, route
+from lsm_core.write import TableWrite
+from lsm_core.write.bucket import groups
 from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -180,6 +181,14 @@ def test_many_partitions_keep_few_files_open(tmp_path: Path) -> None:
             assert len(opened) <= 10
         Committer(store).commit(writer.prepare_commit())
     assert sorted(read(store).column("v").to_pylist()) == sorted([*range(4000)] * 3)
+
+
+def route(store: TableStore, data: pa.Table) -> tuple[pa.Array, np.ndarray]:
+    """Partition and bucket of every row, from the groups that a writer makes."""
+    partitions, buckets = np.empty(data.num_rows, object), np.full(data.num_rows, -9)
+    for partition, bucket, positions in groups(store, data):
+        partitions[positions], buckets[positions] = partition, bucket
+    return pa.array(partitions, pa.binary()), buckets
 
 
 def test_routed_rows_end_where_routing_said(store: TableStore) -> None:
