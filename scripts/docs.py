@@ -22,9 +22,12 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 def main() -> None:
     """Write, build, check; the exit code is not zero when a link leads nowhere."""
-    for path in stale():
-        print(f"docs: {path.relative_to(ROOT)} was out of date: written anew")
-    write()
+    try:
+        for path in stale():
+            print(f"docs: {path.relative_to(ROOT)} was out of date: written anew")
+        write()
+    except ValueError as error:
+        sys.exit(f"docs: {error}")
     if "--write" in sys.argv[1:]:
         return
     dead = [link for page in (ROOT / "README.md", ROOT / "CHANGELOG.md") for link in dead_links(page)]

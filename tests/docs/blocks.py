@@ -7,6 +7,7 @@ the line above a block says what else a reader should know:
     <!-- output -->          the block is what the block before it printed (`...` stands for anything)
     <!-- raises: NAME -->    the block (or a command of it) ends in this error
     <!-- spark -->           the page's blocks use the session `spark`
+    <!-- new: PATH -->, <!-- edit: PATH -->, <!-- run -->    steps of a recipe, followed by test_contributing.py in a copy of the house
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from lsm_core.cli.app import run as dredge
 from tests.docs.pages import ROOT
 
 _BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$",
+    r"(?:^ *<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$",
     re.MULTILINE | re.DOTALL,
 )
-LANGUAGES = frozenset({"python", "sh", "yaml", "json", "text", "toml"})
+LANGUAGES = frozenset({"python", "sh", "yaml", "json", "text", "toml", "diff"})
 _SPARK = "<!-- spark -->"
+_STEPS = ("new: ", "edit: ", "run")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Reader:
         """Run or read one block. Raises AssertionError, or what its code raises, with the block's place."""
         assert block.language in LANGUAGES, f"{block.where}: a block without a language (one of {sorted(LANGUAGES)})"
         code = block.code.replace("/data/warehouse", self._warehouse)
+        if block.mark.startswith(_STEPS):
+            return
         if block.mark == "output":
             self._compare(block)
         elif block.language == "python":
@@ -99,6 +103,8 @@ class Reader:
             _read_yaml(code)
         elif block.language == "json":
             json.loads(code)
+        elif block.language == "diff":
+            raise AssertionError(f"{block.where}: a change without the file that it is for")
         elif block.language == "toml":
             tomllib.loads(code)
 
