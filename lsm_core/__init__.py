@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lsm_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lsm_core import errors as errors
@@ -17,25 +18,12 @@ if TYPE_CHECKING:
 # there. It reads this when Arrow is loaded, so it has no effect where pyarrow was imported first.
 os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
 
-_WHERE = {
-    "Catalog": "lsm_core.table",
-    "Schema": "lsm_core.table",
-    "SchemaChange": "lsm_core.table",
-    "Table": "lsm_core.table",
-}
-
-__all__ = ["Catalog", "Schema", "SchemaChange", "Table", "errors"]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name == "errors":
-        return import_module("lsm_core.errors")
-    if name in _WHERE:
-        return getattr(import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'lsm_core' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the lazy names too."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "table.catalog": ("Catalog",),
+        "table.definition": ("Schema",),
+        "table.schema_change": ("SchemaChange",),
+        "table.table": ("Table",),
+    },
+)

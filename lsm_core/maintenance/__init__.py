@@ -5,8 +5,9 @@ The names are fetched when they are asked for: whoever lists actions and their f
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from lsm_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import Action as Action
@@ -63,155 +64,89 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.verify import ReferenceJudge as ReferenceJudge
     from lsm_core.maintenance.verify import verify_snapshots as verify_snapshots
 
-_WHERE: Final = {
-    "action": (
-        "Action",
-        "Applied",
-        "Argument",
-        "ArgumentKind",
-        "Declined",
-        "MaintenancePlan",
-        "Outcome",
-        "PlanEstimate",
-        "PlanItem",
-        "PlannedFile",
-        "Report",
-        "Runner",
-        "action_names",
-        "all_actions",
-        "find_action",
-        "plan_maintenance",
-        "register",
-    ),
-    "actions.compact.compaction": (
-        "CompactItem",
-        "CompactionReport",
-        "Verification",
-    ),
-    "actions.compact.planning": ("plan_compaction",),
-    "actions.expire_snapshots.expiry": (
-        "ExpireItem",
-        "ExpiryReport",
-        "plan_expiry",
-    ),
-    "actions.rescale.rescaling": (
-        "RescaleItem",
-        "RescaleReport",
-        "plan_rescale",
-    ),
-    "actions.restore.restoring": (
-        "RestoreReport",
-        "plan_restore",
-    ),
-    "actions.trash.sweeping": (
-        "SweepReport",
-        "plan_sweep",
-    ),
-    "apply": (
-        "apply_plan",
-        "dry_run",
-    ),
-    "observe": (
-        "BucketHealth",
-        "health",
-    ),
-    "record": (
-        "LedgerEntry",
-        "applied_before",
-        "read_ledger",
-    ),
-    "reports": (
-        "BucketDifference",
-        "VerifyReport",
-    ),
-    "row_story": (
-        "ColumnStory",
-        "RowStory",
-        "RowVersion",
-        "explain_row",
-    ),
-    "saved_plans": (
-        "load_plan",
-        "save_plan",
-        "saved_plan_hashes",
-    ),
-    "trash": (
-        "DeleteItem",
-        "Trash",
-        "TrashRecord",
-        "read_trash",
-    ),
-    "verify": (
-        "ReferenceJudge",
-        "verify_snapshots",
-    ),
-}
-_MODULES: Final = {name: module for module, names in _WHERE.items() for name in names}
-
-__all__ = [
-    "Action",
-    "Applied",
-    "Argument",
-    "ArgumentKind",
-    "BucketDifference",
-    "BucketHealth",
-    "ColumnStory",
-    "CompactItem",
-    "CompactionReport",
-    "Declined",
-    "DeleteItem",
-    "ExpireItem",
-    "ExpiryReport",
-    "LedgerEntry",
-    "MaintenancePlan",
-    "Outcome",
-    "PlanEstimate",
-    "PlanItem",
-    "PlannedFile",
-    "ReferenceJudge",
-    "Report",
-    "RescaleItem",
-    "RescaleReport",
-    "RestoreReport",
-    "RowStory",
-    "RowVersion",
-    "Runner",
-    "SweepReport",
-    "Trash",
-    "TrashRecord",
-    "Verification",
-    "VerifyReport",
-    "action_names",
-    "all_actions",
-    "applied_before",
-    "apply_plan",
-    "dry_run",
-    "explain_row",
-    "find_action",
-    "health",
-    "load_plan",
-    "plan_compaction",
-    "plan_expiry",
-    "plan_maintenance",
-    "plan_rescale",
-    "plan_restore",
-    "plan_sweep",
-    "read_ledger",
-    "read_trash",
-    "register",
-    "save_plan",
-    "saved_plan_hashes",
-    "verify_snapshots",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name in _MODULES:
-        return getattr(import_module(f"lsm_core.maintenance.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'lsm_core.maintenance' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """List the lazy names too."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "action": (
+            "Action",
+            "Applied",
+            "Argument",
+            "ArgumentKind",
+            "Declined",
+            "MaintenancePlan",
+            "Outcome",
+            "PlanEstimate",
+            "PlanItem",
+            "PlannedFile",
+            "Report",
+            "Runner",
+            "action_names",
+            "all_actions",
+            "find_action",
+            "plan_maintenance",
+            "register",
+        ),
+        "actions.compact.compaction": (
+            "CompactItem",
+            "CompactionReport",
+            "Verification",
+        ),
+        "actions.compact.planning": ("plan_compaction",),
+        "actions.expire_snapshots.expiry": (
+            "ExpireItem",
+            "ExpiryReport",
+            "plan_expiry",
+        ),
+        "actions.rescale.rescaling": (
+            "RescaleItem",
+            "RescaleReport",
+            "plan_rescale",
+        ),
+        "actions.restore.restoring": (
+            "RestoreReport",
+            "plan_restore",
+        ),
+        "actions.trash.sweeping": (
+            "SweepReport",
+            "plan_sweep",
+        ),
+        "apply": (
+            "apply_plan",
+            "dry_run",
+        ),
+        "observe": (
+            "BucketHealth",
+            "health",
+        ),
+        "record": (
+            "LedgerEntry",
+            "applied_before",
+            "read_ledger",
+        ),
+        "reports": (
+            "BucketDifference",
+            "VerifyReport",
+        ),
+        "row_story": (
+            "ColumnStory",
+            "RowStory",
+            "RowVersion",
+            "explain_row",
+        ),
+        "saved_plans": (
+            "load_plan",
+            "save_plan",
+            "saved_plan_hashes",
+        ),
+        "trash": (
+            "DeleteItem",
+            "Trash",
+            "TrashRecord",
+            "read_trash",
+        ),
+        "verify": (
+            "ReferenceJudge",
+            "verify_snapshots",
+        ),
+    },
+)

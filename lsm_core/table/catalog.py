@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import (
@@ -26,13 +26,15 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import FileStatus, file_io_for, inside_really, is_link
-from lsm_core.table.altering import changed
-from lsm_core.table.definition import Schema, new_table_schema
 from lsm_core.table.names import DATABASE_SUFFIX, SYSTEM_DATABASE, TableName, checked_database
-from lsm_core.table.schema_change import SchemaChange
-from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES, GlobalTable, SystemTable, Warehouse
-from lsm_core.table.table import Table
-from lsm_core.table.validation import validate
+
+if (
+    TYPE_CHECKING
+):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
+    from lsm_core.table.definition import Schema
+    from lsm_core.table.schema_change import SchemaChange
+    from lsm_core.table.system import GlobalTable
+    from lsm_core.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 _ALTER_ATTEMPTS = 100
@@ -126,6 +128,8 @@ class Catalog:
         Everything is checked before anything is written. Options that are not acted on here (`options.not_acted_on`) are logged as
         a warning.
         """
+        from lsm_core.table.definition import new_table_schema
+
         parsed = self._plain(name, "creating")
         path = self._table_path(parsed)
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
@@ -147,9 +151,13 @@ class Catalog:
         if parsed.database == SYSTEM_DATABASE:
             # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
             return cast("Table", self._global_table(parsed))
-        store = self._store(parsed)
+        from lsm_core.table.table import Table
+
+        store = self.store(parsed.on_branch)
         if not parsed.system:
             return Table(store)
+        from lsm_core.table.system import SYSTEM_TABLES, SystemTable
+
         if parsed.system not in SYSTEM_TABLES:
             raise UnsupportedFeature(
                 f"system table ${parsed.system}; there are ${', $'.join(SYSTEM_TABLES)}", store.name
@@ -169,7 +177,13 @@ class Catalog:
         options = TableOptions.usable(schema.options, parsed.on_branch)
         return TableStore(self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch)
 
-    def _store(self, parsed: TableName) -> TableStore:
+    def store(self, name: str) -> TableStore:
+        """The state of a table or of one of its branches, for callers that need no facade. Raises as :meth:`table`, and for system tables."""
+        parsed = TableName.parse(name)
+        if parsed.system:
+            raise UnsupportedFeature(
+                f"this verb on the system table ${parsed.system}; name the table alone", parsed.on_branch
+            )
         path = self._path(parsed)
         try:
             return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
@@ -188,6 +202,8 @@ class Catalog:
         return path
 
     def _global_table(self, parsed: TableName) -> GlobalTable:
+        from lsm_core.table.system import GLOBAL_TABLES, GlobalTable, Warehouse
+
         if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
             known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
             raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
@@ -200,6 +216,9 @@ class Catalog:
         InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
         up any more, WriterStale when others keep changing it at the same time.
         """
+        from lsm_core.table.altering import changed
+        from lsm_core.table.validation import validate
+
         parsed = TableName.parse(name)
         if parsed.system or parsed.database == SYSTEM_DATABASE:
             raise UnsupportedFeature(f"altering the system table {parsed}", parsed.on_branch)

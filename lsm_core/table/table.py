@@ -24,8 +24,9 @@ from lsm_core.maintenance import (
 )
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Split, lookup, plan_scan
+from lsm_core.read import Split, plan_scan
 from lsm_core.read.changes import Choice, StreamScan, answer_batches, answer_table, incremental_table, span_between
+from lsm_core.read.lookup import lookup
 from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite, write_once
 from lsm_core.write import Rows, row_changes
 

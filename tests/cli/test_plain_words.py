@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
+from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR
 
@@ -61,14 +62,14 @@ def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
 
 def test_a_failure_of_any_kind_is_one_tables_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     Catalog(shell.place).create_table("db.u", Schema(pa.schema([("a", pa.int32())]))).write({"a": [1]})
-    opened = Catalog.table
+    opened = Catalog.store
 
-    def table(catalog: Catalog, name: str) -> Table:
+    def store(catalog: Catalog, name: str) -> TableStore:
         if name == "db.t":
             raise ValueError("Exceeds the limit (4300 digits)")
         return opened(catalog, name)
 
-    monkeypatch.setattr(Catalog, "table", table)
+    monkeypatch.setattr(Catalog, "store", store)
     answer = shell("status", "--json")
     assert (answer.code, [row["files"] for row in answer.json]) == (1, [None, 1])
     assert answer.json[0]["error"] == "unexpected ValueError: Exceeds the limit (4300 digits)"

@@ -266,6 +266,31 @@ def test_the_command_starts_without_spark_or_dagster(tmp_path: Path) -> None:
     assert failed.stderr.startswith("dredge: database db is not in") and failed.stderr.count("\n") == 1
 
 
+def test_the_command_lists_its_verbs_without_arrow_and_looks_without_what_it_does_not_need(shell: Shell) -> None:
+    def imported(*arguments: str) -> set[str]:
+        script = (
+            "import sys; from lsm_core.cli.app import main\n"
+            "try: main()\n"
+            "except SystemExit as end: assert not end.code, end.code\n"
+            "print('\\n' + ' '.join(sys.modules))"
+        )
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+        return set(done.stdout.rpartition("\n\n")[2].split())
+
+    listing = imported("--help")
+    assert not listing & {"numpy", "pyarrow", "pandas", "pydantic", "rich", "lsm_core.table", "lsm_core.metadata"}
+    looking = imported("status", "-w", str(shell.place))
+    assert "pyarrow" in looking
+    assert not looking & {
+        "pandas",
+        "lsm_core.table.table",
+        "lsm_core.compact",
+        "lsm_core.write",
+        "lsm_core.commit",
+        "lsm_core.files",
+    }
+
+
 def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

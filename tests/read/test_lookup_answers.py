@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import lookup
+from lsm_core.read.lookup import lookup
 from tests.golden.cases import Case, cases, unreadable
 from tests.support.stores import read
 

@@ -64,19 +64,15 @@ def _time(spec: str | None) -> Clock:
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
     """The table, with dynamic options. Raises TableNotFound, InvalidOption and the like."""
-    table = plain_table(open_catalog(warehouse, clock), name)
-    options = dict(_pair(text, "--set") for text in settings or ())
-    return table.copy(options) if options else table
-
-
-def plain_table(catalog: Catalog, name: str) -> Table:
-    """The table of that name. Raises UnsupportedFeature for a system table, which has rows but no life to look after."""
     from lsm_core.table.names import TableName
 
+    catalog = open_catalog(warehouse, clock)
     system = TableName.parse(name).system
-    if system:
+    if system:  # it has rows but no life to look after
         raise UnsupportedFeature(f"this verb on the system table ${system}; name the table alone", name)
-    return catalog.table(name)
+    table = catalog.table(name)
+    options = dict(_pair(text, "--set") for text in settings or ())
+    return table.copy(options) if options else table
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

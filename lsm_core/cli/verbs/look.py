@@ -17,7 +17,6 @@ from lsm_core.cli.verbs.common import (
     open_catalog,
     open_table,
     partition_specs,
-    plain_table,
     when,
 )
 from lsm_core.errors import DatabaseNotFound, DredgeError
@@ -25,7 +24,8 @@ from lsm_core.errors import DatabaseNotFound, DredgeError
 if TYPE_CHECKING:
     from lsm_core.format.snapshot import Snapshot
     from lsm_core.maintenance import BucketHealth
-    from lsm_core.table import Catalog, Table
+    from lsm_core.metadata.store import TableStore
+    from lsm_core.table import Catalog
 
 SCORE = "score (0 is healthy)"
 _STATUS = (
@@ -106,9 +106,9 @@ def status(
     damaged = []
     for name in names:
         try:
-            opened = plain_table(catalog, name)
-            deleted = read_trash(opened.store)
-            rows.append(_status_of(opened, len(deleted.records)))
+            store = catalog.store(name)
+            deleted = read_trash(store)
+            rows.append(_status_of(store, len(deleted.records)))
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
@@ -148,17 +148,17 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
     return {**dict.fromkeys(_STATUS), "table": name, "guarantee": _GUARANTEE, "cannot": [], "error": error}
 
 
-def _status_of(table: Table, trash: int) -> dict[str, Any]:
+def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
-    from lsm_core.metadata import unsupported
+    from lsm_core.metadata import snapshots, unsupported
     from lsm_core.metadata.support import Purpose
 
-    snapshot = table.latest_snapshot()
-    buckets = health_of(table.store)
+    snapshot = snapshots.latest(store)
+    buckets = health_of(store)
     return {
-        "table": table.name,
-        "keys": ",".join(table.primary_keys) or "append",
-        "partitioned_by": list(table.partition_keys),
+        "table": store.name,
+        "keys": ",".join(store.schema.primary_keys) or "append",
+        "partitioned_by": list(store.schema.partition_keys),
         "snapshot": snapshot.id if snapshot else None,
         "committed": snapshot.time_millis if snapshot else None,
         "buckets": len(buckets),
@@ -168,9 +168,9 @@ def _status_of(table: Table, trash: int) -> dict[str, Any]:
         "runs": max((bucket.sorted_runs for bucket in buckets), default=0),
         "score": max((bucket.score for bucket in buckets), default=0.0),
         "trash": trash,
-        "delete_mode": table.store.options.delete_mode,
+        "delete_mode": store.options.delete_mode,
         "guarantee": _GUARANTEE,
-        "cannot": unsupported(table.store, Purpose.COMPACT),
+        "cannot": unsupported(store, Purpose.COMPACT),
         "error": None,
     }
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lsm_core.clock import local_offset_ms
-from lsm_core.compact import BucketTask
 from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of
@@ -40,6 +39,9 @@ from lsm_core.tree import (
     plan_task,
     post_filter,
 )
+
+if TYPE_CHECKING:
+    from lsm_core.compact import BucketTask
 
 NOTHING_EXPIRED: Final = ExpiredFiles()
 
@@ -254,6 +256,8 @@ def bucket_task(
     item = plan_tree(store, place, entries, full, store.clock.now_ms())
     if isinstance(item, Declined):
         return None
+    from lsm_core.compact import BucketTask  # health decides with this module, and executes nothing
+
     return BucketTask(
         partition=partition,
         bucket=bucket,
