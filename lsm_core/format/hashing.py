@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import I64, U64, null_mask, one_array, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.binary_row.layout import Layout, layouts_of
+from lsm_core.format.binary_row.layout import layouts_of
 from lsm_core.format.binary_row.row_encoder import Parts, assemble, header_words, parts_of
 from lsm_core.types import DataType, TypeRoot, from_arrow
 
@@ -84,22 +84,14 @@ def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
     if not arrays:
         raise ValueError("rows of no columns have no length here; their hash is EMPTY_HASH")
     result = np.empty(len(arrays[0]), np.int32)
-    for first, block in _blocks(arrays):
-        result[first : first + len(block[0])] = _hash_block(block, layouts)
-    return result
-
-
-def _blocks(arrays: Sequence[pa.Array]) -> Iterator[tuple[int, list[pa.Array]]]:
     for first in range(0, len(arrays[0]), _BLOCK_ROWS):
-        yield first, [array.slice(first, _BLOCK_ROWS) for array in arrays]
-
-
-def _hash_block(arrays: Sequence[pa.Array], layouts: Sequence[Layout]) -> I32:
-    parts, count = parts_of(arrays, layouts)
-    if all(part.words is None for part in parts):
-        return _hash_fixed(parts, count)
-    words, offsets = assemble(parts, count)
-    return hash_words(words, offsets)
+        parts, count = parts_of([array.slice(first, _BLOCK_ROWS) for array in arrays], layouts)
+        if all(part.words is None for part in parts):
+            found = _hash_fixed(parts, count)
+        else:
+            found = hash_words(*assemble(parts, count))
+        result[first : first + count] = found
+    return result
 
 
 def _hash_fixed(parts: Sequence[Parts], count: int) -> I32:

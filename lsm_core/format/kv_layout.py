@@ -50,7 +50,13 @@ def kv_arrow_schema(schema: TableSchema, *, thin: bool = False) -> pa.Schema:
     """
 
     def made() -> pa.Schema:
-        keys = [] if thin else [_key_field(schema.field(name)) for name in schema.trimmed_primary_keys]
+        columns = [] if thin else [schema.field(name) for name in schema.trimmed_primary_keys]
+        keys = [
+            pa.field(
+                key_name(c.name), _with_ids(c.type, c.id, 1), nullable=False, metadata=_metadata(c.id + KEY_ID_OFFSET)
+            )
+            for c in columns
+        ]
         return pa.schema([*keys, *system_fields(), *_value_fields(schema.fields)])
 
     return _kept(schema, "_thin_layout" if thin else "_kv_layout", made)
@@ -67,11 +73,6 @@ def _kept(schema: TableSchema, name: str, made: Callable[[], pa.Schema]) -> pa.S
     if name not in known:
         known[name] = made()
     return known[name]
-
-
-def _key_field(column: DataField) -> pa.Field:
-    arrow = _with_ids(column.type, column.id, 1)
-    return pa.field(key_name(column.name), arrow, nullable=False, metadata=_metadata(column.id + KEY_ID_OFFSET))
 
 
 def _value_fields(columns: Iterable[DataField]) -> list[pa.Field]:

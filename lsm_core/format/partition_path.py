@@ -90,27 +90,18 @@ def _texts(
 ) -> list[list[str]]:
     """The texts of each partition column."""
     columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
-    kinds = zip(columns, schema.partition_types, strict=True)
-    return [_column_texts(column, kind, options, newer) for column, kind in kinds]
-
-
-def _column_texts(column: pa.Array, kind: DataType, options: TableOptions, newer: bool) -> list[str]:
-    to_text = _formatter(kind, options.partition_legacy_name, newer)
-    texts = [None if value is None else to_text(value) for value in _internal(column, kind).to_pylist()]
-    return [options.partition_default_name if text is None or _is_blank(text) else text for text in texts]
-
-
-def _internal(column: pa.Array, kind: DataType) -> pa.Array:
-    """Values as plain integers where Python's own date types would not hold them."""
-    if kind.root in _TIMESTAMPS:
-        return column.cast(pa.int64())
-    if kind.root in (TypeRoot.DATE, TypeRoot.TIME):
-        return column.cast(pa.int32())
-    return column
-
-
-def _is_blank(text: str) -> bool:
-    return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
+    found = []
+    for column, kind in zip(columns, schema.partition_types, strict=True):
+        to_text = _formatter(kind, options.partition_legacy_name, newer)
+        # As plain integers: Python's own date types would not hold all of them.
+        if kind.root in _TIMESTAMPS:
+            column = column.cast(pa.int64())
+        elif kind.root in (TypeRoot.DATE, TypeRoot.TIME):
+            column = column.cast(pa.int32())
+        texts = ["" if value is None else to_text(value) for value in column.to_pylist()]
+        blank = (all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text) for text in texts)
+        found.append([options.partition_default_name if b else text for b, text in zip(blank, texts, strict=True)])
+    return found
 
 
 def _formatter(kind: DataType, legacy: bool, newer: bool) -> Callable[[Any], str]:

@@ -157,11 +157,7 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
     length = head_length(head, path)
     if length > len(head):
         head = read_part(store, path, 0, length)
-    return FileIndex(read_head(head, size, path), partial(_fetch, store, path), path)
-
-
-def _fetch(store: TableStore, path: str, start: int, length: int) -> bytes:
-    return read_part(store, path, start, length)
+    return FileIndex(read_head(head, size, path), partial(read_part, store, path), path)
 
 
 __all__ = ["DeletionFile", "deletion_vectors", "file_index", "hash_index", "index_file_path", "read_vector"]

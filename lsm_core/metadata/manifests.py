@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -231,9 +231,6 @@ def _write(store: TableStore, path: str, data: bytes) -> None:
 # -- decoding at speed: DataFusion's Avro reader is many times faster than going record by record ----------------------
 
 
-if TYPE_CHECKING:
-    from datafusion import SessionContext
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -251,7 +248,11 @@ def fast_decode(data: bytes, path: str) -> pa.Table | None:
     try:
         with os.fdopen(os.dup(memory), "wb") as out:
             out.write(readable)
-        table = _context().read_avro(f"/proc/self/fd/{memory}", file_extension="").to_arrow_table()
+        from datafusion import SessionConfig, SessionContext  # slow to import, and most tables are small
+
+        # One partition keeps the order of the records, on which the merge of adds and deletes depends.
+        context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(65_536))
+        table = context.read_avro(f"/proc/self/fd/{memory}", file_extension="").to_arrow_table()
         if wrapped:
             entries = table.column("entry")
             if entries.null_count:
@@ -265,13 +266,6 @@ def fast_decode(data: bytes, path: str) -> pa.Table | None:
         return None
     finally:
         os.close(memory)
-
-
-def _context() -> SessionContext:
-    from datafusion import SessionConfig, SessionContext  # slow to import, and most tables are small
-
-    # One partition keeps the order of the records, on which the merge of adds and deletes depends.
-    return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(65_536))
 
 
 # -- pruning: manifests and entries that cannot matter, by the ranges that the manifest list records -------------------

@@ -61,20 +61,16 @@ def without_hidden_nulls(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [without_hidden_nulls(array.field(at)) for at in range(kind.num_fields)]
-        shown = [
-            _all_valid(field) if not of.nullable and field.null_count and _only_below_nulls(field, array) else field
-            for field, of in zip(fields, kind, strict=True)
-        ]
-        return struct_of(array, shown, kind)
+        for at, field in enumerate(fields):
+            if not kind.field(at).nullable and field.null_count:
+                shown = pc.any(pc.and_(field.is_null(), array.is_valid()), min_count=0).as_py()
+                fields[at] = field if shown else _all_valid(field)
+        return struct_of(array, fields, kind)
     if pa.types.is_map(kind):
         return map_of(array, without_hidden_nulls(array.keys), without_hidden_nulls(array.items), kind)
     if pa.types.is_list(kind):
         return list_of(array, without_hidden_nulls(array.values), kind)
     return array
-
-
-def _only_below_nulls(field: pa.Array, parent: pa.Array) -> bool:
-    return not pc.any(pc.and_(field.is_null(), parent.is_valid()), min_count=0).as_py()
 
 
 def _all_valid(array: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Avro container files as a stream of blocks: nothing in the file is believed before its size is known to be bearable."""
+"""Avro container files as a stream of blocks: every length in the file is checked against its size before it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as fastavro gives them, and the plain Arrow values in them, to the columns of a table."""
+"""Decodes Avro records with fastavro, and turns its plain numbers and bytes into Arrow columns of the types that they stand for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECIMAL_BYTES = 16
 
 
 class RecordDecoder:
-    """Takes the chosen columns out of plain blocks; the others are passed over as they are decoded."""
+    """Decodes chosen columns of decompressed blocks; the other columns are skipped in compiled code."""
 
     def __init__(
         self, fields: Mapping[str, AvroField], columns: Sequence[str], path: str, *, in_union: bool = False
@@ -44,7 +44,7 @@ class RecordDecoder:
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """An iterator over the records of a block; what it raises is the file's fault (see :meth:`failure`)."""
+        """An iterator over the records of a block, to be read with :meth:`take`: what it raises tells of a damaged file."""
         frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
         return fastavro.reader(io.BytesIO(frame), self._reader_schema)
 
@@ -64,9 +64,8 @@ class RecordDecoder:
                     raise CorruptFile(self._path, "an Avro record is null")
             else:
                 raw = pa.array(records, self._raw)
-            columns = [
-                _convert(child, field, self._path) for child, field in zip(raw.flatten(), self._fields, strict=True)
-            ]
+            pairs = zip(raw.flatten(), self._fields, strict=True)
+            columns = [_converted(child, field.arrow, self._path) for child, field in pairs]
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise CorruptFile(self._path, f"an Avro record is broken: {error}") from error
         if not columns:
@@ -80,12 +79,8 @@ def in_record(schema: Any) -> dict[str, Any]:
     return {"type": "record", "name": "root", "fields": [{"name": "entry", "type": schema}]}
 
 
-def _convert(array: pa.Array, field: AvroField, path: str) -> pa.Array:
-    """Values as fastavro's plain ones turned into what they mean."""
-    return array if field.raw.equals(field.arrow) else _converted(array, field.arrow, path)
-
-
 def _converted(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
+    """Fastavro's plain numbers and bytes as values of ``wanted``, at every depth. Raises :class:`CorruptFile` naming ``path``."""
     if array.type.equals(wanted):
         return array
     if pa.types.is_decimal(wanted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsm_core.format.file_index.bloom import DEFAULT_FPP, DEFAULT_ITEMS, BloomFilter, hashable, hashes_of
 from lsm_core.format.file_index.index_container import encode, head_length, read_head
-from lsm_core.format.file_index.index_tests import BLOOM, FileIndex, map_key
+from lsm_core.format.file_index.index_evaluator import BLOOM, FileIndex, map_key
 
 __all__ = [
     "BLOOM",

@@ -90,23 +90,19 @@ def _int(value: int) -> bytes:
 
 def _utf(text: str) -> bytes:
     """Java's modified UTF-8: NUL takes two bytes, what lies beyond the basic plane two surrogates of three bytes each."""
-    data = b"".join(_utf_unit(unit) for unit in _units(text))
+    wide = text.encode("utf-16-be", "surrogatepass")
+    data = b""
+    for at in range(0, len(wide), _HALF):
+        unit = int.from_bytes(wide[at : at + _HALF], "big")
+        if 1 <= unit <= 0x7F:
+            data += bytes([unit])
+        elif unit <= 0x7FF:
+            data += bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
+        else:
+            data += bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
     if len(data) > _LONGEST_NAME:
         raise ValueError(f"name {text[:40]!r}... is longer than {_LONGEST_NAME} bytes")
     return len(data).to_bytes(_HALF, "big") + data
-
-
-def _units(text: str) -> list[int]:
-    data = text.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(data[i : i + _HALF], "big") for i in range(0, len(data), _HALF)]
-
-
-def _utf_unit(unit: int) -> bytes:
-    if 1 <= unit <= 0x7F:
-        return bytes([unit])
-    if unit <= 0x7FF:
-        return bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
-    return bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
 
 
 def _read_utf(view: memoryview, at: int, path: str) -> tuple[str, int]:

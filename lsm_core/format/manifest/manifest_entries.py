@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +60,7 @@ def encode_manifest(table: pa.Table) -> bytes:
 def _encoded(table: pa.Table) -> Piece:
     """The records of the entries: the inverse of `from_avro_table`."""
     arrays = {name: one_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
-    declared = _declared()
+    declared = arrow_schema(MANIFEST_ENTRY)
     columns = dict(_FILE_FIELDS)
     members = []
     for field in declared.field("_FILE").type:
@@ -73,11 +72,6 @@ def _encoded(table: pa.Table) -> Piece:
     file = pa.StructArray.from_arrays(members, names=[field.name for field in declared.field("_FILE").type])
     version = pa.repeat(pa.scalar(VERSION, pa.int32()), table.num_rows)
     return encode_columns([version, *(arrays[name] for _, name in _TOP_FIELDS), file], declared)
-
-
-@cache
-def _declared() -> pa.Schema:
-    return arrow_schema(MANIFEST_ENTRY)
 
 
 def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table:
@@ -94,7 +88,12 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
     Fields that older writers did not have become null, unknown fields are ignored. Raises :class:`CorruptFile` for a missing or
     null required field, :class:`UnsupportedFeature` for another serializer version.
     """
-    _check_version(table, path)
+    versions = _member(table, "_VERSION")
+    if versions is None:
+        raise CorruptFile(path, "manifest has no _VERSION")
+    others = pc.unique(versions).to_pylist()
+    if any(version != VERSION for version in others):
+        raise UnsupportedFeature(f"manifest entries of serializer version {others} ({path}); known: {VERSION}")
     top = {name: _member(table, avro) for avro, name in _TOP_FIELDS}
     file = _member(table, "_FILE")
     if file is None:
@@ -111,15 +110,6 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         if found["min"] is not None and not (least <= found["min"] and found["max"] <= most):
             raise CorruptFile(path, f"manifest field {name} is {found['min']} to {found['max']}")
     return decoded
-
-
-def _check_version(table: pa.Table, path: str) -> None:
-    versions = _member(table, "_VERSION")
-    if versions is None:
-        raise CorruptFile(path, "manifest has no _VERSION")
-    others = pc.unique(versions).to_pylist()
-    if any(version != VERSION for version in others):
-        raise UnsupportedFeature(f"manifest entries of serializer version {others} ({path}); known: {VERSION}")
 
 
 def _member(table: pa.Table, name: str) -> Any:

@@ -59,11 +59,8 @@ def castable(source: DataType, target: DataType, *, explicit: bool) -> bool:
         allowed = allowed | _EXPLICIT.get(source.root, frozenset())
     if target.root not in allowed:
         return False
-    return source.root not in _ONLY_STRING or target.root not in TEXTS or _is_string(target)
-
-
-def _is_string(kind: DataType) -> bool:
-    return kind.root is TypeRoot.VARCHAR and kind.length == MAX_LENGTH
+    is_string = target.root is TypeRoot.VARCHAR and target.length == MAX_LENGTH
+    return source.root not in _ONLY_STRING or target.root not in TEXTS or is_string
 
 
 __all__ = ["BINARIES", "INSTANTS", "INTEGERS", "NUMBERS", "TEXTS", "castable"]

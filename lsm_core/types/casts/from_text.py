@@ -68,18 +68,14 @@ def _whole(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataTyp
         text = pc.utf8_ltrim(pc.utf8_ltrim(digits, "-"), "0")
         bad = np.asarray(pc.greater(pc.utf8_length(text), 19).fill_null(fill_value=False))
         wide = pc.if_else(pa.array(~bad), digits, "0").cast(pa.decimal128(38, 0))
-        low, high = (pa.scalar(bound, pa.decimal128(38, 0)) for bound in _bounds(kind))
+        limit = 2 ** (kind.bit_width - 1)
+        low, high = (pa.scalar(bound, pa.decimal128(38, 0)) for bound in (-limit, limit - 1))
         refuse(
             array,
             bad | np.asarray(pc.or_(pc.less(wide, low), pc.greater(wide, high)).fill_null(fill_value=False)),
             target,
         )
         raise
-
-
-def _bounds(kind: pa.DataType) -> tuple[int, int]:
-    high = 2 ** (kind.bit_width - 1)
-    return -high, high - 1
 
 
 def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:

@@ -104,18 +104,10 @@ def _generated(size: float, layout: _Layout) -> tuple[str, int]:
         if first and not _PLAIN_AFTER <= power <= _PLAIN_TO:
             near = False
         first = False
-    if high and (not low or _upwards(2 * rest - tens, digits[-1])):
-        return _rounded_up(digits, power)
-    return "".join(map(str, digits)), power + 1
-
-
-def _upwards(beyond_half: int, last: int) -> bool:
-    return beyond_half > 0 or (beyond_half == 0 and last % 2 == 1)
-
-
-def _rounded_up(digits: list[int], power: int) -> tuple[str, int]:
-    width = len(digits)
-    text = str(int("".join(map(str, digits))) + 1).rjust(width, "0")
+    beyond_half, text, width = 2 * rest - tens, "".join(map(str, digits)), len(digits)
+    if not high or (low and (beyond_half < 0 or (beyond_half == 0 and digits[-1] % 2 == 0))):
+        return text, power + 1
+    text = str(int(text) + 1).rjust(width, "0")
     return text[:width], power + 1 + len(text) - width
 
 

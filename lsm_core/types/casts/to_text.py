@@ -75,16 +75,11 @@ def _bytes(array: pa.Array) -> pa.Array:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
         texts = pa.Array.from_buffers(pa.string(), len(array), array.buffers(), array.null_count, array.offset)
-        bad = np.invert(
-            np.asarray(pc.equal(pc.binary_length(array), pc.binary_length(_valid(texts))).fill_null(fill_value=True))
-        )
+        ascii_only = pc.replace_substring_regex(texts.cast(pa.binary()), r"[\x80-\xff]", "")
+        same = pc.equal(pc.binary_length(array), pc.binary_length(ascii_only))
+        bad = np.invert(np.asarray(same.fill_null(fill_value=True)))
         refuse(array, bad, DataType(TypeRoot.VARCHAR, length=MAX_LENGTH))
         raise
-
-
-def _valid(texts: pa.Array) -> pa.Array:
-    """Texts without the bytes that are no UTF-8."""
-    return pc.replace_substring_regex(texts.cast(pa.binary()), r"[\x80-\xff]", "")
 
 
 def _decimals(array: pa.Array) -> pa.Array:

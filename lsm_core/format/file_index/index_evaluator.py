@@ -1,4 +1,4 @@
-"""What all indexes of one data file say about one test of a filter: which rows can pass, or whether any can."""
+"""Evaluates one comparison of a filter on the indexes of one data file: which rows can pass, or whether any can (Java `FileIndexEvaluator`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Rows(Protocol):
     def below(self, key: Key) -> BitMap | None: ...
 
 
-_ROW_INDEXES: Final[dict[str, Callable[[bytes, Kind, str], _Rows]]] = {
+_ROW_INDEXES: Final[dict[str, type[BitmapIndex | SliceIndex | RangeIndex]]] = {
     "bitmap": BitmapIndex,
     "bsi": SliceIndex,
     "range-bitmap": RangeIndex,
@@ -137,7 +137,7 @@ class FileIndex:
             make = _ROW_INDEXES.get(name)
             if make is None or kind is None or start == EMPTY or length > _LARGEST:
                 continue
-            known: _Rows = self._load(column, name, partial(_read_rows, make, kind, self.path))
+            known: _Rows = self._load(column, name, partial(make, kind=kind, path=self.path))
             passing = evaluate(known, op, None if given is None else keys_of(given, data_type), given)
             if passing is not None:
                 found = (known.rows, passing if found is None else found[1] & passing)
@@ -147,10 +147,6 @@ class FileIndex:
         if (column, name) not in self._known:
             self._known[column, name] = make(self._fetch(*self._places[column][name]))
         return self._known[column, name]
-
-
-def _read_rows(make: Callable[[bytes, Kind, str], _Rows], kind: Kind, path: str, data: bytes) -> _Rows:
-    return make(data, kind, path)
 
 
 def evaluate(index: _Rows, op: str, keys: list[Key] | None, given: pa.Array | None) -> BitMap | None:
