@@ -7,7 +7,7 @@ bucket, and the differing rows themselves where they differ.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Place: TypeAlias = tuple[bytes, int]
+Facts: TypeAlias = tuple[int, ...]
+"""Stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns."""
 
+_NOTHING: Final[Facts] = (0, 0, 0, 0)
 _EXAMPLES: Final = 20
 _PLACE: Final = ("partition", "bucket")
 _VERSIONS: Final = f"CAST(sum({VERSIONS}) AS BIGINT)"
@@ -49,15 +52,42 @@ class _Side:
     snapshot_id: int
     files: dict[Place, list[ManifestEntry]]
 
-    def stored_rows(self, place: Place) -> int:
-        return sum(entry.file.row_count for entry in self.files.get(place, ()))
+    def stored_rows(self, places: Iterable[Place]) -> int:
+        return sum(entry.file.row_count for place in places for entry in self.files.get(place, ()))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What is compared as one, by its places' numbers: a bucket, or a partition whose number of buckets changed."""
+
+    name: str
+    numbers: tuple[int, ...]
+    places: tuple[Place, ...]
+
+    def total(self, facts: Mapping[int, Facts]) -> Facts:
+        """A side's facts of all the places; hashes and counts add up."""
+        known = [facts[number] for number in self.numbers if number in facts]
+        return tuple(map(sum, zip(*known, strict=True))) if known else _NOTHING
+
+    def same(self, sides: tuple[_Side, _Side], facts: Sequence[Mapping[int, Facts]]) -> bool:
+        """Whether both sides say the same, from as many stored rows as metadata promises."""
+        one, two = (self.total(side) for side in facts)
+        complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((one, two), sides, strict=True))
+        return complete and one[1:] == two[1:]
+
+    def difference(self, facts: Sequence[Mapping[int, Facts]]) -> BucketDifference:
+        """How the sides differ."""
+        one, two = (self.total(side) for side in facts)
+        return BucketDifference(self.name, one[1], two[1], f"{one[2]:x}/{one[3]:x}", f"{two[2]:x}/{two[3]:x}")
 
 
 def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerifyReport:
     """Compare what ``table`` says at snapshot ``a`` and at ``b``; only buckets whose files differ are read.
 
-    Meant for a compaction (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged rows, their
-    digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. Only counts and examples reach the driver.
+    Meant for a compaction or a rescale (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged
+    rows, their digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. A partition whose number of buckets
+    changed is compared as a whole; whether its rows lie in the buckets of their keys is for `Table.verify` to say, since the bucket function
+    is Dredge's. Only counts and examples reach the driver.
     Of a first-row table level 0 counts, which its readers only see after compaction; rows whose record-level lifetime was over at the
     compaction's clock count on neither side. Raises SnapshotNotFound, UnsupportedFeature
     (Spark SQL cannot say what a column or its function becomes), CorruptFile (a file is missing), SparkFailed (one cannot be read).
@@ -83,9 +113,9 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
             frames = [_view(spark, store, side, changed, clock) for side in sides]
             facts = _facts(frames, values)
             rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
-            wrong = [i for i, place in enumerate(changed) if not _same(place, i, sides, facts)]
-            differences = [_difference(store, changed[i], facts[0].get(i), facts[1].get(i)) for i in wrong]
-            examples = _examples(store, sides, frames, wrong)
+            wrong = [one for one in _compared(store, changed, live_a, live_b) if not one.same(sides, facts)]
+            differences = [one.difference(facts) for one in wrong]
+            examples = _examples(store, sides, frames, [number for one in wrong for number in one.numbers])
     return SparkVerifyReport(
         table=store.name,
         snapshot_a=a,
@@ -163,8 +193,8 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
     )
 
 
-def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, tuple[int, int, int, int]]]:
-    """Per side and bucket number: stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns.
+def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, Facts]]:
+    """`Facts` per side and number of a place.
 
     Both sides are one query: planning and starting a job costs more than most buckets.
     """
@@ -187,7 +217,7 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
         .toArrow()
     )
     values = [column.to_numpy(zero_copy_only=False) for column in found.columns]
-    facts: list[dict[int, tuple[int, int, int, int]]] = [{} for _ in frames]
+    facts: list[dict[int, Facts]] = [{} for _ in frames]
     for i in range(found.num_rows):  # one per side and bucket
         numbers = [int(value[i]) for value in values]
         one, two = ((numbers[at] << 32) + numbers[at + 1] for at in (4, 6))
@@ -201,22 +231,32 @@ def _exprs(texts: Sequence[str]) -> list[Any]:
     return [functions.expr(text) for text in texts]
 
 
-def _same(
-    place: Place, number: int, sides: tuple[_Side, _Side], facts: Sequence[dict[int, tuple[int, int, int, int]]]
-) -> bool:
-    nothing = (0, 0, 0, 0)
-    one, two = facts[0].get(number, nothing), facts[1].get(number, nothing)
-    complete = one[0] == sides[0].stored_rows(place) and two[0] == sides[1].stored_rows(place)
-    return complete and one[1:] == two[1:]
+def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: pa.Table) -> list[_Compared]:
+    """What to compare of the changed places: each, but those together that lie in a partition of another number of buckets."""
+    counts = [_bucket_counts(side) for side in (one, two)]
+    rescaled = {p for p in counts[0].keys() & counts[1].keys() if counts[0][p] != counts[1][p]}
+    together: dict[tuple[bytes, int | None], list[int]] = {}
+    for number, (partition, bucket) in enumerate(changed):
+        together.setdefault((partition, None if partition in rescaled else bucket), []).append(number)
+    found = []
+    for (partition, single), numbers in together.items():
+        folder = partition_dir(store.schema, partition, store.options)
+        if single is None:
+            buckets = " and ".join("/".join(map(str, side[partition])) for side in counts)
+            name = f"{folder}, {buckets} buckets".removeprefix(", ")
+        else:
+            name = f"{folder}/bucket-{single}".removeprefix("/")
+        found.append(_Compared(name, tuple(numbers), tuple(changed[number] for number in numbers)))
+    return found
 
 
-def _difference(
-    store: TableStore, place: Place, one: tuple[int, int, int, int] | None, two: tuple[int, int, int, int] | None
-) -> BucketDifference:
-    folder = partition_dir(store.schema, place[0], store.options)
-    a, b = one or (0, 0, 0, 0), two or (0, 0, 0, 0)
-    name = f"{folder}/bucket-{place[1]}" if folder else f"bucket-{place[1]}"
-    return BucketDifference(name, a[1], b[1], f"{a[2]:x}/{a[3]:x}", f"{b[2]:x}/{b[3]:x}")
+def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
+    """The recorded number of buckets by partition (more than one where a rescale was not finished)."""
+    pairs = entries.group_by(["partition", "total_buckets"]).aggregate([]).sort_by("total_buckets")
+    found: dict[bytes, list[int]] = {}
+    for partition, total in zip(*(pairs.column(name).to_pylist() for name in pairs.column_names), strict=True):
+        found.setdefault(partition, []).append(total)
+    return found
 
 
 def _examples(

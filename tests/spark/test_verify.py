@@ -69,6 +69,25 @@ def test_a_changed_answer_is_told_by_bucket_with_examples(spark: Any, tmp_path: 
     assert report.examples[0].startswith("only in snapshot 6: Row(k=1000, s='new-1000'")
 
 
+def test_a_rescaled_partition_is_compared_as_a_whole(spark: Any, tmp_path: Path) -> None:
+    table = make_table(
+        tmp_path, fields=SEQUENCE, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "2"}
+    )
+    fields = {"a": pa.array(range(60), pa.int32()), "b": pa.array(np.arange(60) / 7), "v": ["x"] * 60}
+    for p in ("one", "two"):
+        table.write(pa.table({"p": [p] * 60, "k": range(60), **fields}, schema=SEQUENCE))
+    table.apply(table.plan_maintenance("rescale", bucket_num=4, partitions=[{"p": "one"}]))
+    report = verify_table(spark, table, 2, 3)
+    assert report.ok, report
+    assert (report.rows_a, report.rows_b) == (60, 60)
+    assert report.by_reference == 2
+    rewrite(next(path for path in live_paths(table) if "p=one" in str(path)), drop)
+    report = verify_table(spark, table, 2, 3)
+    assert [one.bucket for one in report.differences] == ["p=one, 2 and 4 buckets"]
+    assert not report.ok and report.rows_b == report.rows_a - 1
+    assert len(report.examples) == 1 and report.examples[0].startswith("only in snapshot 2")
+
+
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
 @pytest.mark.parametrize("column", ["ts", "n"])
 def test_rows_that_were_over_at_the_compactions_clock_are_on_neither_side(
