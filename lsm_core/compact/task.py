@@ -178,9 +178,12 @@ class Judge(Protocol):
     """An independent opinion on the rewrites of a bucket, heard before anything is published (verification V2)."""
 
     def watch(
-        self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None
+        self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None, pieces: int
     ) -> Witness:
-        """A witness for the task's rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches."""
+        """A witness for the task's rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches.
+
+        ``pieces``: into so many tasks the bucket was cut, each of which gets a witness of its own.
+        """
 
 
 def _hex(bound: bytes | None) -> str | None:

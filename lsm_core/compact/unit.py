@@ -33,7 +33,7 @@ def run_bucket_task(
 
     What `BucketTask.verification` names is proven first, by the ``judge`` too if there is one. Raises :class:`VerificationFailed`,
     :class:`CorruptFile`, :class:`PlanStale`, :class:`UnsupportedFeature`, :class:`StorageFull`; after any of them no
-    output file is left. ``pipelined`` uses a second thread for merging; ``share``: so many tasks share one merge budget.
+    output file is left. ``pipelined`` uses a second thread for merging; ``share``: so many pieces of the bucket share one merge budget and one sample of the judge.
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
     require_compactable(store)
@@ -57,7 +57,7 @@ def run_bucket_task(
             groups = _groups(task, plan, within)
             if judge is not None and task.verification != COUNTS and groups:
                 inputs = [file for group in groups for file in group]
-                witness = judge.watch(store, task, inputs, within)
+                witness = judge.watch(store, task, inputs, within, share)
             for files in groups:
                 done.append(
                     rewrite(

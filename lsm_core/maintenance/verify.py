@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.compact import BucketTask
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import VerificationFailed
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
@@ -29,7 +30,7 @@ from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by
 from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
-from lsm_core.maintenance.reference.sampling import Catch, Place, draw
+from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.merge import Living
 from lsm_core.metadata import manifests, snapshots
@@ -42,6 +43,8 @@ from lsm_core.read.prune import living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
+_SAMPLED_SHARE: Final = 4
+"""With `dredge.verification` = sampled one key in so many is re-merged."""
 _HANDED: Final = "(what was handed to the writer)"
 _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
@@ -53,10 +56,19 @@ class ReferenceJudge:
     """
 
     def watch(
-        self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None = None
+        self,
+        store: TableStore,
+        task: BucketTask,
+        inputs: Sequence[DataFileMeta],
+        within: KeyBounds | None = None,
+        pieces: int = 1,
     ) -> ReferenceWitness:
-        """A witness for the task's rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at the task's clock."""
-        return ReferenceWitness(Place(store, task.partition, task.bucket, within), inputs, task.now_ms)
+        """A witness for the task's rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at the task's clock.
+
+        So many ``pieces`` of a bucket share one sample of keys; a sampled verification takes a quarter of it.
+        """
+        keys = KEYS // (_SAMPLED_SHARE if task.verification == SAMPLED else 1) // pieces
+        return ReferenceWitness(Place(store, task.partition, task.bucket, within), inputs, task.now_ms, max(1, keys))
 
     def check(
         self,
@@ -85,9 +97,11 @@ class ReferenceJudge:
 class ReferenceWitness:
     """What the judge has seen of one bucket's rewrites (implements `compact.Witness`)."""
 
-    def __init__(self, place: Place, inputs: Sequence[DataFileMeta], now_ms: int | None = None) -> None:
+    def __init__(
+        self, place: Place, inputs: Sequence[DataFileMeta], now_ms: int | None = None, keys: int = KEYS
+    ) -> None:
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
-        self._caught = Catch(place, draw(place, inputs))
+        self._caught = Catch(place, draw(place, inputs, keys), keys)
         self._handed = False
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:

@@ -93,7 +93,7 @@ def test_sampled_reads_one_row_group_in_eight_always_the_same_ones(
     assert len(set(others)) > 3
     report = run_bucket_task(store, task, ReferenceJudge()).report
     assert (report.setting, report.verification, report.rows_read_again) == ("sampled", "V2", ROWS // 8)
-    assert report.keys_checked >= 1_000
+    assert report.keys_checked == ROWS  # a small unit
     assert report.digest == ""
 
 
@@ -271,3 +271,16 @@ def test_another_word_is_refused(tmp_path: Path) -> None:
 def test_the_setting_crosses_to_a_worker(store: TableStore) -> None:
     task = task_of(store, "sampled")
     assert BucketTask.from_bytes(task.to_bytes()) == task
+
+
+def test_a_large_unit_is_judged_by_a_sample_that_pieces_share(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1"})
+    write(store, rows(list(range(8_000)), 0))
+    write(store, rows(list(range(0, 8_000, 5)), 1))
+    checked = {
+        name: run_bucket_task(store, task_of(store, setting), ReferenceJudge(), share=share).report.keys_checked
+        for name, setting, share in (("whole", "full", 1), ("piece", "full", 4), ("sampled", "sampled", 1))
+    }
+    assert 1_000 <= checked["whole"] < 2_000
+    assert 250 <= checked["piece"] < 500
+    assert 250 <= checked["sampled"] < 500

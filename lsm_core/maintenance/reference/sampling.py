@@ -1,15 +1,14 @@
 """Which keys the reference is asked about: all of a small unit; else deletes, ties and nulls first, then keys by hash.
 
-A key is chosen by its hash, so every version of it is found in every file without holding the keys of the unit.
+A key is chosen by its rank, a salted hash, so every version of it is found in every file without holding the keys of the unit.
 """
 
 from __future__ import annotations
 
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -27,21 +26,27 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.types.dictionaries import plain_batch
 
-U32 = npt.NDArray[np.uint32]
+Ranks = npt.NDArray[np.uint64]
 
 SMALL_UNIT_ROWS: Final = 4_096
 """Up to so many input rows every key is compared."""
 KEYS: Final = 1_024
-"""Keys compared in larger units, beside the special ones; at least 1,000 are promised."""
-_AT_FIRST: Final = 1_200
-"""Keys aimed at in the largest file, as hashes are uneven; as more keys pass the sample narrows to `KEYS`."""
+"""Keys compared in larger units, beside the special ones; at least 1,000 are promised of a whole unit."""
+_AT_FIRST: Final = 1.2
+"""So many times the keys are aimed at in the largest file, as ranks are uneven; as more keys pass the sample narrows."""
 _SPECIAL: Final = 400
 _MOST_ROWS: Final = 200_000
 _LOOK_AT_ROWS: Final = 131_072
 _BATCH_ROWS: Final = 65_536
 _BITS: Final = 1 << 22
-_ALL: Final = (1 << 32) - 1
-_LOW: Final = np.uint32(0xFFFF)
+_SLOT_SHIFT: Final = np.uint64(64 - 22)
+_ALL: Final = (1 << 64) - 1
+_LOW: Final = np.uint64(0xFFFF)
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _random_odd() -> int:
+    return int.from_bytes(uuid.uuid4().bytes[:8]) | 1
 
 
 @dataclass(frozen=True)
@@ -52,15 +57,17 @@ class Place:
     partition: bytes
     bucket: int
     within: KeyBounds | None = None
+    salt: int = field(default_factory=_random_odd)
+    """An odd number of 64 bits, drawn by chance, so that every run looks at other keys."""
 
-    def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[U32, pa.RecordBatch]]:
-        """Batches of a file (keys, system columns, ``columns``) with the hash of each row's key."""
+    def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
+        """Batches of a file (keys, system columns, ``columns``) with the rank of each row's key."""
         opened = open_kv if self.within is None else self.within.open
         with closing(  # type: ignore[type-var]
             opened(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=_BATCH_ROWS)
         ) as source:
             for batch in source:
-                yield self.hashes(batch), batch
+                yield self.ranks(batch), batch
 
     def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns; thin files keep them among the values only."""
@@ -68,12 +75,18 @@ class Place:
         keys = self.store.schema.trimmed_primary_keys
         return [batch.column(KEY_PREFIX + k if KEY_PREFIX + k in names else k) for k in keys]
 
-    def hashes(self, batch: pa.RecordBatch) -> U32:
-        """A hash of each row's key."""
+    def ranks(self, batch: pa.RecordBatch) -> Ranks:
+        """The rank of each row's key: equal for equal keys, otherwise as good as random. Keys enter a sample smallest first."""
         keys = [_one_nan(column) for column in self.keys(batch)]
         if len(keys) == 1 and pa.types.is_integer(keys[0].type) and not keys[0].null_count:
-            return _spread(keys[0])
-        return np.asarray(hash_rows(keys, list(self.store.schema.trimmed_key_types))).view(np.uint32)
+            words = keys[0].to_numpy().astype(np.int64, copy=False).view(np.uint64)
+        else:
+            words = np.asarray(hash_rows(keys, list(self.store.schema.trimmed_key_types))).view(np.uint32) * _ODD
+        # Two multiplications spread all keys over all ranks: few passes, for every row is looked at.
+        ranks: Ranks = words * np.uint64(self.salt)
+        ranks ^= ranks >> np.uint64(29)
+        ranks *= _ODD
+        return ranks
 
 
 def _one_nan(column: pa.Array) -> pa.Array:
@@ -83,76 +96,58 @@ def _one_nan(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
 
 
-def _spread(column: pa.Array) -> U32:
-    """A hash of whole numbers, many times quicker than the general one: every row of a unit is looked at."""
-    words = column.to_numpy().astype(np.int64, copy=False).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    words >>= np.uint64(32)
-    return np.asarray(words, dtype=np.uint32)
-
-
 @dataclass(frozen=True)
 class Sample:
-    """Keys whose salted hash is below ``limit`` (of 2^32, None: all keys), and those whose hash is among ``special``."""
+    """The keys whose rank is below ``limit`` (None: all keys), and those whose rank is among ``special``."""
 
     limit: int | None
-    salt: int
-    special: U32
+    special: Ranks
 
     @cached_property
     def _maybe(self) -> npt.NDArray[np.bool_]:
-        """By the low bits of a hash, whether it may be special: most are told apart by one look."""
+        """By the low bits of a rank, whether it may be special: most are told apart by one look."""
         marks = np.zeros(1 << 16, np.bool_)
         marks[self.special & _LOW] = True
         return marks
 
-    def ranks(self, hashes: U32) -> U32:
-        """Salted hashes: keys enter a sample by them, smallest first."""
-        ranks = hashes ^ np.uint32(self.salt)
-        ranks *= np.uint32(2654435761)
-        ranks ^= ranks >> np.uint32(15)
-        ranks *= np.uint32(2246822519)
-        return ranks
-
-    def chosen(self, hashes: U32) -> npt.NDArray[np.int64]:
+    def chosen(self, ranks: Ranks) -> npt.NDArray[np.int64]:
         """Positions of the rows of chosen keys."""
         if self.limit is None:
-            return np.arange(len(hashes))
-        picked = self.ranks(hashes) < np.uint32(self.limit)
+            return np.arange(len(ranks))
+        picked = ranks < np.uint64(self.limit)
         if len(self.special):
-            likely = np.flatnonzero(self._maybe[hashes & _LOW])
-            picked[likely[np.isin(hashes[likely], self.special)]] = True
+            likely = np.flatnonzero(self._maybe[ranks & _LOW])
+            picked[likely[np.isin(ranks[likely], self.special)]] = True
         return np.flatnonzero(picked)
 
     def narrower(self) -> Sample:
         """A quarter of this sample: its keys are all in this one."""
-        return Sample(
-            (_ALL if self.limit is None else self.limit) // 4, self.salt, self.special[: len(self.special) // 4]
-        )
+        return Sample((_ALL if self.limit is None else self.limit) // 4, self.special[: len(self.special) // 4])
 
 
-def draw(place: Place, inputs: Sequence[DataFileMeta]) -> Sample:
-    """The sample of one rewrite, salted by chance, so that every run looks at other keys.
+def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Sample:
+    """The sample of one rewrite, of about ``keys`` keys at least and the special ones.
 
     A file holds each key once, so the unit has at least as many keys as its largest file has rows.
     """
-    salt = zlib.crc32(uuid.uuid4().bytes)
     if sum(file.row_count for file in inputs) <= SMALL_UNIT_ROWS:
-        return Sample(None, salt, np.empty(0, np.uint32))
-    special = np.concatenate([_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)])
-    share = _AT_FIRST / max(file.row_count for file in inputs)
-    return Sample(int(min(share, 1.0) * _ALL), salt, np.unique(special))
+        return Sample(None, np.empty(0, np.uint64))
+    found = [_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)]
+    special = np.concatenate([ranks[: max(1, _SPECIAL * keys // KEYS)] for ranks in found])
+    share = _AT_FIRST * keys / max(file.row_count for file in inputs)
+    return Sample(int(min(share, 1.0) * _ALL), np.unique(special))
 
 
 class Catch:
     """Rows of chosen keys, caught per file as they pass. The sample narrows when they get too many, so memory is bounded."""
 
-    def __init__(self, place: Place, sample: Sample) -> None:
-        self._place, self._sample = place, sample
-        self._parts: dict[str, list[tuple[U32, pa.RecordBatch]]] = {}
+    def __init__(self, place: Place, sample: Sample, keys: int = KEYS) -> None:
+        self._place, self._sample, self._keys = place, sample, keys
+        self._parts: dict[str, list[tuple[Ranks, pa.RecordBatch]]] = {}
         self._rows = 0
         self._passed: dict[str, int] = {}
-        self._chosen: U32 = np.empty(0, np.uint32)
-        self._look_at = 2 * _AT_FIRST
+        self._chosen: Ranks = np.empty(0, np.uint64)
+        self._look_at = int(2 * _AT_FIRST * keys)
         self._settled = False
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
@@ -164,9 +159,9 @@ class Catch:
     def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
         """Positions of rows of the file ``name`` that :meth:`keep` takes next; ``keys`` has at least its key columns."""
         self._passed[name] = self._passed.get(name, 0) + keys.num_rows
-        hashes = self._place.hashes(keys)
-        chosen = self._sample.chosen(hashes)
-        self._chosen = hashes[chosen]
+        ranks = self._place.ranks(keys)
+        chosen = self._sample.chosen(ranks)
+        self._chosen = ranks[chosen]
         return pa.array(chosen)
 
     def keep(self, name: str, rows: pa.RecordBatch) -> None:
@@ -177,7 +172,7 @@ class Catch:
         self._rows += rows.num_rows
         if self._rows >= self._look_at:
             self._sample = self._tighter()
-            self._look_at = self._rows + _AT_FIRST
+            self._look_at = self._rows + int(_AT_FIRST * self._keys)
         while self._rows > _MOST_ROWS:
             self._narrow(self._sample.narrower())
 
@@ -188,15 +183,14 @@ class Catch:
             self._narrow(self._tighter())
 
     def _tighter(self) -> Sample:
-        """The sample of the `KEYS` keys that rank first among those seen so far: of these every version was caught."""
+        """The sample of the keys that rank first among those seen so far: of these every version was caught."""
         if self._sample.limit is None or not self._parts:
             return self._sample
-        hashes = np.concatenate([hashes for parts in self._parts.values() for hashes, _ in parts])
-        ranks = np.sort(self._sample.ranks(hashes))
+        ranks = np.sort(np.concatenate([ranks for parts in self._parts.values() for ranks, _ in parts]))
         ranks = ranks[np.flatnonzero(np.diff(ranks, prepend=~ranks[:1]))]  # NumPy's own unique takes ten times as long
-        if len(ranks) <= KEYS or ranks[KEYS] >= self._sample.limit:
+        if len(ranks) <= self._keys or ranks[self._keys] >= self._sample.limit:
             return self._sample
-        return replace(self._sample, limit=int(ranks[KEYS]))
+        return replace(self._sample, limit=int(ranks[self._keys]))
 
     def missed(self, name: str, rows: int) -> int:
         """How many of a file's ``rows`` never passed."""
@@ -210,7 +204,7 @@ class Catch:
     def _narrow(self, sample: Sample) -> None:
         self._sample = sample
         self._parts = {name: [_kept(sample, *part) for part in parts] for name, parts in self._parts.items()}
-        self._rows = sum(len(hashes) for parts in self._parts.values() for hashes, _ in parts)
+        self._rows = sum(len(ranks) for parts in self._parts.values() for ranks, _ in parts)
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         schema = self._place.store.schema
@@ -219,41 +213,43 @@ class Catch:
         return pa.RecordBatch.from_arrays(columns, [*(KEY_PREFIX + k for k in schema.trimmed_primary_keys), *names])
 
 
-def _kept(sample: Sample, hashes: U32, batch: pa.RecordBatch) -> tuple[U32, pa.RecordBatch]:
-    chosen = sample.chosen(hashes)
-    return hashes[chosen], batch.take(pa.array(chosen))
+def _kept(sample: Sample, ranks: Ranks, batch: pa.RecordBatch) -> tuple[Ranks, pa.RecordBatch]:
+    chosen = sample.chosen(ranks)
+    return ranks[chosen], batch.take(pa.array(chosen))
 
 
-def _deleted(place: Place, files: Sequence[DataFileMeta]) -> U32:
+def _deleted(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     """Some keys that a file deletes."""
-    found: list[U32] = []
+    found: list[Ranks] = []
     for file in files:
         if file.delete_row_count == 0:
             continue
-        for hashes, batch in _head(place, file, []):
+        for ranks, batch in _head(place, file, []):
             kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-            found.append(hashes[(kinds == 1) | (kinds == 3)])
+            found.append(ranks[(kinds == 1) | (kinds == 3)])
     return _some(found)
 
 
-def _tied(place: Place, files: Sequence[DataFileMeta]) -> U32:
+def _tied(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     """Some keys with two versions that only the last rules of the order tell apart.
 
-    Seen hashes of (key, order) are kept as bits, so a chance collision merely chooses one key more.
+    Seen ranks of (key, order) are kept as bits, so a chance collision merely chooses one key more.
     """
     ordering = list(place.store.options.sequence_field)
     if not ordering and not _sequences_meet(files):
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint64)
     types = [place.store.schema.field(name).type for name in ordering]
     seen, found = np.zeros(_BITS, np.bool_), []
     for file in files:
-        for hashes, batch in _head(place, file, ordering):
+        for ranks, batch in _head(place, file, ordering):
             if ordering:
-                order = np.asarray(hash_rows([batch.column(n) for n in ordering], types)).view(np.uint32)
+                order = (
+                    np.asarray(hash_rows([batch.column(n) for n in ordering], types)).view(np.uint32).astype(np.uint64)
+                )
             else:
-                order = batch.column(SEQUENCE_NUMBER).to_numpy().astype(np.uint32)
-            slots = (hashes ^ (order * np.uint32(2246822519))) % np.uint32(_BITS)
-            found.append(hashes[seen[slots]])
+                order = batch.column(SEQUENCE_NUMBER).to_numpy().astype(np.uint64)
+            slots = (ranks ^ (order * _ODD)) >> _SLOT_SHIFT
+            found.append(ranks[seen[slots]])
             seen[slots] = True
     return _some(found)
 
@@ -263,15 +259,15 @@ def _sequences_meet(files: Sequence[DataFileMeta]) -> bool:
     return any(one[1] >= following[0] for one, following in pairwise(ordered))
 
 
-def _with_nulls(place: Place, files: Sequence[DataFileMeta]) -> U32:
+def _with_nulls(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     """Some keys with a null, looked for in the column that the newest file's statistics say has most of them."""
     column = _nullest(place, files)
     if column is None:
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint64)
     found = []
     for file in files[-2:]:
-        for hashes, batch in _head(place, file, [column]):
-            found.append(hashes[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
+        for ranks, batch in _head(place, file, [column]):
+            found.append(ranks[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
     return _some(found)
 
 
@@ -287,18 +283,18 @@ def _nullest(place: Place, files: Sequence[DataFileMeta]) -> str | None:
     return None
 
 
-def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[U32, pa.RecordBatch]]:
+def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
     """The first rows of a file: looking for special keys must stay cheap."""
     left = _LOOK_AT_ROWS
     with closing(place.batches(file, columns)) as batches:  # type: ignore[type-var]
-        for hashes, batch in batches:
-            yield hashes, batch
+        for ranks, batch in batches:
+            yield ranks, batch
             left -= batch.num_rows
             if left <= 0:
                 return
 
 
-def _some(found: Sequence[U32]) -> U32:
+def _some(found: Sequence[Ranks]) -> Ranks:
     if not found:
-        return np.empty(0, np.uint32)
+        return np.empty(0, np.uint64)
     return np.unique(np.concatenate(found))[:_SPECIAL]
