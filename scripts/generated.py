@@ -23,8 +23,13 @@ def stale() -> list[Path]:
     return [path for path, make in GENERATED.items() if not path.is_file() or path.read_text("utf-8") != make()]
 
 
-def write() -> None:
-    """Write all of them."""
+def write() -> list[Path]:
+    """Write those that are stale anew; returns which."""
+    written = []
     for path, make in GENERATED.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(make(), "utf-8")
+        text = make()
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+            written.append(path)
+    return written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,11 +35,18 @@ def imports_of(tree: ast.AST, known: Mapping[str, object]) -> set[str]:
     return found & known.keys()
 
 
+@cache
+def _imports_in(path: Path) -> tuple[ast.ImportFrom, ...]:
+    """Every `from ... import` of a file, late ones and those for type checkers included."""
+    tree = ast.parse(path.read_text())
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+
+
 def sources_of(path: Path, known: Mapping[str, Path]) -> set[str]:
     """The modules among ``known`` that define what a file imports: names from a package's face are followed to where they come from."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in known:
+    for node in _imports_in(path):
+        if node.module in known:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in known else _defining(node.module, alias.name, known))
@@ -47,14 +55,15 @@ def sources_of(path: Path, known: Mapping[str, Path]) -> set[str]:
 
 def _defining(module: str, name: str, known: Mapping[str, Path]) -> str:
     """The module that gives ``module`` the name; itself when it defines it."""
-    for node in ast.walk(ast.parse(known[module].read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in known and node.module != module:
+    for node in _imports_in(known[module]):
+        if node.module in known and node.module != module:
             given = {alias.asname or alias.name for alias in node.names}
             if name in given:
                 return _defining(node.module, name, known)
     return module
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """For every module those it imports."""
     known = modules()
