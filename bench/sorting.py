@@ -24,7 +24,7 @@ from lsm_core.metadata import manifests, snapshots
 ROWS, COMMITS = 2_000_000, 10
 COLUMNS = ("n0", "x0")
 MEMORY_MIB = 1024.0
-"""512 MiB + 2 x merge budget (design/architecture.md)."""
+"""512 MiB + 2 x merge budget (architecture.md)."""
 
 
 def build(warehouse: Path, total: int) -> Table:

@@ -43,7 +43,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class BucketHealth:
-    """Condition of one bucket (api.md). Bytes are file sizes, rows unmerged, times epoch ms, lags and ages ms.
+    """Condition of one bucket (engine.md). Bytes are file sizes, rows unmerged, times epoch ms, lags and ages ms.
 
     ``sorted_runs``: level-0 files plus levels in use (0 for append tables, whose files never merge).
     ``read_amplification``: sorted runs that a read merges; append tables: files per file that full ones would need.

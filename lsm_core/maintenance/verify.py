@@ -150,7 +150,7 @@ class ReferenceWitness:
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
-    """Files with their age (larger = newer) as features.md 3.5 tells it: level 0 by largest sequence number."""
+    """Files with their age (larger = newer) as semantics.md 3.5 tells it: level 0 by largest sequence number."""
     newest_last = sorted(
         (file for file in files if file.level == 0),
         key=lambda f: (-f.max_sequence_number, f.min_sequence_number, f.creation_time_ms or 0, f.file_name),

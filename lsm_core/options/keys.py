@@ -1,6 +1,6 @@
 """Every option that is known: name, type, default, what it accepts and what it does here, one line a key.
 
-Paimon's own come first (source class: ``CoreOptions``, features.md, Appendix A), then those that only Dredge knows (``dredge.*``), then
+Paimon's own come first (source class: ``CoreOptions``, options.md), then those that only Dredge knows (``dredge.*``), then
 families of names with a free part in them ("fields.<column>.ignore-retract"). Lists only, apart from the code that reads them.
 """
 

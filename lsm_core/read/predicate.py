@@ -65,7 +65,7 @@ class Predicate:
 
 
 def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | None:
-    """Understand a filter of design/api.md: tuples, lists of lists of tuples, an Arrow expression, or None.
+    """Understand a filter of engine.md: tuples, lists of lists of tuples, an Arrow expression, or None.
 
     Floating point compares as in Arrow and SQL on IEEE numbers: NaN is neither equal, less nor greater, -0.0 equals 0.0 (Java
     orders NaN above all and -0.0 below 0.0; keys and partitions are told apart that way here, too).

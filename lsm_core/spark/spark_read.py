@@ -24,7 +24,7 @@ def read_table(
     table: Any,
     *,
     columns: Sequence[str] | None = None,
-    filter: object = None,  # noqa: A002  (the public name, api.md)
+    filter: object = None,  # noqa: A002  (the public name, engine.md)
     snapshot_id: int | None = None,
 ) -> DataFrame:
     """Return the merged rows of ``table`` at one snapshot (default: the latest, fixed at this call) as a DataFrame.

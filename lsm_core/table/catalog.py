@@ -210,7 +210,7 @@ class Catalog:
         return GlobalTable(Warehouse(self.options.raw, _Stores(self)), parsed.table)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Carry out schema changes of a table or branch, all or nothing (api.md); retried when others alter it meanwhile.
+        """Carry out schema changes of a table or branch, all or nothing (engine.md); retried when others alter it meanwhile.
 
         Works too where a stored option lets nobody open the table, once no such option is left. Raises TableNotFound,
         InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep

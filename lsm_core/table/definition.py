@@ -22,7 +22,7 @@ _KEY_OPTIONS: Final = {"primary-key": "primary_keys", "partition": "partition_ke
 
 @dataclass(frozen=True)
 class Schema:
-    """Definition of a table: columns, keys and options (api.md).
+    """Definition of a table: columns, keys and options (engine.md).
 
     ``fields``: an Arrow schema (not-null = ``nullable=False``; a field's metadata "description" is the column's comment, as in
     pypaimon), or pairs of name and type for what Arrow cannot say (``("code", "CHAR(3) NOT NULL")``), or `DataField` with

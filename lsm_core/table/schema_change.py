@@ -26,7 +26,7 @@ class Move:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change, made by the methods below (api.md). Source class: ``SchemaChange``.
+    """One change, made by the methods below (engine.md). Source class: ``SchemaChange``.
 
     ``column`` may be nested: "a.b" for the field of a ROW, "a.element" and "a.value" lead into arrays and maps; a sequence of
     steps is taken as it is (for names that hold dots). Types are Arrow types or fields, or Paimon's text ("CHAR(3)").

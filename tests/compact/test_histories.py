@@ -61,7 +61,7 @@ class Model:
                 self.rows[key] = new
 
     def forget_deletes(self) -> None:
-        """A compaction to the bottom drops tombstones: a late, older insert may then come back (features.md 3.1)."""
+        """A compaction to the bottom drops tombstones: a late, older insert may then come back (semantics.md 3.1)."""
         self.rows = {key: row for key, row in self.rows.items() if row[3]}
 
     def answer(self) -> dict[int, tuple[int | None, str]]:

@@ -12,14 +12,12 @@ _NUMBER = r"\d+b?(?:\.\d+b?)?"
 _CITATION = re.compile(
     rf"(?P<path>[\w./-]*[\w-]+\.md(?![\w(]))(?:[`']*,? (?:notes? |sections? )?(?P<numbers>{_NUMBER}(?:(?:, | and ){_NUMBER})*)(?![\w%]))?"
 )
-# Until every citation is renamed: names of texts that stood outside the project, and the pages that hold them now.
-_MOVED = {"features.md": "semantics.md", "api.md": "engine.md"}
 
 
 def _page(path: str, citing: Path) -> Path | None:
     """The file that is meant: beside the citing one, from the top of the project, or a page of docs/."""
     name = path.rsplit("/", 1)[-1]
-    places = (citing.parent / path, ROOT / path, DOCS / path, DOCS / name, DOCS / _MOVED.get(name, name))
+    places = (citing.parent / path, ROOT / path, DOCS / path, DOCS / name)
     return next((place for place in places if place.is_file()), None)
 
 

@@ -1,4 +1,4 @@
-"""Filters: every operator means what design/api.md says, and what cannot be understood is refused by name."""
+"""Filters: every operator means what engine.md says, and what cannot be understood is refused by name."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ CASES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
 RETRACTABLE = {
     "sum", "product", "last_value", "last_non_null_value", "collect", "merge_map", "nested_update", "primary-key",
 }  # fmt: skip
-"""features.md 3.4: functions with something in the column "retract"."""
+"""semantics.md 3.4: functions with something in the column "retract"."""
 TYPES = {
     "bool_and": "BOOLEAN", "bool_or": "BOOLEAN", "listagg": "STRING", "collect": "ARRAY<INT>", "merge_map": "MAP<INT, STRING>",
     "merge_map_with_keytime": "MAP<INT, ROW<v INT, ts STRING>>", "nested_update": "ARRAY<ROW<n INT, s STRING>>",

@@ -1,4 +1,4 @@
-"""aggregation as features.md 3.4 tells it: every column has a function, which takes one version after another."""
+"""aggregation as semantics.md 3.4 tells it: every column has a function, which takes one version after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines whose answer is one of the versions (features.md 3.1, 3.2): the last one, or the first one."""
+"""Engines whose answer is one of the versions (semantics.md 3.1, 3.2): the last one, or the first one."""
 
 from __future__ import annotations
 

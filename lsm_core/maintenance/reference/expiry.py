@@ -1,4 +1,4 @@
-"""Record-level expiry as features.md 4.4 tells it: rows whose time is over are not there when the others are merged."""
+"""Record-level expiry as semantics.md 4.4 tells it: rows whose time is over are not there when the others are merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""partial-update as features.md 3.3 tells it: one row, changed by one version after another, column by column."""
+"""partial-update as semantics.md 3.3 tells it: one row, changed by one version after another, column by column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of a key and their order, as features.md 3.5 tells it, one comparison at a time."""
+"""Versions of a key and their order, as semantics.md 3.5 tells it, one comparison at a time."""
 
 from __future__ import annotations
 

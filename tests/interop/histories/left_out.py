@@ -1,4 +1,4 @@
-"""What Paimon 1.4.2 does otherwise, as features.md says: each case is left out of the comparison by a rule with a name."""
+"""What Paimon 1.4.2 does otherwise, as semantics.md says: each case is left out of the comparison by a rule with a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregate functions of features.md 3.4, one value at a time. One object is one column of one key: it may remember."""
+"""Aggregate functions of semantics.md 3.4, one value at a time. One object is one column of one key: it may remember."""
 
 from __future__ import annotations
 
