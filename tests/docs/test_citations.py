@@ -16,8 +16,7 @@ _CITATION = re.compile(
 
 def _page(path: str, citing: Path) -> Path | None:
     """The file that is meant: beside the citing one, from the top of the project, or a page of docs/."""
-    name = path.rsplit("/", 1)[-1]
-    places = (citing.parent / path, ROOT / path, DOCS / path, DOCS / name)
+    places = (citing.parent / path, ROOT / path, DOCS / path)
     return next((place for place in places if place.is_file()), None)
 
 
