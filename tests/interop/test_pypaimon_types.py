@@ -69,12 +69,12 @@ def test_every_type_goes_to_pypaimon_and_back(
     limits = Limits.ORC if file_format == "orc" else Limits.WIDE
     ours, theirs = rows_at_the_edges(types, 0, limits=limits), rows_at_the_edges(types, 1000, limits=limits)
     table.write(table_of(ours, types))
-    _same(pypaimon.read("db.t"), ours, types)
+    same(pypaimon.read("db.t"), ours, types)
     pypaimon.write("db.t", for_pypaimon(table_of(theirs, types), types))
-    _same(table.to_arrow(), [*ours, *theirs], types)
+    same(table.to_arrow(), [*ours, *theirs], types)
     table.compact(full=True)
-    _same(table.to_arrow(), [*ours, *theirs], types)
-    _same(pypaimon.read("db.t"), [*ours, *theirs], types)
+    same(table.to_arrow(), [*ours, *theirs], types)
+    same(pypaimon.read("db.t"), [*ours, *theirs], types)
 
 
 @pytest.mark.pypaimon
@@ -92,14 +92,15 @@ def test_what_pypaimon_refuses(tmp_path: Path, pypaimon: PyPaimon, kind: Any) ->
         with pytest.raises(AssertionError, match="Unsupported data type: MULTISET"):
             pypaimon.read("db.t")
     else:
-        _same(pypaimon.read("db.t"), rows, types)
+        same(pypaimon.read("db.t"), rows, types)
     with pytest.raises(AssertionError, match=r"Unsupported|do not match"):
         pypaimon.write(
             "db.t", table_of(rows, types) if kind == MULTISET else for_pypaimon(table_of(rows, types), types)
         )
-    _same(table.to_arrow(), rows, types)
+    same(table.to_arrow(), rows, types)
 
 
-def _same(found: pa.Table, expected: list[dict[str, Any]], types: Mapping[str, DataType]) -> None:
+def same(found: pa.Table, expected: list[dict[str, Any]], types: Mapping[str, DataType]) -> None:
+    """The rows of a peer or of Dredge, in any order."""
     read, wanted = canonical(rows_of_arrow(found, types), types), canonical(expected, types)
     assert read == wanted, difference(read, wanted)
