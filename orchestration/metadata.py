@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 
-from lsm_core.maintenance import BucketHealth, CompactionReport, CompactItem, MaintenancePlan
+from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import bucket_name
 from orchestration.health import TableHealth, shape_of
 from orchestration.table_card import TableCard, size_text
@@ -140,13 +140,14 @@ def level_diagram(before: TableHealth, after: TableHealth) -> str:
 
 
 def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
-    """Return a plan for people: what it does to which bucket and why, and what it leaves alone."""
+    """Return a plan for people: what it does to what and why, and what it leaves alone."""
     told: dict[str, dg.MetadataValue] = {
+        "action": dg.MetadataValue.text(plan.action),
         "plan": dg.MetadataValue.text(plan.hash),
         "units": dg.MetadataValue.int(len(plan.items)),
         "bytes to rewrite": dg.MetadataValue.int(plan.estimate.bytes_in),
         "items": dg.MetadataValue.md(items_table(plan)),
-        "declined": dg.MetadataValue.md(declined_table(plan)),
+        "declined": dg.MetadataValue.md(declined_table(plan.declined)),
     }
     if plan.base_snapshot is not None:
         told["base snapshot"] = dg.MetadataValue.int(plan.base_snapshot)
@@ -154,55 +155,64 @@ def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
 
 
 def items_table(plan: MaintenancePlan) -> str:
-    """Return one Markdown row a unit of a compaction plan."""
-    items = plan.items_of(CompactItem)
-    if not items:
-        return "nothing to merge"
-    lines = ["| bucket | why | files | to level | rewritten | only moved up |", "|---|---|--:|--:|--:|--:|"]
-    for item in items[:_SHOWN_ITEMS]:
-        name = f"{item.partition_text}/{item.bucket}" if item.partition_text else str(item.bucket)
-        rewritten, moved = size_text(item.bytes_in), len(item.upgrades)
-        lines.append(
-            f"| {_cell(name)} | {_cell(item.reason)} | {len(item.inputs)} | {item.output_level} | {rewritten} | {moved} |"
-        )
-    return "\n".join([*lines, *_more(len(items), _SHOWN_ITEMS, "units")])
+    """Return a Markdown table for each kind of item in the plan, with the columns that the item itself names."""
+    tables = []
+    for kind in dict.fromkeys(type(item) for item in plan.items):
+        items = plan.items_of(kind)
+        rows = [f"| {' | '.join(_cell(str(cell)) for cell in item.cells())} |" for item in items[:_SHOWN_ITEMS]]
+        head = [f"{kind.title}:\n", f"| {' | '.join(kind.columns)} |", f"|{'---|' * len(kind.columns)}"]
+        tables.append("\n".join([*head, *rows, *_more(len(items), _SHOWN_ITEMS, "items")]))
+    return "\n\n".join(tables) or "nothing to do"
 
 
-def declined_table(plan: MaintenancePlan) -> str:
-    """Return one Markdown row for everything that a plan leaves alone."""
-    if not plan.declined:
+def declined_table(declined: Sequence[Declined]) -> str:
+    """Return one Markdown row for everything that is left alone."""
+    if not declined:
         return "nothing was declined"
     lines = ["| what | why | |", "|---|---|---|"]
     lines += [
-        f"| {_cell(item.subject)} | {_cell(item.text)} | {_cell(item.reason)} |"
-        for item in plan.declined[:_SHOWN_ITEMS]
+        f"| {_cell(item.subject)} | {_cell(item.text)} | {_cell(item.reason)} |" for item in declined[:_SHOWN_ITEMS]
     ]
-    return "\n".join([*lines, *_more(len(plan.declined), _SHOWN_ITEMS, "lines")])
+    return "\n".join([*lines, *_more(len(declined), _SHOWN_ITEMS, "lines")])
 
 
-def report_metadata(report: CompactionReport) -> dict[str, dg.MetadataValue]:
-    """Return a compaction's numbers: all plotted, the verification in words."""
-    dropped = (
-        ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.rows_dropped.items()) if count) or "none"
+def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
+    """Return a report's numbers (`Report.numbers`) under their own names: integers and floats plot, everything else is text.
+
+    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; mappings within mappings become tables.
+    """
+    told: dict[str, dg.MetadataValue] = {}
+    for key, value in numbers.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, bool):
+            told[name] = dg.MetadataValue.bool(value)
+        elif isinstance(value, int):
+            told[name] = dg.MetadataValue.int(value)
+        elif isinstance(value, float):
+            told[name] = dg.MetadataValue.float(round(value, 3))
+        elif isinstance(value, str) and value:
+            told[name] = dg.MetadataValue.text(value)
+        elif isinstance(value, Mapping):
+            plain = [_counted(item, key) for key, item in value.items() if item and not isinstance(item, Mapping)]
+            told[name] = dg.MetadataValue.text(", ".join(plain) or "none")
+            for inner, table in value.items():
+                if isinstance(table, Mapping) and table:
+                    rows = [f"| {_cell(str(key))} | `{_cell(str(item))}` |" for key, item in sorted(table.items())]
+                    lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_more(len(rows), _SHOWN_ITEMS, "rows")]
+                    told[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
+        elif isinstance(value, Sequence) and value and not isinstance(value, str):
+            more = f" and {len(value) - _SHOWN_ITEMS} more" if len(value) > _SHOWN_ITEMS else ""
+            told[name] = dg.MetadataValue.text(", ".join(map(str, value[:_SHOWN_ITEMS])) + more)
+    return told
+
+
+def _counted(value: object, name: str) -> str:
+    """``250 keys checked``; a text that is a sentence says enough without its name."""
+    if isinstance(value, str) and " " in value:
+        return value
+    return (
+        f"{value:,} {name.replace('_', ' ')}" if isinstance(value, int | float) else f"{value} {name.replace('_', ' ')}"
     )
-    digests = [f"| {_cell(name)} | `{digest}` |" for name, digest in sorted(report.verification.digests.items())][
-        :_SHOWN_ITEMS
-    ]
-    return {
-        "rows in": dg.MetadataValue.int(report.rows_in),
-        "rows out": dg.MetadataValue.int(report.rows_out),
-        "rows dropped": dg.MetadataValue.text(dropped),
-        "bytes in": dg.MetadataValue.int(report.bytes_in),
-        "bytes out": dg.MetadataValue.int(report.bytes_out),
-        "files in": dg.MetadataValue.int(report.files_in),
-        "files out": dg.MetadataValue.int(report.files_out),
-        "files moved up": dg.MetadataValue.int(report.files_upgraded),
-        "keys merged into new rows": dg.MetadataValue.int(report.keys_folded),
-        "keys merged one by one": dg.MetadataValue.int(report.keys_one_by_one),
-        "seconds": dg.MetadataValue.float(round(report.seconds, 3)),
-        "verification": dg.MetadataValue.text(f"{report.verification.text()}; {report.verification.independence}"),
-        "digests": dg.MetadataValue.md("\n".join(["| bucket | digest of its rewritten rows |", "|---|---|", *digests])),
-    }
 
 
 def _worst(values: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,33 +23,35 @@ from lsm_core.errors import (
     StorageFull,
 )
 from lsm_core.maintenance import (
-    CompactionReport,
-    CompactItem,
+    ArgumentKind,
     Declined,
     MaintenancePlan,
-    Verification,
     applied_before,
     apply_plan,
+    find_action,
     load_plan,
-    plan_compaction,
+    plan_maintenance,
     verify_snapshots,
 )
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.health import TableHealth, table_health
-from orchestration.metadata import health_metadata, level_diagram, plan_metadata, report_metadata
+from orchestration.metadata import declined_table, health_metadata, level_diagram, number_metadata, plan_metadata
 from orchestration.partitions import partition_of
 from orchestration.quirks import early_features, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 from orchestration.table_card import TableCard, size_text
 
+COMPACT: Final = "compact"
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
     "full": dg.Field(
         bool, default_value=False, description="merge everything into the last level, whatever the rules say"
     ),
+    "action": dg.Field(str, default_value=COMPACT, description="what to do to the table: any action of `dredge plan`"),
+    "arguments": dg.Field(dict, default_value={}, description="the action's arguments, as Python takes them"),
 }
 PASSING: Final = (CommitConflict, CommitUnknown, LockTimeout, PlanStale, SparkFailed, StorageFull)
 """Errors that a second try may cure; everything else stays an error however often it is tried."""
@@ -68,10 +70,20 @@ class ChosenPlan:
 
 @dataclass(frozen=True)
 class AppliedPlan:
-    """What the apply op hands on; ``replaced`` says why another plan was applied than the run was started with, with both hashes, else ""."""
+    """What the apply op hands on: the action's report as plain values.
 
-    report: CompactionReport
+    ``published``: the snapshot that it committed, None: none. ``replaced`` says why another plan was applied than the run was started
+    with, with both hashes, else "".
+    """
+
+    action: str
+    plan_hash: str
+    published: int | None
+    lines: Sequence[str]
+    numbers: Mapping[str, Any]
+    left_alone: Sequence[Declined]
     replaced: str = ""
+    changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,8 +146,8 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
             made, replaced = _plan_of_run(context, warehouse.store(card.name))
-        for item in made.items_of(CompactItem):
-            context.log.info(f"{item.partition_text}/{item.bucket}: {item.reason} -> level {item.output_level}")
+        for item in made.items:
+            context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
         for left in made.declined:
             context.log.info(f"{left.subject}: declined: {left.text}")
         context.log.info(f"plan {made.hash} over snapshot {made.base_snapshot}: {len(made.items)} units")
@@ -149,13 +161,14 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     """Return the saved plan that the run was started with; without one, or when it cannot be had, a new plan (and why)."""
     partition, wanted = partition_of(context), str(_config(context)["plan"])
     if not wanted:
-        return plan_partition(store, partition, full=bool(_config(context)["full"])), ""
+        return _new_plan(context, store), ""
     try:
         plan = load_plan(store, wanted)
     except (PlanStale, CorruptFile) as error:
         return _replan(context, store, f"{type(error).__name__}: plan {wanted}: {error}")
+    # Items of actions that work on the whole table name no partition.
     others = (
-        sorted({item.partition_text for item in plan.items_of(CompactItem)} - {partition or ""}) if partition else []
+        sorted({getattr(item, "partition_text", partition) for item in plan.items} - {partition}) if partition else []
     )
     if others:
         text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {partition}"
@@ -163,30 +176,45 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     return plan, ""
 
 
+def _new_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenancePlan:
+    config = _config(context)
+    arguments = dict(config["arguments"]) | ({"full": True} if config["full"] else {})
+    try:
+        return plan_partition(store, partition_of(context), str(config["action"]), **arguments)
+    except DredgeError as error:
+        raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from error
+
+
 def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tuple[MaintenancePlan, str]:
     """Return a plan over the newest snapshot, and the sentence that says why, with its hash."""
-    made = plan_partition(store, partition_of(context), full=bool(_config(context)["full"]))
+    made = _new_plan(context, store)
     text = f"{why}; replanned over snapshot {made.base_snapshot} as {made.hash}"
     context.log.warning(text)
     return made, text
 
 
-def plan_partition(store: TableStore, partition: str | None, *, full: bool) -> MaintenancePlan:
-    """Plan over the newest snapshot for one partition path (None: the whole table); an unsupported table is declined."""
+def plan_partition(
+    store: TableStore, partition: str | None, action: str = COMPACT, **arguments: Any
+) -> MaintenancePlan:
+    """Plan an action over the newest snapshot, for one partition path where the action takes partitions (None: the whole table).
+
+    An unsupported table is declined. Raises what `plan_maintenance` raises.
+    """
     refusal = refusal_of(store)
     if refusal is not None:
-        return declined_plan(store.name, refusal)
-    if partition is None:
-        return plan_compaction(store, full=full)
+        return declined_plan(store.name, refusal, action)
+    limits = [item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS]
+    if partition is None or not limits:
+        return plan_maintenance(store, action, **arguments)
     buckets = table_health(store).of_partition(partition).buckets
     if not buckets:
-        return declined_plan(store.name, f"partition {partition} holds no file any more", reason="empty")
-    return plan_compaction(store, full=full, partitions=[buckets[0].partition])
+        return declined_plan(store.name, f"partition {partition} holds no file any more", action, reason="empty")
+    return plan_maintenance(store, action, **{**arguments, limits[0]: [buckets[0].partition]})
 
 
-def declined_plan(table: str, text: str, reason: str = "unsupported") -> MaintenancePlan:
+def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
     """Return a plan that leaves the whole table alone, for one reason."""
-    return MaintenancePlan("compact", table, None, declined=(Declined(table, reason, text),))
+    return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
 def apply_op(card: TableCard) -> dg.OpDefinition:
@@ -206,8 +234,9 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
         chosen = CHOSEN.validate_json(plan)
         given = MaintenancePlan.from_json(chosen.plan)
         if not given.items:
-            report = CompactionReport(None, given.base_snapshot, given.hash, declined=given.declined)
-            return APPLIED.dump_json(AppliedPlan(report, chosen.replaced)).decode()
+            lines = ["nothing to do"]
+            done = AppliedPlan(given.action, given.hash, None, lines, {}, given.declined, chosen.replaced)
+            return APPLIED.dump_json(done).decode()
         store = warehouse.store(card.name)
         try:
             done = _carry_out(context, store, given, chosen.replaced, spark)
@@ -216,14 +245,11 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
             raise
         except DredgeError as error:
             raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
-        report = done.report
-        context.log.info(
-            f"snapshot {report.snapshot_id}: {report.runs_before} -> {report.runs_after} sorted runs, "
-            f"{report.files_in} -> {report.files_out} files, {report.rows_in:,} -> {report.rows_out:,} rows in {report.seconds:.2f} s"
-        )
-        context.add_output_metadata(report_metadata(report))
-        if report.snapshot_id is not None:  # the check reads there what was published
-            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(report.snapshot_id)})
+        for line in done.lines:
+            context.log.info(line)
+        context.add_output_metadata(number_metadata(done.numbers))
+        if done.published is not None:  # the check reads there what was published
+            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(done.published)})
         return APPLIED.dump_json(done).decode()
 
     return apply
@@ -235,76 +261,84 @@ def _carry_out(
     """Apply the given plan; when the table has moved past it, or its first try failed, a new one over the newest snapshot."""
     plan = given
     if context.retry_number:
-        found = _published_by(store, given)
+        found = _published_by(store, given, replaced)
         if found is not None:
-            context.log.info(f"try {context.retry_number + 1}: it did happen, as snapshot {found.snapshot_id}")
-            return AppliedPlan(found, replaced)
+            return found
         plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
     try:
-        report = _apply(context, store, plan, spark)
-        if report.snapshot_id is not None or not report.stale:
-            return AppliedPlan(report, replaced)
-        stale = PlanStale("; ".join(f"{item.subject}: {item.text}" for item in report.stale[:3]), store.name)
+        done, stale = _apply(context, store, plan, replaced, spark)
+        if not stale:
+            return done
     except PlanStale as error:
-        stale = error
+        stale = str(error)
     plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
-    report = _apply(context, store, plan, spark)
-    if report.snapshot_id is None and report.stale and context.retry_number < RETRIES:
+    done, stale = _apply(context, store, plan, replaced, spark)
+    if stale and context.retry_number < RETRIES:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
-    return AppliedPlan(report, replaced)
+    return done
 
 
 def _apply(
-    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource
-) -> CompactionReport:
-    """Apply one plan; a commit whose outcome is unknown is looked for in the table."""
+    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, replaced: str, spark: SparkResource
+) -> tuple[AppliedPlan, str]:
+    """Apply one plan, and say why nothing of it fits the table any more ("" when something did, or it was applied before).
+
+    A commit whose outcome is unknown is looked for in the table.
+    """
     try:
         report = apply_plan(store, plan, runner=spark.bucket_runner(), approved_by=f"dagster run {context.run_id}")
     except CommitUnknown as error:
-        found = _published_by(store, plan)
+        context.log.info(str(error))
+        found = _published_by(store, plan, replaced)
         if found is None:
             raise
-        context.log.info(f"{error}: it did happen, as snapshot {found.snapshot_id}")
-        return found
-    if not isinstance(report, CompactionReport):
-        raise dg.Failure(f"{store.name}: plan {plan.hash} is no compaction but {plan.action}", allow_retries=False)
-    return report
+        return found, ""
+    before = report.applied_before
+    lines = report.lines(store.name) if before is None else [before.text()]
+    left = [item for items in report.declined_lists().values() for item in items]
+    stale = [f"{item.subject}: {item.text}" for item in left if item.reason == "stale" and before is None]
+    done = AppliedPlan(
+        plan.action, plan.hash, report.published, lines, report.numbers(), left, replaced, changed=report.changed
+    )
+    return done, "" if report.changed else "; ".join(stale[:3])
 
 
-def _published_by(store: TableStore, plan: MaintenancePlan) -> CompactionReport | None:
-    """Return the report of the snapshot that carried ``plan`` out though its commit's outcome was unknown; None: there is none.
+def _published_by(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
+    """Return what the snapshot did that carried ``plan`` out though its commit's outcome was unknown; None: there is none.
 
     Its files, rows and bytes are those of the snapshot's own manifest entries. What only the interrupted application knew
-    (rows dropped and why, keys compared, seconds) is lost, so the verification says V0.
+    (rows dropped and why, keys compared, seconds) is lost.
     """
     applied = applied_before(store, plan)
     if applied is None or applied.snapshot_id is None:
         return None
-    entries = manifests.delta_entries(store, snapshots.read(store, applied.snapshot_id))
+    read, written = _rewritten(store, applied.snapshot_id)
+    numbers = {
+        "files_in": read.num_rows,
+        "files_out": written.num_rows,
+        "rows_in": _total(read, "row_count"),
+        "rows_out": _total(written, "row_count"),
+        "bytes_in": _total(read, "file_size"),
+        "bytes_out": _total(written, "file_size"),
+        "verification": "the commit's outcome was unknown: found in the table afterwards",
+    }
+    lines = [f"it did happen, as snapshot {applied.snapshot_id}"]
+    return AppliedPlan(
+        plan.action, plan.hash, applied.snapshot_id, lines, numbers, plan.declined, replaced, changed=True
+    )
+
+
+def _rewritten(store: TableStore, snapshot_id: int) -> tuple[pa.Table, pa.Table]:
+    """Return the manifest entries of the files that a snapshot replaced, and of those that it wrote instead.
+
+    A file that only changes its level is removed and added under one name: it was not rewritten.
+    """
+    entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
     is_added = pc.equal(entries.column("kind"), 0)
     added, removed = entries.filter(is_added), entries.filter(pc.invert(is_added))
-    # A file that only changes its level is removed and added under one name: it was not rewritten.
     moved = pc.is_in(removed.column("file_name"), added.column("file_name").combine_chunks())
     kept = pc.is_in(added.column("file_name"), removed.column("file_name").combine_chunks())
-    read, written = removed.filter(pc.invert(moved)), added.filter(pc.invert(kept))
-    worst = max(plan.items_of(CompactItem), key=lambda item: item.runs_before, default=None)
-    return CompactionReport(
-        applied.snapshot_id,
-        plan.base_snapshot,
-        plan.hash,
-        files_in=read.num_rows,
-        files_out=written.num_rows,
-        files_upgraded=removed.num_rows - read.num_rows,
-        rows_in=_total(read, "row_count"),
-        rows_out=_total(written, "row_count"),
-        bytes_in=_total(read, "file_size"),
-        bytes_out=_total(written, "file_size"),
-        runs_before=worst.runs_before if worst else 0,
-        runs_after=worst.runs_after if worst else 0,
-        verification=Verification("V0", independence="the commit's outcome was unknown: found in the table afterwards"),
-        declined=plan.declined,
-        commits=1,
-    )
+    return removed.filter(pc.invert(moved)), added.filter(pc.invert(kept))
 
 
 def _total(entries: pa.Table, column: str) -> int:
@@ -328,17 +362,18 @@ def verify_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
     )
     @typed
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
-        done = APPLIED.validate_json(report).report
-        if done.snapshot_id is None:
+        published = APPLIED.validate_json(report).published
+        if published is None:
             verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
-        elif done.bytes_in > COMPARE_LIMIT:
-            where = "on Spark" if spark.uses_spark else "in the run's own process"
-            text = (
-                f"{size_text(done.bytes_in)} rewritten: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
-            )
-            verdict = Verdict(ok=True, level=done.verification.level, text=text)
         else:
-            verdict = _compare(warehouse.store(card.name), done.snapshot_id)
+            store = warehouse.store(card.name)
+            size = _total(_rewritten(store, published)[0], "file_size")
+            if size > COMPARE_LIMIT:
+                where = "on Spark" if spark.uses_spark else "in the run's own process"
+                text = f"{size_text(size)} rewritten: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
+                verdict = Verdict(ok=True, level="V3" if spark.uses_spark else "V1", text=text)
+            else:
+                verdict = _compare(store, published)
         context.log.info(verdict.text)
         context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
         if not verdict.ok:
@@ -389,13 +424,12 @@ def record_op(card: TableCard) -> dg.OpDefinition:
         else:
             now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
         metadata = {**health_metadata(now), **_story(context, done, compared)}
-        if done.report.snapshot_id is not None:
-            published = done.report.snapshot_id
+        if done.published is not None:
+            levels = _levels(warehouse.store(card.name), done.published, partition_of(context))
             metadata |= {
-                "snapshot before": dg.MetadataValue.int(published - 1),
-                "snapshot published": dg.MetadataValue.int(published),
-                "levels": dg.MetadataValue.md(_levels(warehouse.store(card.name), published, partition_of(context))),
-                **report_metadata(done.report),
+                "snapshot before": dg.MetadataValue.int(done.published - 1),
+                "snapshot published": dg.MetadataValue.int(done.published),
+                "levels": dg.MetadataValue.md(levels),
             }
         version = dg.DataVersion(str(now.snapshot)) if now.snapshot is not None else None
         with early_features():  # data_version of an output is beta
@@ -405,21 +439,20 @@ def record_op(card: TableCard) -> dg.OpDefinition:
 
 
 def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
-    report = done.report
-    why_not = "" if report.snapshot_id is not None else "; ".join(item.text for item in report.declined[:3])
+    why_not = "" if done.changed else "; ".join(item.text for item in done.left_alone[:3])
     told: dict[str, dg.MetadataValue] = {
-        "action": dg.MetadataValue.text("compacted" if report.snapshot_id is not None else "nothing to do"),
+        "action": dg.MetadataValue.text(done.action if done.changed else "nothing to do"),
         "why": dg.MetadataValue.text(context.run.tags.get(names.TAG_REASON) or why_not or "asked for by a person"),
-        "plan": dg.MetadataValue.text(report.plan_hash),
+        "plan": dg.MetadataValue.text(done.plan_hash),
+        "outcome": dg.MetadataValue.text("; ".join(done.lines)),
         "compared": dg.MetadataValue.text(f"{compared.level}: {compared.text}"),
         "run": dg.MetadataValue.dagster_run(context.run_id),
     }
     if done.replaced:
         told["plan replaced"] = dg.MetadataValue.text(done.replaced)
-    if report.declined:
-        lines = [f"- `{item.subject}`: {item.text}" for item in report.declined[:20]]
-        told["left alone"] = dg.MetadataValue.md("\n".join(lines))
-    return told
+    if done.left_alone:
+        told["left alone"] = dg.MetadataValue.md(declined_table(done.left_alone))
+    return {**told, **(number_metadata(done.numbers) if done.changed else {})}
 
 
 def _levels(store: TableStore, published: int, partition: str | None) -> str:

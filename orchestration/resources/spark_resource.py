@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -14,7 +14,9 @@ from lsm_core.errors import InvalidOption
 if TYPE_CHECKING:
     from dagster_pyspark import LazyPySparkResource
 
+    from lsm_core.compact import BucketResult, BucketTask
     from lsm_core.maintenance import Runner
+    from lsm_core.metadata.store import TableStore
 
 RUNNER_VARIABLE: Final = "DREDGE_RUNNER"
 REMOTE_VARIABLE: Final = "DREDGE_SPARK_REMOTE"
@@ -66,9 +68,13 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.pyspark().spark_session
 
     def bucket_runner(self) -> Runner | None:
-        """Return what executes bucket tasks: Spark's runner, or None for this process."""
+        """Return what executes bucket tasks: Spark's runner (its session is made with the first tasks), or None for this process."""
         if not self.uses_spark:
             return None
-        from lsm_core.spark import spark_runner
 
-        return spark_runner(self.session())
+        def run_on_spark(store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
+            from lsm_core.spark import spark_runner
+
+            return spark_runner(self.session())(store, tasks)
+
+        return run_on_spark

@@ -43,7 +43,7 @@ def test_a_run_reads_like_the_sentence_and_tells_its_numbers(house: House) -> No
     assert set(evaluations(result)) == {"merged_view_unchanged", "tree_invariants", "level0_backlog"}
     assert all(passed for passed, _ in evaluations(result).values())
     told = house.materialisation("shop.orders")
-    assert (told["action"], told["snapshot before"], told["snapshot published"]) == ("compacted", 5, 6)
+    assert (told["action"], told["snapshot before"], told["snapshot published"]) == ("compact", 5, 6)
     assert (told["sorted runs (worst bucket)"], told["files"]) == (1, 1)
     assert told["rows in"] == 250
     assert told["rows in"] - told["rows out"] == int(told["rows dropped"].split()[0])
@@ -76,7 +76,7 @@ def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
     assert house.execute(JOB, run_config={"ops": {node: {"config": {"full": True}}}}).success
     told = house.materialisation("shop.orders")
     assert (told["action"], told["sorted runs (worst bucket)"], told["why"]) == (
-        "compacted",
+        "compact",
         1,
         "asked for by a person",
     )
@@ -143,6 +143,46 @@ def test_a_plan_that_cannot_be_applied_says_why_and_is_replaced_with_both_hashes
     assert told["plan replaced"].endswith(f"; replanned over snapshot {newest} as {told['plan']}")
     assert plan in told["plan replaced"]
     assert (told["snapshot before"], told["sorted runs (worst bucket)"]) == (newest, 1)
+
+
+def test_a_plan_that_somebody_else_applied_is_not_applied_again(house: House) -> None:
+    request = house.tick(names.SORTED_RUN_SENSOR).run_requests[0]
+    table = house.warehouse.table("shop.orders")
+    apply_plan(table.store, load_plan(table.store, request.tags[names.TAG_PLAN]))
+    result = house.run(request)
+    assert result.success
+    told = house.materialisation("shop.orders")
+    assert (told["action"], told["outcome"]) == ("nothing to do", "already applied, snapshot 6")
+    assert "plan replaced" not in told
+    assert snapshots.latest_id(table.store) == 6
+
+
+def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    before = table.to_arrow().sort_by("id")
+    node = names.node_name(str(house.root), "shop.orders")
+
+    def run(config: dict[str, Any]) -> dg.ExecuteInProcessResult:
+        return house.execute(JOB, run_config={"ops": {node: {"config": config}}})
+
+    rescaled = run({"action": "rescale", "arguments": {"bucket_num": 3}})
+    assert rescaled.success
+    told = house.materialisation("shop.orders")
+    assert (told["action"], told["snapshot published"], told["rows out"]) == ("rescale", 6, 150)
+    assert evaluations(rescaled)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+    expired = run({"action": "expire_snapshots", "arguments": {"retain_max": 2, "retain_min": 1}})
+    assert expired.success
+    told = house.materialisation("shop.orders")
+    assert (told["action"], told["expired"]) == ("expire_snapshots", "1, 2, 3, 4")
+    assert [snapshot.id for snapshot in table.snapshots()] == [5, 6]
+    assert house.warehouse.table("shop.orders").to_arrow().sort_by("id") == before
+    for config, said in (
+        ({"action": "polish"}, "polish"),
+        ({"action": "compact", "arguments": {"colour": "red"}}, "colour"),
+    ):
+        failed = run(config)
+        assert not failed.success
+        assert any(said in str(event.event_specific_data) for event in failed.all_events if event.is_failure)
 
 
 def test_a_plan_of_another_partition_is_refused(tmp_path: Path) -> None:
@@ -256,9 +296,12 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
             if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key
         }
         assert set(seen) == {"log", "t0"}
-        metadata = seen["t0"].asset_observation_data.asset_observation.metadata
-        assert metadata["snapshots expired"].value == 3
-        assert "held" in metadata["held by"].value or metadata["files held back"].value == 0
+        observation = seen["t0"].asset_observation_data.asset_observation
+        assert "expired snapshots 1 to 3; the earliest is now 4" in observation.description
+        metadata = observation.metadata
+        assert metadata["expire_snapshots: expired"].value == "1, 2, 3"
+        assert metadata["expire_snapshots: files recorded"].value > 0
+        assert metadata["trash: files deleted"].value == 0
         assert [snapshot.id for snapshot in tables[0].snapshots()] == [4, 5]
         assert [snapshot.id for snapshot in tables[1].snapshots()] == [1, 2, 3, 4, 5]
 
