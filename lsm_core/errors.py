@@ -251,13 +251,27 @@ class PlanStale(DredgeError):
         super().__init__(f"the plan{f' for table {table}' if table else ''} is stale: {reason}")
 
 
-class PlanRefused(DredgeError):
-    """Safety ``rule`` stops the plan; ``share`` is the share of ``table`` it would have touched (0..1)."""
+class RefusalRule(StrEnum):
+    """Which safety rule stops a plan; `PlanRefused.detail` says it for people."""
 
-    def __init__(self, rule: str, share: float | None = None, table: str = "") -> None:
-        self.rule, self.share, self.table = rule, share, table
+    SWEEP_HAS_BEGUN = "sweep-has-begun"
+    """The files of a deletion record are being deleted."""
+    FILES_ARE_GONE = "files-are-gone"
+    """Files that a restore needs were deleted."""
+    NO_HOLES_IN_HISTORY = "no-holes-in-history"
+    """Restored snapshots would not be followed by the next one."""
+    HISTORY_CHANGED = "history-changed"
+    """Another snapshot has the id of one to restore."""
+
+
+class PlanRefused(DredgeError):
+    """Safety ``rule`` stops the plan, because of ``detail``; ``share`` is the share of ``table`` it would have touched (0..1)."""
+
+    def __init__(self, rule: RefusalRule, share: float | None = None, table: str = "", detail: str = "") -> None:
+        self.rule, self.share, self.table, self.detail = rule, share, table, detail
         of = f" ({share:.1%} of the table)" if share is not None else ""
-        super().__init__(f"plan{f' for table {table}' if table else ''} refused by rule {rule}{of}")
+        why = f": {detail}" if detail else ""
+        super().__init__(f"plan{f' for table {table}' if table else ''} refused by rule {rule}{of}{why}")
 
 
 class VerificationLevel(StrEnum):

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.record import read_ledger as read_ledger
     from lsm_core.maintenance.reports import BucketDifference as BucketDifference
     from lsm_core.maintenance.reports import VerifyReport as VerifyReport
-    from lsm_core.maintenance.row_story import ColumnStory as ColumnStory
-    from lsm_core.maintenance.row_story import RowStory as RowStory
-    from lsm_core.maintenance.row_story import RowVersion as RowVersion
-    from lsm_core.maintenance.row_story import explain_row as explain_row
+    from lsm_core.maintenance.row_story.explain_row import ColumnStory as ColumnStory
+    from lsm_core.maintenance.row_story.explain_row import RowStory as RowStory
+    from lsm_core.maintenance.row_story.explain_row import RowVersion as RowVersion
+    from lsm_core.maintenance.row_story.explain_row import explain_row as explain_row
     from lsm_core.maintenance.saved_plans import load_plan as load_plan
     from lsm_core.maintenance.saved_plans import save_plan as save_plan
     from lsm_core.maintenance.saved_plans import saved_plan_hashes as saved_plan_hashes
@@ -127,7 +127,7 @@ __getattr__, __dir__ = lazy_names(
             "BucketDifference",
             "VerifyReport",
         ),
-        "row_story": (
+        "row_story.explain_row": (
             "ColumnStory",
             "RowStory",
             "RowVersion",

@@ -117,8 +117,8 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(pa.array(order)), codes[order]
     grouped = _Grouped(store, table, codes)
-    asked = scoring.decisions(store, table, grouped.starts, grouped.runs, now_ms)
-    found = [grouped.bucket(index, now_ms, asked.get(index)) for index in range(grouped.groups)]
+    due = scoring.due_compactions(store, table, grouped.starts, grouped.runs, now_ms)
+    found = [grouped.bucket(index, now_ms, due.get(index)) for index in range(grouped.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
 
 
@@ -225,7 +225,7 @@ class _Grouped:
             self._partitions[partition] = partition_values(self.store.schema, partition)
         return self._partitions[partition], self._texts[partition]
 
-    def bucket(self, index: int, now_ms: int, asked: scoring.Asked | None) -> BucketHealth:
+    def bucket(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
         """The finished record of one bucket."""
         store, first = self.store, int(self.starts[index])
         values, text = self._partition(self.table.column("partition")[first].as_py())
@@ -242,7 +242,7 @@ class _Grouped:
             bytes=size,
             has_primary_key=self.has_pk,
         )
-        asked = asked or scoring.too_few_runs(signs, oldest, store.options)
+        due = due or scoring.too_few_runs(signs, oldest, store.options)
         score, reasons = scoring.score(signs, store.options)
         return BucketHealth(
             partition=values,
@@ -261,7 +261,7 @@ class _Grouped:
             overlap_max=int(self.overlap_max[index]),
             overlap_mean=round(float(self.overlap_mean[index]), 3),
             delete_ratio=round(signs.delete_ratio, 4),
-            cost_minor=asked.cost,
+            cost_minor=due.cost,
             cost_full=scoring.full_cost(signs, store.options),
             score=score,
             reasons=reasons,
@@ -269,8 +269,8 @@ class _Grouped:
             files=int(self.files[index]),
             newest_file_ms=newest,
             files_per_level={level: count for level, (count, _) in sorted(levels.items())},
-            decision=asked.decision,
-            facts=asked.facts,
+            decision=due.decision,
+            facts=due.facts,
         )
 
 

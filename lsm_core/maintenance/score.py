@@ -70,16 +70,18 @@ def full_cost(signs: Signs, options: TableOptions) -> int:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the table's rules say about a bucket now: the bytes that they want read (0: none), which rule or why none, and its numbers."""
+class DueCompaction:
+    """The compaction that the table's rules pick for a bucket now: bytes that it reads (0: none is due), the rule or why none, its numbers."""
 
     cost: int = 0
     decision: str = ""
     facts: Facts = field(default_factory=dict)
 
 
-def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int) -> Mapping[int, Asked]:
-    """What the table's rules decide about the buckets where they may ask for a compaction; for the others :func:`too_few_runs`.
+def due_compactions(
+    store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int
+) -> Mapping[int, DueCompaction]:
+    """The compaction that is due in each bucket whose runs suffice for one of the table's rules; for the others :func:`too_few_runs`.
 
     ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
     (`compaction.total-size-threshold`) is told below the trigger as the rule that a plan made now would go by, but at no
@@ -90,9 +92,9 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
     forced = options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
-    found: dict[int, Asked] = {}
-    asked = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
-    for together in np.array_split(asked, -(-int((ends - starts)[asked].sum()) // _FILES_AT_ONCE) or 1):
+    found: dict[int, DueCompaction] = {}
+    considered = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
+    for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
         listed, at = entries.take(pa.array(rows)), 0
         files, expired = _files(store, listed), expired_files(store, listed, now_ms)
@@ -101,30 +103,32 @@ def decisions(store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, no
             own, at = files[at : at + count], at + count
             if not own:
                 continue
-            said = _asked(store, own, now_ms, int(runs[group]), expired)
+            said = _due_compaction(store, own, now_ms, int(runs[group]), expired)
             if said is not None:
                 found[group] = said
     return found
 
 
-def _asked(store: TableStore, files: list[DataFile], now_ms: int, runs: int, expired: ExpiredFiles) -> Asked | None:
-    """What the rules say about one bucket; None where they say nothing yet."""
+def _due_compaction(
+    store: TableStore, files: list[DataFile], now_ms: int, runs: int, expired: ExpiredFiles
+) -> DueCompaction | None:
+    """The compaction that is due in one bucket; None for tables that are not compacted here."""
     if not store.schema.primary_keys:
         bins = choose_bins(store, files, full=False)
         if isinstance(bins, Decline):
-            return Asked(0, str(bins.reason), bins.facts)
+            return DueCompaction(0, str(bins.reason), bins.facts)
         taken = [file for chosen in bins for file in chosen]
         facts: Facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
-        return Asked(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
+        return DueCompaction(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
     try:
         decision = decide(store, files, now_ms, expired=expired)
     except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
         return None
     if isinstance(decision, Decline):
-        return Asked(0, str(decision.reason), decision.facts)
+        return DueCompaction(0, str(decision.reason), decision.facts)
     if decision.trigger is Trigger.TOTAL_SIZE and runs < store.options.compaction_trigger:
-        return Asked(0, str(decision.trigger), decision.facts)
-    return Asked(decision.unit.size, str(decision.trigger), decision.facts)
+        return DueCompaction(0, str(decision.trigger), decision.facts)
+    return DueCompaction(decision.unit.size, str(decision.trigger), decision.facts)
 
 
 def _files(store: TableStore, entries: pa.Table) -> list[DataFile]:
@@ -135,13 +139,13 @@ def _files(store: TableStore, entries: pa.Table) -> list[DataFile]:
         return []
 
 
-def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> Asked:
+def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> DueCompaction:
     """What universal compaction says below its trigger, without making the bucket's files into objects; nothing for append tables.
 
     ``oldest_run``: bytes of the oldest run.
     """
     if not signs.has_primary_key:
-        return Asked()
+        return DueCompaction()
     newer = signs.bytes - oldest_run
     facts: Facts = {
         "sorted_runs": signs.runs,
@@ -152,4 +156,4 @@ def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> Asked:
         "max_amplification_percent": options.max_size_amplification,
     }
     few = signs.runs < options.compaction_trigger
-    return Asked(0, str(DeclineReason.TOO_FEW_RUNS) if few else "", facts)
+    return DueCompaction(0, str(DeclineReason.TOO_FEW_RUNS) if few else "", facts)

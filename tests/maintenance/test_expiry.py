@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import (
+    CorruptFile,
+    InvalidOption,
+    PlanRefused,
+    PlanStale,
+    RefusalRule,
+    SnapshotNotFound,
+    UnsupportedFeature,
+)
 from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
 from lsm_core.table import Catalog, Table
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
@@ -242,8 +250,9 @@ def test_nothing_is_restored_once_a_sweep_began_or_a_file_is_gone(tmp_path: Path
     next(Path(table.store.root).rglob("bucket-0/*.parquet"))
     victim = Path(table.store.root) / next(f["path"] for f in _record(table)["files"] if f["kind"] == "data")
     victim.unlink()
-    with pytest.raises(PlanRefused, match="files-are-gone"):
+    with pytest.raises(PlanRefused, match="files-are-gone") as refused:
         table.restore(report.trash_id)
+    assert refused.value.rule is RefusalRule.FILES_ARE_GONE and refused.value.table == "db.t"
     assert [s.id for s in table.snapshots()] == [9]
     assert not claim.exists()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lsm_core.errors import DredgeError, PlanRefused
+from lsm_core.errors import DredgeError, PlanRefused, RefusalRule
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import MaintenancePlan, Outcome, PlanItem, Report
@@ -105,14 +105,18 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:
-    return PlanRefused(f"sweep-has-begun: the files of {trash_id} are being deleted", table=store.name)
+    return _refused(store, RefusalRule.SWEEP_HAS_BEGUN, f"the files of {trash_id} are being deleted")
+
+
+def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+    return PlanRefused(rule, table=store.name, detail=detail)
 
 
 def _put_back(store: TableStore, number: int, data: bytes) -> None:
     path = store.snapshot_path(number)
     Snapshot.from_json(data, path)
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-        raise PlanRefused(f"history-changed: another snapshot {number} is there now", table=store.name)
+        raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot {number} is there now")
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
@@ -122,7 +126,7 @@ def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
         return
     later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
-    raise PlanRefused(f"no-holes-in-history: {hint}", table=store.name)
+    raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)
 
 
 def _require_files(store: TableStore, record: TrashRecord) -> None:
@@ -131,7 +135,7 @@ def _require_files(store: TableStore, record: TrashRecord) -> None:
         for file in record.files:
             path = file_path(store, file)
             if not store.file_io.exists(path):
-                raise PlanRefused(f"files-are-gone: {file.path} of {record.trash_id} was deleted", table=store.name)
+                raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
     except DredgeError:
         trash.release(store, record.trash_id)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +11,8 @@ import pyarrow as pa
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
-from lsm_core.maintenance.row_story.engines import supplies
-from lsm_core.maintenance.row_story.replay import Versions
-from lsm_core.maintenance.row_story.stored import Stored, places_of, typed_key, versions_of
-from lsm_core.maintenance.row_story.story import ColumnStory, RowStory, RowVersion
+from lsm_core.maintenance.row_story.column_supplies import Versions, supplies
+from lsm_core.maintenance.row_story.stored_versions import StoredVersion, places_of, typed_key, versions_of
 from lsm_core.merge import FoldFunction, MergeFunction, merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.order import merge_order
@@ -24,6 +23,75 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.read import resolve
 
 _KINDS = ("+I", "-U", "+U", "-D")
+
+
+@dataclass(frozen=True)
+class RowVersion:
+    """One stored version of a key. ``number`` 1 is the newest, as merging orders them: partition by partition, the answer's first.
+
+    ``kind`` is "+I", "-U", "+U" or "-D"; ``position`` the row's place in ``file``; ``written_ms`` when the file was made (epoch
+    ms). ``hidden`` says why reads do not see the version, None = they do; ``note`` what else is to be known about it. ``partition``
+    is its directory ("" without partitions): only versions of one partition merge.
+    """
+
+    number: int
+    file: str
+    level: int
+    sequence: int
+    kind: str
+    position: int
+    values: Mapping[str, Any]
+    written_ms: int | None = None
+    hidden: str | None = None
+    note: str | None = None
+    partition: str = ""
+
+
+@dataclass(frozen=True)
+class ColumnStory:
+    """One column of the answer: its value, the numbers of the ``versions`` that supplied it, and why those.
+
+    ``roles``: what every version that reads see did for the column, by its number.
+    """
+
+    column: str
+    value: Any
+    versions: tuple[int, ...]
+    why: str
+    roles: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowStory:
+    """The story of one key in one snapshot: ``versions`` newest first, ``answer`` what a read gives (None: no row).
+
+    ``columns`` tell of the row that merging made, also of a deleted one. Where a key may move between partitions, answer and columns
+    are those of the partition that has the row (the one written last, if none or several do). ``files``: how many were looked into; metadata rules the
+    others out.
+    """
+
+    table: str
+    key: Mapping[str, Any]
+    snapshot_id: int | None
+    engine: str
+    summary: str
+    answer: Mapping[str, Any] | None
+    versions: tuple[RowVersion, ...] = ()
+    columns: tuple[ColumnStory, ...] = ()
+    files: int = 0
+
+    @property
+    def found(self) -> bool:
+        """Whether any version of the key is stored."""
+        return bool(self.versions)
+
+    def column(self, name: str) -> ColumnStory:
+        """The story of one column. Raises KeyError for one that is not there."""
+        return {story.column: story for story in self.columns}[name]
+
+    def to_object(self) -> dict[str, Any]:
+        """The story as plain values (for JSON)."""
+        return asdict(self)
 
 
 def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
@@ -42,7 +110,7 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
         return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
     places = places_of(store, snapshot, typed)
     told = _newest_first(
-        _Told(store, function, partition, _in_merge_order(function, stored))
+        _PartitionVersions(store, function, partition, _in_merge_order(function, stored))
         for partition, part in places.by_partition().items()
         if (stored := list(versions_of(store, part, function.key_spec, typed)))
     )
@@ -54,24 +122,26 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     )
 
 
-def _in_merge_order(function: MergeFunction, stored: Sequence[Stored]) -> list[Stored]:
+def _in_merge_order(function: MergeFunction, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
     if len(stored) < 2:
         return list(stored)
     order = merge_order(Rows.of(_pieces(function, stored)), function.key_spec, sorted_runs=False).order
     return [stored[place] for place in order.tolist()]
 
 
-def _pieces(function: MergeFunction, stored: Sequence[Stored]) -> list[Piece]:
+def _pieces(function: MergeFunction, stored: Sequence[StoredVersion]) -> list[Piece]:
     return [Piece(one.row, function.key_spec.keys(one.row), one.file.level, one.age) for one in stored]
 
 
-class _Told:
+class _PartitionVersions:
     """Versions of one partition in merge order, and what the engine makes of those that reads see.
 
     ``before``: versions of other partitions that are told before these.
     """
 
-    def __init__(self, store: TableStore, function: MergeFunction, partition: bytes, stored: Sequence[Stored]) -> None:
+    def __init__(
+        self, store: TableStore, function: MergeFunction, partition: bytes, stored: Sequence[StoredVersion]
+    ) -> None:
         self.store, self.function, self.stored, self.before = store, function, stored, 0
         self.partition = partition_text(store.schema, partition, store.options)
         self.seen = [place for place, one in enumerate(stored) if one.hidden is None]
@@ -126,7 +196,7 @@ class _Told:
             partition=self.partition,
         )
 
-    def _notes(self, one: Stored, expired: bool) -> Iterator[str]:
+    def _notes(self, one: StoredVersion, expired: bool) -> Iterator[str]:
         if self.before:
             yield f"of partition {self.partition}: not merged with those above"
         if expired:
@@ -155,7 +225,7 @@ class _Told:
         return tuple(told)
 
 
-def _newest_first(told: Iterable[_Told]) -> list[_Told]:
+def _newest_first(told: Iterable[_PartitionVersions]) -> list[_PartitionVersions]:
     """Partitions that have the row before those that do not, each written last first; their versions are numbered through."""
     ordered = sorted(told, key=lambda one: (one.answer() is not None, one.written), reverse=True)
     before = 0
@@ -165,7 +235,7 @@ def _newest_first(told: Iterable[_Told]) -> list[_Told]:
     return ordered
 
 
-def _summary(told: Sequence[_Told], files: int, snapshot: int) -> str:
+def _summary(told: Sequence[_PartitionVersions], files: int, snapshot: int) -> str:
     """One sentence."""
     where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
     if not told:
@@ -197,6 +267,3 @@ def _plain(value: pa.Scalar) -> Any:
         return value.as_py()
     except ValueError:  # nanoseconds that Python's own times cannot hold
         return str(value.cast(pa.string()).as_py())
-
-
-__all__ = ["explain_row"]

@@ -29,7 +29,7 @@ POSTPONED = "postponed: it waits to be put into a bucket"
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredVersion:
     """One stored version: a KV batch of one row, where it lies, and its file's age among all of them (larger = newer)."""
 
     row: pa.RecordBatch
@@ -103,7 +103,9 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
     return Places(tuple(table_to_entries(entries)), deletions)
 
 
-def versions_of(store: TableStore, places: Places, spec: KeySpec, key: Mapping[str, pa.Scalar]) -> Iterator[Stored]:
+def versions_of(
+    store: TableStore, places: Places, spec: KeySpec, key: Mapping[str, pa.Scalar]
+) -> Iterator[StoredVersion]:
     """Every stored version of the key in the places of one partition, file by file, the oldest file first."""
     keys = spec.keys(pa.RecordBatch.from_pydict({key_name(name): pa.array([key[name]]) for name in spec.key_columns}))
     target = keys.scalar(0)
@@ -123,7 +125,7 @@ def _by_age(store: TableStore, places: Places) -> Iterator[tuple[ManifestEntry, 
 
 def _in_file(
     store: TableStore, entry: ManifestEntry, age: int, gone: DeletionFile | None, spec: KeySpec, target: int | bytes
-) -> Iterator[Stored]:
+) -> Iterator[StoredVersion]:
     place = entry.partition, entry.bucket, entry.file
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
@@ -133,7 +135,7 @@ def _in_file(
         for row in range(start, stop):
             deleted = vector is not None and bool(vector.deleted_mask(first + row, 1)[0])
             hidden = unseen or (KEPT_OUT if deleted else None)
-            yield Stored(batch.slice(row, 1), entry.file, first + row, age, hidden)
+            yield StoredVersion(batch.slice(row, 1), entry.file, first + row, age, hidden)
 
 
 def _stretches(
@@ -160,6 +162,3 @@ def _unseen(store: TableStore, entry: ManifestEntry) -> str | None:
         return POSTPONED
     compacted = bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
     return NOT_COMPACTED if compacted and entry.file.level == 0 else None
-
-
-__all__ = ["KEPT_OUT", "NOT_COMPACTED", "POSTPONED", "Places", "Stored", "places_of", "typed_key", "versions_of"]

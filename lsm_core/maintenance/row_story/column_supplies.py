@@ -1,0 +1,300 @@
+"""Which version of one key supplied which column, merge engine by merge engine. Source classes: Java's merge functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.merge import MergeFunction
+from lsm_core.merge.engines.aggregation import Aggregation
+from lsm_core.merge.engines.deduplicate import Deduplicate
+from lsm_core.merge.engines.first_row import FirstRow
+from lsm_core.merge.engines.partial_update import PartialUpdate
+from lsm_core.merge.engines.sequence_group import SequenceGroup
+from lsm_core.merge.functions import AGG, KEEP, LATE, RETRACT, SKIP, AggregateFunction, PickAggregate
+from lsm_core.merge.functions.base import Operations
+from lsm_core.merge.keys import order_parts
+
+DELETE = 3
+_ROLES = {AGG: "input", LATE: "late: taken as if it came first", RETRACT: "takes back", SKIP: "passed over"}
+
+
+@dataclass(frozen=True, eq=False)
+class Versions:
+    """The versions of one key that reads see, in merge order: a KV batch, one row each."""
+
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Row kinds: 0 +I, 1 -U, 2 +U, 3 -D."""
+        return [int(kind) for kind in self.batch.column(VALUE_KIND).to_pylist()]
+
+    def backs(self, place: int) -> bool:
+        """Whether a version takes back (-U, -D)."""
+        return self.kinds[place] % 2 == 1
+
+    @cached_property
+    def _valid(self) -> dict[str, list[bool]]:
+        return {name: self.batch.column(name).is_valid().to_pylist() for name in self.batch.schema.names}
+
+    def holds(self, name: str, place: int) -> bool:
+        """Whether a version has a value in a column."""
+        return self._valid[name][place]
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Where a column's value comes from: places among the versions, why, and what each version did."""
+
+    places: tuple[int, ...]
+    why: str
+    roles: Mapping[int, str] = field(default_factory=dict)
+
+
+def picked(winner: int | None, why: str, others: Mapping[int, str]) -> Supply:
+    """One version supplies everything."""
+    roles = dict(others)
+    if winner is not None:
+        roles[winner] = why
+    return Supply(() if winner is None else (winner,), why, roles)
+
+
+def aggregated(
+    versions: Versions,
+    function: AggregateFunction,
+    ops: Operations,
+    base: int | None,
+    reasons: Mapping[int, str],
+    begun: bool,
+) -> Supply:
+    """What an aggregate function made of its inputs, on top of version ``base``; ``reasons``: why versions are passed over.
+
+    ``begun``: the function was given inputs before those, which it remembers.
+    """
+    name = function.field
+    shown = [op != SKIP and not (op == RETRACT and function.ignore_retract) for op in ops.tolist()]
+    roles = {}
+    for place, op in enumerate(ops.tolist()):
+        roles[place] = (
+            _ROLES[op] if shown[place] else "retract ignored" if op == RETRACT else reasons.get(place, _ROLES[SKIP])
+        )
+        if shown[place] and not versions.holds(name, place):
+            roles[place] += " (null)"
+    if base is not None:
+        roles[base] = "what the row began with"
+    if isinstance(function, PickAggregate):
+        return _one_input(versions, function, ops, base, roles, begun)
+    inputs = [place for place, there in enumerate(shown) if there and versions.holds(name, place)]
+    places = ([base] if base is not None and versions.holds(name, base) else []) + inputs
+    taken = sum(int(ops[place]) == RETRACT for place in inputs)
+    late = sum(int(ops[place]) == LATE for place in inputs)
+    more = [f"{late} of them late"] * bool(late) + [f"{taken} taken back"] * bool(taken)
+    counted = f"{len(places)} value{'s' if len(places) != 1 else ''}"
+    return Supply(tuple(dict.fromkeys(places)), ", ".join([f"{function.name} of {counted}", *more]), roles)
+
+
+def _one_input(
+    versions: Versions,
+    function: PickAggregate,
+    ops: Operations,
+    base: int | None,
+    roles: dict[int, str],
+    begun: bool,
+) -> Supply:
+    """The function's own choice."""
+    values = versions.batch.column(function.field)
+    initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
+    filled = np.array([base is not None and values[base].is_valid])
+    folding = function.prepared(values, np.array([0, len(values)]), ops)
+    picks, _ = function.pick(folding, filled, np.array([begun]), initial)
+    pick = int(picks[0])
+    if pick >= 0:
+        place = int(folding.original(picks)[0])
+        return Supply((place,), function.name, {**roles, place: f"{function.name}: this one"})
+    if pick == KEEP and base is not None:
+        return Supply((base,), f"{function.name}: what the row began with", roles)
+    return Supply((), f"{function.name}: no version supplies a value", roles)
+
+
+_IGNORED_DELETE = "a delete, ignored (ignore-delete)"
+
+
+def supplies(function: MergeFunction, versions: Versions, columns: list[str]) -> Iterator[tuple[str, Supply]]:
+    """For each column where its value in the merged row comes from; nothing where no version is left."""
+    if len(versions) == 1:
+        only = picked(0, "the only version", {})
+        yield from ((name, only) for name in columns)
+    elif isinstance(function, Deduplicate):
+        yield from ((name, _newest(function, versions)) for name in columns)
+    elif isinstance(function, FirstRow):
+        yield from ((name, _oldest(versions)) for name in columns)
+    elif isinstance(function, PartialUpdate):
+        replay = PartialUpdateReplay(function, versions)
+        yield from ((name, replay.supply(name)) for name in columns)
+    elif isinstance(function, Aggregation):
+        yield from ((name, _aggregation(function, versions, name)) for name in columns)
+
+
+def _newest(function: Deduplicate, versions: Versions) -> Supply:
+    counted = [p for p in range(len(versions)) if not (function.ignore_delete and versions.backs(p))]
+    roles = {p: "replaced by a newer version" if p in counted else _IGNORED_DELETE for p in range(len(versions))}
+    return picked(counted[-1] if counted else None, "the newest version", roles)
+
+
+def _oldest(versions: Versions) -> Supply:
+    adds = [p for p in range(len(versions)) if not versions.backs(p)]
+    roles = {p: "came after the first row" if p in adds else _IGNORED_DELETE for p in range(len(versions))}
+    return picked(adds[0] if adds else None, "the first row", roles)
+
+
+def _aggregation(function: Aggregation, versions: Versions, name: str) -> Supply:
+    if name in function.key_spec.key_columns or function.functions[name].name == "primary-key":
+        return picked(len(versions) - 1, "primary key", {})
+    ops = np.array([RETRACT if versions.backs(p) else AGG for p in range(len(versions))], np.int8)
+    base, reasons = None, {}
+    if function.remove_on_delete:
+        for place, kind in enumerate(versions.kinds):
+            if kind == DELETE:
+                base = place
+        if base is not None:
+            ops[: base + 1] = SKIP
+            reasons = dict.fromkeys(range(base), "before the delete that reset the row")
+    begun = any(kind != DELETE for kind in versions.kinds[: base or 0])
+    return aggregated(versions, function.functions[name], ops, base, reasons, begun)
+
+
+_ACCEPTED, _LATE, _NO_ORDER, _IGNORED, _RESET = range(5)
+_WORDS = {
+    _ACCEPTED: "accepted by the group, replaced later",
+    _LATE: "late: below the group's ordering fields in force",
+    _NO_ORDER: "passed over: all ordering fields of the group are null",
+    _IGNORED: "a delete, ignored (ignore-delete)",
+    _RESET: "before the delete that reset the row",
+}
+Rank = tuple[tuple[bool, tuple[int, ...]], ...]
+
+
+class PartialUpdateReplay:
+    """Walks the versions of one key once; then tells of any column."""
+
+    def __init__(self, function: PartialUpdate, versions: Versions) -> None:
+        self.function, self.versions = function, versions
+        self.base: int | None = None
+        self.begin = 0
+        self._states: dict[SequenceGroup, list[int]] = {group: [] for group in function.groups}
+        self._walk()
+
+    def _walk(self) -> None:
+        versions, function = self.versions, self.function
+        if versions.backs(0):
+            self.base = 0
+        in_force = {group: self._rank(group, 0) if self.base == 0 else None for group in function.groups}
+        for place in range(len(versions)):
+            removing = False
+            for group in function.groups:
+                state = self._state(group, place, in_force[group])
+                self._states[group].append(state)
+                if state == _ACCEPTED:
+                    in_force[group] = self._rank(group, place)
+                    removing |= group.removes and versions.kinds[place] == DELETE
+            plain = function.remove_on_delete and not function.ignore_delete and versions.kinds[place] == DELETE
+            if removing or plain:
+                self.base, self.begin = place, place + 1
+                in_force = {group: self._rank(group, place) for group in function.groups}
+
+    def _state(self, group: SequenceGroup, place: int, in_force: Rank | None) -> int:
+        if self.function.ignore_delete and self.versions.backs(place):
+            return _IGNORED
+        rank = self._rank(group, place)
+        if rank is None:
+            return _NO_ORDER
+        return _ACCEPTED if in_force is None or rank >= in_force else _LATE
+
+    def _rank(self, group: SequenceGroup, place: int) -> Rank | None:
+        """The ordering fields of a version as something that compares; None if all are null."""
+        fields = tuple((self.versions.holds(name, place), self._parts[name][place]) for name in group.ordering)
+        return fields if any(there for there, _ in fields) else None
+
+    @cached_property
+    def _parts(self) -> dict[str, list[tuple[int, ...]]]:
+        """For every ordering field numbers that order as its values do, one tuple a version; nulls all alike."""
+        found = {}
+        for name in (name for group in self.function.groups for name in group.ordering):
+            columns = [part.tolist() for part in order_parts(self.versions.batch.column(name))]
+            rows = [tuple(int(column[place]) for column in columns) for place in range(len(self.versions))]
+            found[name] = [row if self.versions.holds(name, place) else () for place, row in enumerate(rows)]
+        return found
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def supply(self, name: str) -> Supply:
+        """Where the value of a column comes from."""
+        if name in self.function.key_spec.key_columns:
+            return picked(len(self.versions) - 1, "primary key", {})
+        group = self.function.group_of.get(name)
+        if group is None:
+            return self._loose(name)
+        if name in self.function.functions:
+            function = self.function.functions[name]
+            reasons = {p: _WORDS[state] for p, state in enumerate(self._seen(group))}
+            given = [s in {_ACCEPTED, _LATE} and not self.versions.backs(p) for p, s in enumerate(self._states[group])]
+            begun = any(given[: max(self.begin - 1, 0)])
+            return aggregated(self.versions, function, self._operations(group), self.base, reasons, begun)
+        return self._of_group(name, group)
+
+    def _seen(self, group: SequenceGroup) -> list[int]:
+        """What became of each version, with those that a later delete made void."""
+        return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
+
+    def _operations(self, group: SequenceGroup) -> Operations:
+        ops = []
+        for place, state in enumerate(self._seen(group)):
+            if state not in {_ACCEPTED, _LATE}:
+                ops.append(SKIP)
+            else:
+                ops.append(RETRACT if self.versions.backs(place) else AGG if state == _ACCEPTED else LATE)
+        return np.array(ops, np.int8)
+
+    def _loose(self, name: str) -> Supply:
+        versions, roles = self.versions, {}
+        winner = None
+        for place in range(len(versions)):
+            if place < self.begin:
+                roles[place] = _WORDS[_RESET]
+            elif versions.backs(place):
+                roles[place] = "a retract: leaves columns without a sequence group alone"
+            elif not versions.holds(name, place):
+                roles[place] = "null: leaves the column as it was"
+            else:
+                roles[place], winner = "replaced by a newer value", place
+        if winner is not None:
+            return picked(winner, "the last value that is not null", roles)
+        return self._began_with(roles, "no version holds a value")
+
+    def _of_group(self, name: str, group: SequenceGroup) -> Supply:
+        states = self._seen(group)
+        roles = {place: _WORDS[state] for place, state in enumerate(states)}
+        accepted = [place for place, state in enumerate(states) if state == _ACCEPTED]
+        fields = ", ".join(group.ordering)
+        if not accepted:
+            return self._began_with(roles, f"sequence group {fields} accepted nothing")
+        winner = accepted[-1]
+        if self.versions.backs(winner) and name not in group.ordering:
+            roles[winner] = f"taken back: the newest by sequence group {fields} is a retract"
+            return Supply((), roles[winner], roles)
+        return picked(winner, f"the newest by sequence group {fields}", roles)
+
+    def _began_with(self, roles: dict[int, str], otherwise: str) -> Supply:
+        if self.base is None:
+            return Supply((), otherwise, roles)
+        why = "the row began with this delete's values"
+        return picked(self.base, why, roles)
