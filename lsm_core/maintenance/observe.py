@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
 from lsm_core.maintenance import score as scoring
@@ -124,8 +125,7 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
 
 def _group(table: pa.Table) -> Ints:
     """Dense number of every entry's bucket."""
-    partitions = table.column("partition").combine_chunks().dictionary_encode()
-    indices = partitions.chunk(0).indices if isinstance(partitions, pa.ChunkedArray) else partitions.indices
+    indices = one_array(table.column("partition")).dictionary_encode().indices
     buckets = table.column("bucket").to_numpy().astype(np.int64)
     pairs = indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + (buckets + (1 << 16))
     _, codes = np.unique(pairs, return_inverse=True)

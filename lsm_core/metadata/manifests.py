@@ -321,8 +321,9 @@ def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], wanted: Sequenc
         return bool(wanted)
     try:
         low, high = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-    except (DredgeError, ValueError, IndexError):
-        return True  # statistics of another arity say nothing
+    except (DredgeError, ValueError, IndexError) as error:  # statistics of another arity say nothing
+        _LOG.info("manifest %s is not pruned by its partition statistics: %s", meta.file_name, error)
+        return True
     nulls = stats.null_counts or ()
     return any(_row_may_be_in(row, low, high, nulls) for row in wanted)
 

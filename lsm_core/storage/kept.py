@@ -1,4 +1,7 @@
-"""What one table object remembers of files that never change: footers, indexes, sizes; bounded by bytes, oldest use first out."""
+"""What one table object remembers of files that never change: footers, indexes, sizes; bounded by bytes, oldest use first out.
+
+functools.lru_cache counts entries, and no dependency has a cache that counts bytes: a footer takes from one kilobyte to megabytes.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
@@ -118,8 +119,7 @@ def _routed(entries: pa.Table, routes: _Routes, codes: Ints | None, numbers: Map
     if codes is None:
         of_entry = np.zeros(entries.num_rows, np.int64)
     else:
-        encoded = pc.dictionary_encode(entries.column("partition").combine_chunks())
-        encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+        encoded = pc.dictionary_encode(one_array(entries.column("partition")))
         known = np.array([numbers.get(one, -1) for one in encoded.dictionary.to_pylist()], np.int64)
         of_entry = known[encoded.indices.to_numpy()] if entries.num_rows else np.zeros(0, np.int64)
     kept = np.zeros(entries.num_rows, np.bool_)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import decimal_limbs
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts.cast_errors import refuse
 from lsm_core.types.casts.java_floats import float_column
@@ -144,8 +145,7 @@ def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
     if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return array.cast(pa.string()).cast(to_arrow(target))
     whole = pc.trunc(array).cast(pa.decimal128(_WIDEST, 0)).fill_null(0)
-    words = np.frombuffer(whole.buffers()[1], np.int64)[2 * whole.offset : 2 * (whole.offset + len(whole))]
-    return with_nulls_of(words[::2].astype(_DTYPES[target.root]), array, to_arrow(target))
+    return with_nulls_of(decimal_limbs(whole)[1].astype(_DTYPES[target.root]), array, to_arrow(target))
 
 
 __all__ = [
