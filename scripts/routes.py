@@ -21,7 +21,7 @@ ROUTES = (
         "spark-write",
         (
             ("lsm_core.spark.spark_write", "the plan; rows checked and routed, one shuffle, a writer a task"),
-            ("lsm_core.write.rows", "columns matched, cast and checked; row kinds read"),
+            ("lsm_core.write.incoming_rows", "columns matched, cast and checked; row kinds read"),
             ("lsm_core.write.bucket", "bucket = hash of the bucket key"),
             ("lsm_core.write.table_write", "a writer per bucket, memory shared, messages collected"),
             ("lsm_core.write.key_value", "flush: sorted by key, merged, handed on"),

@@ -37,7 +37,7 @@ from lsm_core.spark.spark_tasks import (
 )
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
-from lsm_core.write.rows import RowNumbering
+from lsm_core.write.incoming_rows import RowNumbering
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lsm_core.write.background import Compactor
+from lsm_core.write.incoming_rows import Rows
 from lsm_core.write.restore import BucketHistory
-from lsm_core.write.rows import Rows
 from lsm_core.write.stream_write import StreamTableWrite
 from lsm_core.write.table_write import RoutedRows, TableWrite
 

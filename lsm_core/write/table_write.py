@@ -24,9 +24,7 @@ from lsm_core.write.append import AppendBucket
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
 from lsm_core.write.bucket import groups
 from lsm_core.write.buffer import BufferPool
-from lsm_core.write.key_value import KeyValueBucket
-from lsm_core.write.restore import BucketHistory, live_files
-from lsm_core.write.rows import (
+from lsm_core.write.incoming_rows import (
     ALL,
     RowNumbering,
     Rows,
@@ -38,6 +36,8 @@ from lsm_core.write.rows import (
     kinds_of_column,
     pieces,
 )
+from lsm_core.write.key_value import KeyValueBucket
+from lsm_core.write.restore import BucketHistory, live_files
 
 _LARGEST_VALUE: Final = 64 << 20
 _NO_BUCKETS: Final = -1

@@ -41,6 +41,6 @@ ALLOWED: dict[str, str] = {
     "write/bucket.py: _partition_codes": "one item per distinct partition of a batch",
     "write/restore.py: _check_total": "one number for an error message",
     "write/restore.py: look_up": "one item per bucket that a batch touches",
-    "write/rows.py: _cast": "one value for an error message",
+    "write/incoming_rows.py: _cast": "one value for an error message",
     "write/table_write.py: _conform": "one number per column and batch",
 }

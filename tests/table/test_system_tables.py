@@ -17,7 +17,7 @@ from lsm_core import Catalog, Schema, SchemaChange, errors
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.metadata import manifests
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
-from lsm_core.table.system.entries import _decoded
+from lsm_core.table.system.entry_texts import _decoded
 from lsm_core.types import parse
 from tests.maintenance.tables import NOW, catalog, keyed, rows
 from tests.support.data import unpack_golden

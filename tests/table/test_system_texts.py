@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.format.java_text import date_text, decimal_text, float_text, local_date_time_text, timestamp_text
-from lsm_core.table.system.history import duration_text
-from lsm_core.table.system.texts import cast_text, internal_text, listed, mapped
+from lsm_core.table.system.entry_texts import cast_text, internal_text, listed, mapped
+from lsm_core.table.system.metadata_tables import duration_text
 from lsm_core.types import parse
 
 _SMALLEST_NORMAL = 2.2250738585072014e-308

@@ -13,7 +13,7 @@ import pytest
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import parse
-from lsm_core.write.rows import RowNumbering, as_rows, conform, conform_kinds, pieces
+from lsm_core.write.incoming_rows import RowNumbering, as_rows, conform, conform_kinds, pieces
 
 FIELDS = {
     "k": "INT NOT NULL",

@@ -107,7 +107,7 @@ def test_a_bad_row_names_itself_and_leaves_nothing(store: TableStore) -> None:
 def test_rows_are_numbered_within_the_call_also_across_its_pieces(
     monkeypatch: pytest.MonkeyPatch, store: TableStore
 ) -> None:
-    monkeypatch.setattr("lsm_core.write.rows.CHUNK_BYTES", 1)
+    monkeypatch.setattr("lsm_core.write.incoming_rows.CHUNK_BYTES", 1)
     with TableWrite(store) as writer:
         writer.write(rows([1, 2, 3]))
         with pytest.raises(InvalidData, match=r"column 'k': row 2 \(from 0\) of the rows given"):

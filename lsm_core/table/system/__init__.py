@@ -12,13 +12,19 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.table.system.catalog_tables import GLOBAL_TABLES, Warehouse
-from lsm_core.table.system.definition import AggregationFields, Options, Schemas
-from lsm_core.table.system.files import FILES, KEY_RANGES, Files
-from lsm_core.table.system.history import Branches, Consumers, Snapshots, Statistics, Tags
-from lsm_core.table.system.manifests import Manifests, TableIndexes
+from lsm_core.table.system.file_tables import FILES, KEY_RANGES, Buckets, Files, Manifests, Partitions, TableIndexes
+from lsm_core.table.system.metadata_tables import (
+    AggregationFields,
+    Branches,
+    Consumers,
+    Options,
+    Schemas,
+    Snapshots,
+    Statistics,
+    Tags,
+)
 from lsm_core.table.system.reader import Parts, ReadOnlyTable
-from lsm_core.table.system.rows import AuditLog, Binlog, ReadOptimized
-from lsm_core.table.system.totals import Buckets, Partitions
+from lsm_core.table.system.row_tables import AuditLog, Binlog, ReadOptimized
 from lsm_core.table.system.view import View
 
 SYSTEM_TABLES: Final[dict[str, View]] = {

@@ -13,7 +13,7 @@ from pyarrow import acero
 from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.metadata.store import TableStore
-from lsm_core.write.rows import conform
+from lsm_core.write.incoming_rows import conform
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -22,8 +22,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, to_batches
 from lsm_core.types import RowKind, is_retract
 from lsm_core.types.nesting import refit_table
+from lsm_core.write.incoming_rows import RowNumbering
 from lsm_core.write.row_changes.assign import Assignments
-from lsm_core.write.rows import RowNumbering
 from lsm_core.write.table_write import TableWrite
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -18,9 +18,9 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
+from lsm_core.write.incoming_rows import Rows, as_rows
 from lsm_core.write.row_changes import copy_on_write, keyed
 from lsm_core.write.row_changes.assign import Assignments
-from lsm_core.write.rows import Rows, as_rows
 from lsm_core.write.table_write import TableWrite
 
 _PLACE = "_PLACE"

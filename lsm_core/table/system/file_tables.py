@@ -1,0 +1,373 @@
+"""`$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets`, `$partitions`: what lies in a version of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import one_array
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.read.predicate import Conjunct, Predicate, parse_filter
+from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
+from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+
+FILES: Final = table_schema(
+    [
+        ("partition", "STRING"),
+        ("bucket", "INT NOT NULL"),
+        ("file_path", "STRING NOT NULL"),
+        ("file_format", "STRING NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("level", "INT NOT NULL"),
+        ("record_count", "BIGINT NOT NULL"),
+        ("file_size_in_bytes", "BIGINT NOT NULL"),
+        ("min_key", "STRING"),
+        ("max_key", "STRING"),
+        ("null_value_counts", "STRING NOT NULL"),
+        ("min_value_stats", "STRING NOT NULL"),
+        ("max_value_stats", "STRING NOT NULL"),
+        ("min_sequence_number", "BIGINT"),
+        ("max_sequence_number", "BIGINT"),
+        ("creation_time", "TIMESTAMP(3)"),
+        ("deleteRowCount", "BIGINT"),
+        ("file_source", "STRING"),
+        ("first_row_id", "BIGINT"),
+        ("write_cols", "ARRAY<STRING>"),
+    ]
+)
+_RANGES: Final = (*FILES.field_names[:10], "first_row_id")
+KEY_RANGES: Final = table_schema([(name, str(FILES.field(name).type)) for name in _RANGES])
+_STATS: Final = ("null_value_counts", "min_value_stats", "max_value_stats")
+# Entry columns that a column is made from, where it is not the one of the same name.
+_PATH: Final = ("partition", "bucket", "file_name", "external_path")
+_STATS_FROM: Final = (
+    *("schema_id", "row_count", "value_stats_cols", "write_cols"),
+    *("value_stats_min", "value_stats_max", "value_stats_nulls"),
+)
+_MADE_FROM: Final = {
+    "file_path": _PATH,
+    "file_format": ("file_name",),
+    "record_count": ("row_count",),
+    "file_size_in_bytes": ("file_size",),
+    "min_key": ("min_key", "schema_id"),
+    "max_key": ("max_key", "schema_id"),
+    "creation_time": ("creation_time_ms",),
+    "deleteRowCount": ("delete_row_count",),
+    **dict.fromkeys(_STATS, _STATS_FROM),
+}
+_ORDERED_BY: Final = ("partition", "bucket", "file_name")
+_AT_ONCE: Final = 8192
+"""Entries whose texts are made together: statistics of wide tables are some KB a file."""
+
+
+class Files(View):
+    """Live files of a version by partition, bucket and name, as wide as ``columns`` says."""
+
+    def __init__(self, columns: TableSchema) -> None:
+        self._columns = columns
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return self._columns
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """Only the entry columns that are needed stay in memory. Raises CorruptFile."""
+        store, snapshot = version.store, version.snapshot
+        if snapshot is None:
+            return
+        sources = {source for name in wanted.columns for source in _MADE_FROM.get(name, (name,))}
+        needed = sorted({*sources, *_ORDERED_BY})
+        entries = manifests.live_entries(store, snapshot, columns=needed, keep=_keeper(store, wanted.predicate))
+        order = _order(store, entries)
+        for first in range(0, entries.num_rows, _AT_ONCE):
+            yield _described(store, entries.take(order.slice(first, _AT_ONCE)), wanted)
+
+
+def _order(store: TableStore, entries: pa.Table) -> pa.Array:
+    keys = [partition_texts(store, entries.column("partition")), entries.column("bucket"), entries.column("file_name")]
+    table = pa.table(keys, names=list(_ORDERED_BY))
+    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in _ORDERED_BY])
+
+
+def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
+    """Leaves out entries by what makes up their identity, before they are kept in memory; files in no real bucket always."""
+    placed = _placed(predicate)
+
+    def keep(entries: pa.Table) -> pa.Table:
+        if store.options.bucket == POSTPONE_BUCKET:
+            entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+        if placed is None or not entries.num_rows:
+            return entries
+        texts = partition_texts(store, entries.column("partition")) if "partition" in placed.columns else None
+        plain = entries.select(["bucket", "level"])
+        tested = plain if texts is None else plain.append_column("partition", texts)
+        rows = tested.append_column("row", pa.array(np.arange(tested.num_rows)))
+        return entries.take(rows.filter(placed.expression).column("row"))
+
+    return keep
+
+
+def _placed(predicate: Predicate | None) -> Predicate | None:
+    """The part of a filter that asks for partition, bucket and level, when all of it must hold."""
+    if predicate is None or predicate.groups is None or len(predicate.groups) != 1:
+        return None
+    tests = [_as_given(test) for test in predicate.groups[0] if test.column in ("partition", "bucket", "level")]
+    return parse_filter(tests, FILES, "") if tests and None not in tests else None
+
+
+def _as_given(test: Conjunct) -> tuple[object, ...] | None:
+    if test.others:
+        return None
+    if test.value is None:
+        return (test.column, test.op)
+    return (test.column, test.op, test.value.to_pylist() if isinstance(test.value, pa.Array) else test.value.as_py())
+
+
+def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table:
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "partition": lambda: partition_texts(store, entries.column("partition")),
+        "file_path": lambda: paths(store, entries),
+        "file_format": lambda: _extension(one_array(entries.column("file_name"))),
+        "record_count": lambda: entries.column("row_count"),
+        "file_size_in_bytes": lambda: entries.column("file_size"),
+        "min_key": partial(key_texts, store, entries, "min_key"),
+        "max_key": partial(key_texts, store, entries, "max_key"),
+        "creation_time": lambda: pc.cast(entries.column("creation_time_ms"), pa.timestamp("ms")),
+        "deleteRowCount": lambda: entries.column("delete_row_count"),
+        "file_source": lambda: _source(entries.column("file_source")),
+    }
+    stats = stats_texts(store, entries) if wanted.columns.intersection(_STATS) else {}
+    columns = {}
+    for name in FILES.field_names:
+        if name in wanted:
+            made = stats.get(name)
+            columns[name] = made if made is not None else makers.get(name, partial(entries.column, name))()
+    return pa.table(columns)
+
+
+def _extension(names: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(names, r"(?s)^.*\.", "")
+
+
+def _source(source: pa.ChunkedArray) -> pa.Array:
+    return pc.if_else(pc.equal(source, 1), "COMPACT", pc.if_else(pc.equal(source, 0), "APPEND", None))
+
+
+MANIFESTS: Final = table_schema(
+    [
+        ("file_name", "STRING NOT NULL"),
+        ("file_size", "BIGINT NOT NULL"),
+        ("num_added_files", "BIGINT NOT NULL"),
+        ("num_deleted_files", "BIGINT NOT NULL"),
+        ("schema_id", "BIGINT NOT NULL"),
+        ("min_partition_stats", "STRING"),
+        ("max_partition_stats", "STRING"),
+        ("min_row_id", "BIGINT"),
+        ("max_row_id", "BIGINT"),
+    ]
+)
+INDEXES: Final = table_schema(
+    [
+        ("partition", "STRING"),
+        ("bucket", "INT NOT NULL"),
+        ("index_type", "STRING NOT NULL"),
+        ("file_name", "STRING NOT NULL"),
+        ("file_size", "BIGINT NOT NULL"),
+        ("row_count", "BIGINT NOT NULL"),
+        (
+            "dv_ranges",
+            "ARRAY<ROW<`f0` STRING NOT NULL, `f1` INT NOT NULL, `f2` INT NOT NULL, `_CARDINALITY` BIGINT>>",
+        ),
+    ]
+)
+_SAME: Final = [name for name in MANIFESTS.field_names if not name.endswith("partition_stats")]
+_SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_count"]
+
+
+class Manifests(View):
+    """One row a manifest of the version: carried over, its own, and those of its changelog."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return MANIFESTS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once: a version has some hundred manifests. Raises CorruptFile."""
+        store, snapshot = version.store, version.snapshot
+        if snapshot is None:
+            return
+        metas = manifests.data_manifests(store, snapshot)
+        if snapshot.changelog_manifest_list is not None:
+            size = snapshot.changelog_manifest_list_size
+            metas += manifests.read_list(store, snapshot.changelog_manifest_list, size)
+        columns = {name: [getattr(meta, name) for meta in metas] for name in _SAME}
+        table = of_columns(MANIFESTS, columns, store.manifest_dir)
+        for side in ("min", "max"):
+            place = MANIFESTS.field_names.index(f"{side}_partition_stats")
+            table = table.set_column(place, table.field(place), _ranges(store, metas, side))
+        yield table
+
+
+def _ranges(store: TableStore, metas: list[ManifestFileMeta], side: str) -> pa.Array:
+    return row_texts(store, pa.array([getattr(meta.partition_stats, f"{side}_values") for meta in metas], pa.binary()))
+
+
+class TableIndexes(View):
+    """One row an index file of the version: hash indexes, deletion vectors with the place of each."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return INDEXES
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once: there is one index file a bucket at most. Raises CorruptFile."""
+        if version.snapshot is None:
+            return
+        found = manifests.index_entries(version.store, version.snapshot)
+        columns: dict[str, list[object]] = {name: [getattr(one, name) for one in found] for name in _SAME_INDEX}
+        columns["dv_ranges"] = [
+            None
+            if one.deletion_vectors is None
+            else [
+                {"f0": v.data_file, "f1": v.offset, "f2": v.length, "_CARDINALITY": v.cardinality}
+                for v in one.deletion_vectors
+            ]
+            for one in found
+        ]
+        table = of_columns(INDEXES, columns, version.store.manifest_dir)
+        partitions = pa.array([one.partition for one in found], pa.binary())
+        yield table.set_column(0, table.field(0), partition_texts(version.store, partitions))
+
+
+BUCKETS: Final = table_schema(
+    [
+        ("partition", "STRING"),
+        ("bucket", "INT NOT NULL"),
+        ("record_count", "BIGINT NOT NULL"),
+        ("file_size_in_bytes", "BIGINT NOT NULL"),
+        ("file_count", "BIGINT NOT NULL"),
+        ("last_update_time", "TIMESTAMP(3)"),
+    ]
+)
+PARTITIONS: Final = table_schema(
+    [
+        ("partition", "STRING"),
+        ("record_count", "BIGINT NOT NULL"),
+        ("file_size_in_bytes", "BIGINT NOT NULL"),
+        ("file_count", "BIGINT NOT NULL"),
+        ("last_update_time", "TIMESTAMP(3)"),
+        ("created_at", "TIMESTAMP(3)"),
+        ("created_by", "STRING"),
+        ("updated_by", "STRING"),
+        ("options", "STRING"),
+    ]
+)
+_SUMS: Final = ("record_count", "file_size_in_bytes", "file_count")
+_NEWEST: Final = "last_update_time"
+_BLANK: Final = r"^[\s\x1c-\x1f\x0b]*$"
+
+
+def totals(store: TableStore, snapshot: Snapshot, keys: Sequence[str]) -> pa.Table:
+    """Rows, bytes and files per ``keys`` ("partition" as bytes, "bucket"), and when the newest file was made (epoch ms).
+
+    Additions minus deletions, as manifests come: files never have to be matched. Groups without files are left out.
+    Java: `PartitionEntry`, `BucketEntry`.
+    """
+    known: pa.Table | None = None
+    pending: list[pa.Table] = []
+    for meta in manifests.data_manifests(store, snapshot):
+        pending.append(_added_up(_signed(manifests.read_manifest(store, meta), keys), keys))
+        # Folding when as many groups are new as are known keeps both memory and work in proportion.
+        if known is None or sum(part.num_rows for part in pending) >= known.num_rows:
+            known, pending = _added_up(pa.concat_tables([*([known] if known else []), *pending]), keys), []
+    if known is None:
+        known = _signed(manifests.entries_of(store, []), keys)
+    known = _added_up(pa.concat_tables([known, *pending]), keys)
+    return known.filter(pc.greater(known.column("file_count"), 0))
+
+
+def _signed(entries: pa.Table, keys: Sequence[str]) -> pa.Table:
+    sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
+    if "bucket" not in keys:  # what waits for a bucket is in no partition that can be read
+        real = pc.greater_equal(entries.column("bucket"), 0)
+        entries, sign = entries.filter(real), sign.filter(real)
+    columns = {name: entries.column(name) for name in keys}
+    columns["record_count"] = pc.multiply(entries.column("row_count"), sign)
+    columns["file_size_in_bytes"] = pc.multiply(entries.column("file_size"), sign)
+    columns["file_count"] = sign
+    columns[_NEWEST] = entries.column("creation_time_ms")
+    return pa.table(columns)
+
+
+def _added_up(part: pa.Table, keys: Sequence[str]) -> pa.Table:
+    added = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (_NEWEST, "max")])
+    names = {**{f"{name}_sum": name for name in _SUMS}, f"{_NEWEST}_max": _NEWEST}
+    return added.rename_columns([names.get(name, name) for name in added.column_names]).select([*keys, *_SUMS, _NEWEST])
+
+
+class Buckets(View):
+    """One row a bucket with files, those that wait for a bucket (-2) too."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table."""
+        return BUCKETS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once: one row a bucket. Raises CorruptFile."""
+        if version.snapshot is None:
+            return
+        found = totals(version.store, version.snapshot, ["partition", "bucket"])
+        texts = partition_texts(version.store, found.column("partition"))
+        yield _dated(found.set_column(0, "partition", texts)).sort_by(
+            [("partition", "ascending"), ("bucket", "ascending")]
+        )
+
+
+class Partitions(View):
+    """One row a partition with files (one row for a table without partitions)."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The same for every table; what only catalog servers know is null."""
+        return PARTITIONS
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """All at once: one row a partition. Raises CorruptFile."""
+        if version.snapshot is None:
+            return
+        found = totals(version.store, version.snapshot, ["partition"])
+        dated = _dated(found.set_column(0, "partition", _specs(version.store, one_array(found.column("partition")))))
+        for name in PARTITIONS.field_names[len(dated.column_names) :]:
+            dated = dated.append_column(name, pa.nulls(dated.num_rows, PARTITIONS.arrow_schema.field(name).type))
+        yield dated.sort_by("partition")
+
+
+def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
+    """Partitions as "dt=2024-01-01/h=3", values unescaped; nulls and blanks have the default name."""
+    types = store.schema.partition_types
+    if not types:
+        return pa.repeat(pa.scalar(""), len(partitions))
+    pieces = []
+    default = store.options.partition_default_name
+    for name, kind, column in zip(store.schema.partition_keys, types, decode_rows(partitions, types), strict=True):
+        text = pc.fill_null(cast_text(column, kind), "")
+        shown = pc.if_else(pc.equal(pc.utf8_trim_whitespace(text), ""), default, text)
+        pieces.append(pc.binary_join_element_wise(f"{name}=", shown, ""))
+    return pc.binary_join_element_wise(*pieces, "/")
+
+
+def _dated(found: pa.Table) -> pa.Table:
+    place = found.column_names.index(_NEWEST)
+    return found.set_column(place, _NEWEST, pc.cast(found.column(_NEWEST), pa.timestamp("ms")))
+
+
+__all__ = ["FILES", "KEY_RANGES", "Buckets", "Files", "Manifests", "Partitions", "TableIndexes", "totals"]
