@@ -9,6 +9,7 @@ import dagster as dg
 
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import bucket_name
+from lsm_core.options import not_acted_on
 from orchestration.health import TableHealth, shape_of
 from orchestration.table_card import TableCard, size_text
 
@@ -38,6 +39,9 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
         "partition keys": dg.MetadataValue.text(", ".join(card.partition_keys) or "none"),
         "options": dg.MetadataValue.md(options_table(card.options)),
     }
+    idle = not_acted_on(card.options)
+    if idle:
+        told["options without effect"] = dg.MetadataValue.text(f"kept but not acted on here: {', '.join(idle)}")
     if card.root:
         told["location"] = dg.MetadataValue.path(card.root)
     if columns:
@@ -85,7 +89,7 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
-        "score (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
+        "score, 0 is healthy (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
         "buckets": dg.MetadataValue.md(bucket_table(buckets)),
     }
     compacted = [bucket.last_compaction_ms for bucket in buckets if bucket.last_compaction_ms]

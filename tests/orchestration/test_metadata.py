@@ -9,7 +9,8 @@ import pytest
 
 from lsm_core.maintenance import BucketHealth
 from orchestration.health import TableHealth
-from orchestration.metadata import health_metadata, level_diagram
+from orchestration.metadata import health_metadata, level_diagram, number_metadata, table_metadata
+from orchestration.table_card import TableCard
 from tests.support.platform import bucket_health
 
 NOW = 10_000_000
@@ -42,7 +43,7 @@ def test_every_number_of_health_is_plotted() -> None:
     assert (found["oldest level-0 file (hours)"], found["read-optimised view lags (hours)"]) == (2.0, 1.0)
     assert (found["due compaction reads (bytes)"], found["full compaction reads (bytes)"]) == (0, 1500)
     assert (found["delete ratio"], found["small files"], found["rows per run"]) == (0.025, 3, 100)
-    assert (found["score (worst bucket)"], found["read amplification"], found["space amplification"]) == (
+    assert (found["score, 0 is healthy (worst bucket)"], found["read amplification"], found["space amplification"]) == (
         50.0,
         3.0,
         1.5,
@@ -71,3 +72,27 @@ def test_time_draws_no_levels() -> None:
     grown = health_of(replace(ONE, files_per_level={0: 3, 5: 1}), TWO, snapshot=8)
     assert "bucket-0: 3 -> 3 sorted runs" in level_diagram(before, grown)
     assert before.partitions[0].shape != grown.partitions[0].shape
+
+
+def test_options_that_are_kept_but_not_acted_on_are_shown_with_the_table() -> None:
+    card = TableCard("a.b", options={"bucket": "2", "tag.automatic-creation": "process-time"})
+    assert table_metadata(card)["options without effect"].value == "kept but not acted on here: tag.automatic-creation"
+    assert "options without effect" not in table_metadata(TableCard("a.b", options={"bucket": "2"}))
+
+
+def test_a_reports_numbers_plot_and_the_rest_is_text() -> None:
+    numbers = {
+        "rows_in": 3, "seconds": 0.12345, "snapshot_id": None, "warnings": [], "expired": (1, 2), "digest": "ab",
+        "rows_dropped": {"superseded": 1234, "expired": 0},
+        "verification": {"level": "V2", "keys_checked": 7, "digests": {"dt=a|b/bucket-0": "ff"}, "independence": "by another"},
+    }  # fmt: skip
+    told = {name: value.value for name, value in number_metadata(numbers, "x: ").items()}
+    assert told == {
+        "x: rows in": 3,
+        "x: seconds": 0.123,
+        "x: expired": "1, 2",
+        "x: digest": "ab",
+        "x: rows dropped": "1,234 superseded",
+        "x: verification": "V2 level, 7 keys checked, by another",
+        "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | `ff` |",
+    }
