@@ -33,9 +33,7 @@ def main() -> None:
     if dead:
         sys.exit("docs: links that lead nowhere: " + ", ".join(dead))
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, env=quiet, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=ROOT, env=quiet, check=False)
     if done.returncode:
         sys.exit(done.returncode)
     print(f"docs: {ROOT / 'build' / 'site' / 'index.html'}")
