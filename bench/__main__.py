@@ -35,6 +35,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "read": (reading.read, "merge-on-read against a plain decode, the real Java reader and pypaimon"),
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (writing.run, "ten commits against a plain encode into as many files, Java's writer and pypaimon's"),
+    "write-shuffled": (
+        writing.run_shuffled,
+        "ten commits of random 64-bit keys against a plain encode into as many files",
+    ),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (
         spark_writing.run,

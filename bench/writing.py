@@ -24,6 +24,7 @@ from tests.support.peers import PYPAIMON, PyPaimon, PyPaimonProcess, java_enviro
 PYPAIMON_COMMITS = 2
 SMALL, LARGE, STEP = 2_000_000, 10_000_000, 100_000
 LIMIT_GROWTH = 1.1
+SHUFFLED_TARGET = 2.2
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
@@ -31,21 +32,7 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
     total = wanted or ROWS
     with scratch() as folder:
         data = list(commits(total, COMMITS))
-        fresh = iter(range(1_000_000))
-
-        def ours() -> None:
-            table = new_table(folder / f"w{next(fresh)}")
-            for part in data:
-                table.write(part)
-
-        def limit() -> None:
-            for number, part in enumerate(data):
-                each = -(-part.num_rows // BUCKETS)
-                for bucket in range(BUCKETS):
-                    encode_file(
-                        with_system_columns(part.slice(bucket * each, each)), str(folder / f"{number}-{bucket}")
-                    )
-
+        ours, limit = _beside(folder, data)
         with _java(folder, data) as java:
             seconds: dict[str, list[float]] = {"dredge": [], "limit": [], "java": []}
             for number in range(rounds + 1):
@@ -60,6 +47,36 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
             results += _faster("Java's writer", timings["java"], timings["dredge"].median, 4.0, "its reading left out")
         results += _pypaimon(folder, data, timings["dredge"].median)
     return results
+
+
+def run_shuffled(wanted: int | None, rounds: int) -> list[Result]:
+    """The same commits with random keys of 64 bits: nothing about their order helps the sort or the encoder."""
+    total = wanted or ROWS
+    order = np.random.default_rng(11)
+    limits = np.iinfo(np.int64)
+    data = [rows(order.integers(limits.min, limits.max, total // COMMITS), number) for number in range(COMMITS)]
+    with scratch() as folder:
+        ours, limit = _beside(folder, data)
+        spent = [(_timed(ours), _timed(limit)) for _ in range(rounds + 1)][1:]
+    timings = [Timing(tuple(side)) for side in zip(*spent, strict=True)]
+    return ratio("write-shuffled", "ten commits / plain encode into as many files", *timings, SHUFFLED_TARGET, total)
+
+
+def _beside(folder: Path, data: list[pa.Table]) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Writing ``data`` as commits of a new table, and encoding it into as many files."""
+    fresh = iter(range(1_000_000))
+
+    def ours() -> None:
+        table = new_table(folder / f"w{next(fresh)}")
+        for part in data:
+            table.write(part)
+
+    def limit() -> None:
+        for number, part in enumerate(data):
+            for bucket, piece in enumerate(_by_file(part)):
+                encode_file(with_system_columns(piece), str(folder / f"{number}-{bucket}"))
+
+    return ours, limit
 
 
 def _by_file(part: pa.Table) -> list[pa.Table]:
@@ -161,4 +178,4 @@ def memory(wanted: int | None, _rounds: int) -> list[Result]:
     ]
 
 
-__all__ = ["child", "memory", "run"]
+__all__ = ["child", "memory", "run", "run_shuffled"]

@@ -36,6 +36,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_sort.py: run": "one item per task",
     "spark/spark_sort.py: _received": "one item per message of some megabytes",
     "spark/spark_tasks.py: run": "one item per task",
+    "spark/spark_verify.py: _bucket_counts": "one item per partition and number of buckets",
     "spark/spark_write.py: received": "one item per message, which holds the rows of one bucket",
     "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",
     "write/bucket.py: _partition_codes": "one item per distinct partition of a batch",
