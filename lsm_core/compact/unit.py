@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
-from lsm_core.compact.allocator import keep_small_arrays
 from lsm_core.compact.append import concatenate
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
@@ -23,6 +22,7 @@ from lsm_core.metadata.support import require_compactable
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expired_among
+from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
 
 

@@ -30,7 +30,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
 from lsm_core.read.passes import fits, in_memory, next_pass
 from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
-from lsm_core.types.dictionaries import batch_of, rows_bytes
+from lsm_core.storage.allocator import keep_small_arrays
+from lsm_core.types.dictionaries import SharedDictionaries, batch_of, rows_bytes
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
@@ -121,6 +122,7 @@ class Merging:
         self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if folds else self.function
         self.columns = self.function.effective_columns(self.columns)
         self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
+        self.shared = SharedDictionaries()
         self.threshold = max(2, self.store.options.sort_spill_threshold)
         self.memory: int = self.store.options.merge_budget if self.budget is None else self.budget
 
@@ -293,6 +295,8 @@ class _Reader:
             **coded,
         )
         schema = self.schema
+        # Readers look every value up once, for texts: that is cheaper than one dictionary of all files, which a writer needs.
+        shared = merging.shared.reader() if merging.exact and self.dictionaries else None
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 merging.row_bytes = max(merging.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
@@ -300,7 +304,8 @@ class _Reader:
                     merging.seen(file, batch)
                 if merging.living is not None:
                     batch = merging.keep_living(batch)
-                yield batch.select(schema.names)
+                chosen = batch.select(schema.names)
+                yield chosen if shared is None else shared(chosen)
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:
@@ -359,6 +364,7 @@ def read_bucket_merged(
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
+    keep_small_arrays()
     merging = Merging(
         store,
         partition,

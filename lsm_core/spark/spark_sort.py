@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
-from lsm_core.compact.allocator import keep_small_arrays
 from lsm_core.compact.clustering import SortTask
 from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout
 from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ranges_wanted, write_sorted

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_MOST_VALUES: Final = 1 << 16
+"""Values of a shared dictionary from which a new one is begun."""
 
 
 def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
@@ -91,26 +95,64 @@ def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches, batches[0].schema)
 
 
+class SharedDictionaries:
+    """One dictionary a column for everything that is read together, so that joining and writing its batches look no value up again.
+
+    It grows with what the batches bring. One that would get too large is begun anew; batches then have different ones, which
+    :func:`joined` allows. One object serves the batches of one merge, from any number of files.
+    """
+
+    def __init__(self, most_values: int = _MOST_VALUES) -> None:
+        self._most = most_values
+        self._values: dict[str, pa.Array] = {}
+
+    def reader(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """What gives the batches of one file, in their order, the shared dictionaries in place of their own."""
+        last: dict[str, tuple[pa.Array, pa.Array, pa.Array]] = {}
+
+        def shared(batch: pa.RecordBatch) -> pa.RecordBatch:
+            columns = list(batch.columns)
+            for place, (name, column) in enumerate(zip(batch.schema.names, columns, strict=True)):
+                if pa.types.is_dictionary(column.type):
+                    own = column.dictionary
+                    if name not in last or not own.equals(last[name][0]):
+                        last[name] = (own, *self._places(name, own))
+                    _, places, values = last[name]
+                    codes = pc.take(places, column.indices, boundscheck=False)
+                    columns[place] = pa.DictionaryArray.from_arrays(codes, values, safe=False)
+            return batch_of(columns, batch.schema)
+
+        return shared
+
+    def _places(self, name: str, own: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Where the values of a file's dictionary are in the shared one, which has them all afterwards."""
+        values = self._values.get(name, own.slice(0, 0))
+        both = pa.concat_arrays([values, own]).dictionary_encode()
+        if len(both.dictionary) > self._most and len(values):
+            del self._values[name]
+            return self._places(name, own)
+        if len(both.dictionary) > len(values):
+            self._values[name] = values = both.dictionary
+        return both.indices.slice(len(both.indices) - len(own)), values
+
+
 def joined(columns: Sequence[pa.Array]) -> pa.Array:
-    """The columns end to end. Dictionaries are laid end to end too, so that one value may be in the result's several times; dictionaries
-    beside plain text become text, and so do those with more values than rows."""
+    """The columns end to end. Different dictionaries are laid end to end too, so that one value may be in the result's several times;
+    dictionaries beside plain text become text, and so do those with more values than rows."""
     if not any(pa.types.is_dictionary(column.type) for column in columns):
         return pa.concat_arrays(columns)
     if not all(pa.types.is_dictionary(column.type) for column in columns):
         return pa.concat_arrays([plain(column) for column in columns])
-    dictionaries: list[pa.Array] = []
-    codes: list[pa.Array] = []
-    values = before = 0
-    for column in columns:
-        one = column.dictionary
-        if not dictionaries or not one.equals(dictionaries[-1]):
-            dictionaries.append(one)
-            before, values = values, values + len(one)
-        codes.append(pc.add(column.indices, pa.scalar(before, pa.int32())) if before else column.indices)
-    if values > max(sum(map(len, columns)), len(dictionaries[0])):
-        return pa.concat_arrays([plain(column) for column in columns])
-    whole = pa.concat_arrays(dictionaries) if len(dictionaries) > 1 else dictionaries[0]
-    return pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), whole, safe=False)
+    dictionaries = [column.dictionary for column in columns]
+    longest = max(dictionaries, key=len)
+    codes = [column.indices for column in columns]
+    if not all(one.equals(longest.slice(0, len(one))) for one in dictionaries):
+        if sum(map(len, dictionaries)) > sum(map(len, columns)):
+            return pa.concat_arrays([plain(column) for column in columns])
+        starts = np.cumsum([0, *map(len, dictionaries)]).tolist()
+        codes = [pc.add(one, pa.scalar(start, pa.int32())) for one, start in zip(codes, starts, strict=False)]
+        longest = pa.concat_arrays(dictionaries)
+    return pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), longest, safe=False)
 
 
 def taken(column: pa.Array, rows: pa.Array) -> pa.Array:
@@ -145,6 +187,7 @@ def distinct(column: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 __all__ = [
+    "SharedDictionaries",
     "as_dictionaries",
     "batch_of",
     "distinct",

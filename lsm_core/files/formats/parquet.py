@@ -37,7 +37,7 @@ from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
-from lsm_core.types.dictionaries import as_dictionaries, plain_schema, plain_table, unified
+from lsm_core.types.dictionaries import as_dictionaries, distinct, joined, plain_schema, plain_table, unified
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
@@ -85,6 +85,9 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
         column = rows.column(name)
         if name in chosen or name in never or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
             continue
+        if pa.types.is_dictionary(column.type):
+            whole = joined(column.chunks)
+            column = distinct(whole).indices if pa.types.is_dictionary(whole.type) else whole
         if len(pc.unique(column.take(spread))) <= count * _DISTINCT_SHARE:
             chosen.append(name)
     return chosen

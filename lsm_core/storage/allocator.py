@@ -1,4 +1,4 @@
-"""The C library's allocator as compaction needs it: merging takes and frees the same few megabytes window after window."""
+"""The C library's allocator as merging needs it, which takes and frees the same few megabytes window after window."""
 
 from __future__ import annotations
 
