@@ -336,7 +336,8 @@ def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
             decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
     fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
-    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
+    at_once = _ROWS_AT_ONCE if merging.exact else _ROWS_AT_ONCE // 2  # readers share their process with others
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, at_once / max(1, open_inputs))))
 
 
 def read_bucket_merged(
