@@ -18,6 +18,7 @@ from bench import (
     merge,
     planning,
     reading,
+    repeating_text,
     sorting,
     spark_writing,
     writing,
@@ -32,7 +33,15 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact-large": (compaction.run_large, "the same of 20 M rows in 20 commits, files of Dredge"),
     "one-bucket": (compaction.run_one_bucket, "full compaction of a lone bucket: two cores against one"),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
-    "read": (reading.read, "merge-on-read against a plain decode, the real Java reader and pypaimon"),
+    "compact-text": (
+        repeating_text.run_compact,
+        "full compaction of text that repeats on one core against the copy limit, and Java on its files",
+    ),
+    "read": (
+        reading.read,
+        "merge-on-read against a plain decode, the real Java reader and pypaimon; a cold process beside pypaimon-rust",
+    ),
+    "read-text": (repeating_text.run_read, "merge-on-read of text that repeats against a plain decode, one core"),
     "lookup": (lookup.run, "rows by key from a bucket of 20 M rows, footers known; --rows is the rows of the bucket"),
     "write": (writing.run, "ten commits against a plain encode into as many files, Java's writer and pypaimon's"),
     "write-shuffled": (

@@ -84,11 +84,11 @@ def _peer(folder: Path) -> Iterator[Any]:
 def _beside_limits(bench: str, folder: Path, origin: str, rows: int, rounds: int) -> list[Result]:
     results: list[Result] = []
     buckets = files_by_bucket(Catalog(str(folder)).table(f"{origin}.t"))
-    kept = _rows_after(folder, origin)
+    kept = rows_after(folder, origin)
     for cores in (1, 2):
         subjects: dict[str, Subject] = {
-            **{setting: _compacting(folder, origin, setting) for setting in LIMITS},
-            "limit": partial(_copy, buckets, kept, folder, cores),
+            **{setting: compacting(folder, origin, setting) for setting in LIMITS},
+            "limit": partial(copy_limit, buckets, kept, folder, cores),
         }
         with pinned(cores):
             timings = alternate(subjects, rounds)
@@ -121,7 +121,7 @@ def _beside_java(bench: str, folder: Path, origin: str, java: Any, rounds: int, 
     ]
 
 
-def _compacting(folder: Path, origin: str, verification: str = "full") -> OnFresh:
+def compacting(folder: Path, origin: str, verification: str = "full") -> OnFresh:
     return OnFresh(lambda: copied(folder, origin), lambda database: _compact(folder, database, verification))
 
 
@@ -132,14 +132,14 @@ def _compact(folder: Path, database: str, verification: str = "full") -> Table:
     return table
 
 
-def _rows_after(folder: Path, origin: str) -> dict[int, int]:
+def rows_after(folder: Path, origin: str) -> dict[int, int]:
     with copied(folder, origin) as database:
         table = Catalog(str(folder)).table(f"{database}.t")
         table.compact(full=True)
         return {bucket: sum(f.row_count for f in files) for bucket, (_, files) in files_by_bucket(table).items()}
 
 
-def _copy(buckets: dict[int, tuple[str, Any]], rows: dict[int, int], folder: Path, cores: int) -> None:
+def copy_limit(buckets: dict[int, tuple[str, Any]], rows: dict[int, int], folder: Path, cores: int) -> None:
     """The copy limit: decode all files of a bucket, encode as many rows as its result has."""
 
     def one(bucket: int) -> None:
@@ -203,7 +203,7 @@ def run_tiny(rows: int | None, rounds: int) -> list[Result]:
         for name, count in counts.items():
             _tiny(made(folder, name, 1), count)
         timings = alternate(
-            {name: _compacting(folder, name) for name in counts},
+            {name: compacting(folder, name) for name in counts},
             min(rounds, 3),
         )
     pairs = [a / b for a, b in zip(timings["all"].seconds, timings["half"].seconds, strict=True)]

@@ -1,23 +1,28 @@
-"""Merge-on-read: against a plain decode on one core, the real Java reader on two, and pypaimon."""
+"""Merge-on-read: against a plain decode on one core, the real Java reader on two, and pypaimon; a cold process beside pypaimon-rust."""
 
 from __future__ import annotations
 
+import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from bench.compaction import pinned
 from bench.data import SCHEMA, commits
 from bench.harness import Result, Timing, alternate, ratio
 from bench.limits import decode_files, files_by_bucket
 from bench.table_life import BUCKETS, COMMITS, CORES, ROWS, filled, scratch
 from bench.tables import written_by_dredge, written_by_java, written_by_pyarrow
 from lsm_core import Catalog, Schema, Table
-from tests.support.peers import PYPAIMON, PyPaimon, PyPaimonProcess, java_environment, peer_module
+from tests.support.peers import PYPAIMON, PYPAIMON_RUST, PyPaimon, PyPaimonProcess, java_environment, peer_module
 
 WARM_UP = 3
+COLD_MIB = 260.0
 PYPAIMON_SHARE = 10
 """pypaimon reads a tenth of the rows: it takes a Python object a row."""
 _ORDERED = {"sequence.field": "n0"}
@@ -31,6 +36,7 @@ def read(rows: int | None, rounds: int) -> list[Result]:
         results += _on_one_core("file metadata orders the rows", filled(folder / "plain", total), 1.25, total, rounds)
         ordered = _ordered(folder / "ordered", total)
         results += _on_one_core("a sequence field and deletes", ordered, 1.4, total, rounds)
+        results += _cold(folder / "plain", rounds)
     return results + _beside_java(total, rounds) + _beside_pypaimon(total // PYPAIMON_SHARE, rounds)
 
 
@@ -65,6 +71,69 @@ def _ordered(warehouse: Path, total: int) -> Table:
         deleted = data.num_rows // 20
         table.write(data, row_kinds=pa.array(["-D"] * deleted + ["+I"] * (data.num_rows - deleted)))
     return table
+
+
+# -- a cold process ----------------------------------------------------------------------------------------------------
+
+
+def _cold(warehouse: Path, rounds: int) -> list[Result]:
+    """A process of its own a round, imports and opening included, on one core; pypaimon-rust in turn with it, where it is there."""
+    programs = {"dredge": (sys.executable, _COLD_DREDGE), "pypaimon-rust": (str(PYPAIMON_RUST), _COLD_RUST)}
+    if not PYPAIMON_RUST.is_file():
+        print("bench: read: PEER MISSING: no .peers/pypaimon-rust", file=sys.stderr)
+        del programs["pypaimon-rust"]
+    found: dict[str, list[dict[str, float]]] = {who: [] for who in programs}
+    with pinned(1):
+        for number in range(rounds + 1):
+            for who, (python, program) in programs.items():
+                answer = _process(python, program, str(warehouse))
+                if number:  # the first round brings the files into the machine's cache
+                    found[who].append(answer)
+    if len({answer["rows"] for answers in found.values() for answer in answers}) != 1:
+        raise AssertionError(f"not the same rows: {found}")
+    seconds, peaks = (
+        {who: statistics.median(answer[what] for answer in answers) for who, answers in found.items()}
+        for what in ("seconds", "mib")
+    )
+    name = "merge-on-read in a cold process, one core"
+    limit = seconds.get("pypaimon-rust")
+    told = "" if limit is None else f"pypaimon-rust {limit:.2f} s, {peaks['pypaimon-rust']:.0f} MiB"
+    return [
+        Result("read", name, seconds["dredge"], "s", limit, note=told).judged(),
+        Result("read", f"{name}, peak RSS", peaks["dredge"], "MiB", COLD_MIB).judged(),
+    ]
+
+
+def _process(python: str, program: str, warehouse: str) -> dict[str, float]:
+    started = time.perf_counter()
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([python, "-c", program, warehouse], check=True, capture_output=True, text=True, cwd=root)
+    rows, mib = done.stdout.split()
+    return {"rows": float(rows), "mib": float(mib), "seconds": time.perf_counter() - started}
+
+
+_PEAK = """
+import re
+print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read()).group(1)[:-3])
+"""
+_COLD_DREDGE = (
+    """
+import sys
+from lsm_core import Catalog
+table = Catalog(sys.argv[1]).table("bench.t").copy({"dredge.read.threads": "1"})
+print(sum(batch.num_rows for batch in table.to_batches()))
+"""
+    + _PEAK
+)
+_COLD_RUST = (
+    """
+import sys
+from pypaimon_rust.datafusion import PaimonCatalog
+builder = PaimonCatalog({"warehouse": sys.argv[1]}).get_table("bench.t").new_read_builder()
+print(sum(batch.num_rows for batch in builder.new_read().read(builder.new_scan().plan().splits())))
+"""
+    + _PEAK
+)
 
 
 # -- Java --------------------------------------------------------------------------------------------------------------

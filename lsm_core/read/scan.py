@@ -28,14 +28,14 @@ from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, p
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
 from lsm_core.read.versions import Version, resolve
-from lsm_core.types.dictionaries import distinct, plain
+from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
 
 
 @dataclass(frozen=True)
 class Scan:
     """A planned read: ``snapshot`` None means an empty table; ``columns`` in output order; ``filter`` after the merge.
 
-    ``store`` is the table as of the schema that the version is read with.
+    ``dictionaries``: text columns come as Arrow dictionaries of int32, each batch with its own. ``store`` is the table as of the schema that the version is read with.
     """
 
     snapshot: Snapshot | None
@@ -43,6 +43,7 @@ class Scan:
     store: TableStore
     columns: tuple[str, ...]
     filter: Predicate | None
+    dictionaries: bool = False
 
     @property
     def schema(self) -> TableSchema:
@@ -52,7 +53,7 @@ class Scan:
     @property
     def arrow_schema(self) -> pa.Schema:
         """Schema of the batches that the scan gives."""
-        return pa.schema([self.schema.arrow_schema.field(name) for name in self.columns])
+        return _output_schema(self.schema, self.columns, self.dictionaries)
 
 
 def plan_scan(
@@ -67,18 +68,27 @@ def plan_scan(
     timestamp_ms: int | None = None,
     watermark: int | None = None,
     limit: int | None = None,
+    dictionaries: bool = False,
 ) -> Scan:
     """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
 
     ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what files on these
     levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark``
     names, with the schema of its time (`resolve`). ``limit``: rows that will be read; without a filter no more splits are
-    planned than hold as many, if those need no merging.
+    planned than hold as many, if those need no merging. ``dictionaries``: see :class:`Scan`.
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
     :class:`InvalidOption`, :class:`CorruptFile`.
     """
     version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
-    return plan_version(version, columns=columns, filter=filter, partitions=partitions, levels=levels, limit=limit)
+    return plan_version(
+        version,
+        columns=columns,
+        filter=filter,
+        partitions=partitions,
+        levels=levels,
+        limit=limit,
+        dictionaries=dictionaries,
+    )
 
 
 def plan_version(
@@ -90,6 +100,7 @@ def plan_version(
     levels: Collection[int] | None = None,
     level_0: bool | None = None,
     limit: int | None = None,
+    dictionaries: bool = False,
 ) -> Scan:
     """:func:`plan_scan` of a version already found.
 
@@ -102,7 +113,7 @@ def plan_version(
     predicate = parse_filter(filter, schema, store.name)
     wanted, chooser = _partitions(store, partitions)
     if snapshot is None:
-        return Scan(None, (), store, chosen, predicate)
+        return Scan(None, (), store, chosen, predicate, dictionaries)
     if wanted is None:
         wanted = _exact_partitions(schema, predicate)
     keyed = bool(schema.primary_keys)
@@ -124,7 +135,7 @@ def plan_version(
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:
         splits = _enough(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
-    return Scan(snapshot, splits, store, chosen, predicate)
+    return Scan(snapshot, splits, store, chosen, predicate, dictionaries)
 
 
 def _enough(splits: tuple[Split, ...], limit: int, with_deletions: Collection[tuple[bytes, int]]) -> tuple[Split, ...]:
@@ -184,7 +195,10 @@ def to_batches(
 def _running(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
     workers = min(scan.store.options.read_threads or cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
-    jobs = [partial(read_split, scan.store, split, scan.columns, scan.filter, budget=budget) for split in splits]
+    coded = {"dictionaries": True} if scan.dictionaries else {}
+    jobs = [
+        partial(read_split, scan.store, split, scan.columns, scan.filter, budget=budget, **coded) for split in splits
+    ]
     return in_order(jobs, workers, most_bytes)
 
 
@@ -192,7 +206,8 @@ def _limited(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.Rec
     for split in splits:
         if left <= 0:
             return
-        with closing(read_split(scan.store, split, scan.columns, scan.filter)) as batches:
+        rows = read_split(scan.store, split, scan.columns, scan.filter, dictionaries=scan.dictionaries)
+        with closing(rows) as batches:
             for batch in batches:
                 if batch.num_rows >= left:
                     yield batch.slice(0, left)
@@ -215,10 +230,11 @@ def read_split(
     predicate: Predicate | None = None,
     *,
     budget: int | None = None,
+    dictionaries: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true; ``store`` is the scan's.
 
-    ``budget``: decoded bytes of the merge's windows (None: what option `dredge.merge-budget` says).
+    ``budget``: decoded bytes of the merge's windows (None: what option `dredge.merge-budget` says). ``dictionaries``: see :class:`Scan`.
     """
     needed = list(columns)
     looked_at = () if predicate is None else predicate.columns
@@ -244,16 +260,21 @@ def read_split(
             budget=budget,
             dictionaries=texts,
         )
-    target = pa.schema([store.schema.arrow_schema.field(name) for name in columns])
+    target = _output_schema(store.schema, columns, dictionaries)
     with closing(source) as batches:
         for batch in batches:
             kept = batch if predicate is None else predicate.apply(batch)
             if kept.num_rows:
-                yield _shaped(kept, target)
+                yield as_schema(kept, target)
 
 
-def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """``batch`` with the table's own schema (files carry field ids in theirs)."""
+def _output_schema(schema: TableSchema, columns: Sequence[str], dictionaries: bool) -> pa.Schema:
+    fields = pa.schema([schema.arrow_schema.field(name) for name in columns])
+    return as_dictionaries(fields, columns) if dictionaries else fields
+
+
+def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``target`` (the table's own schema: files carry field ids in theirs), texts as dictionaries where it has those."""
     if not len(target):
         return batch.select([])
     return pa.RecordBatch.from_arrays([_typed(batch.column(field.name), field.type) for field in target], schema=target)
@@ -261,8 +282,6 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """``column``, a dictionary or plain, as ``kind``, which is the one or the other."""
-    if column.type.equals(kind):
-        return column
     if not pa.types.is_dictionary(kind):
         return plain(column)
     return distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -316,6 +335,7 @@ def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[
 
 __all__ = [
     "Scan",
+    "as_schema",
     "chosen_columns",
     "compacted_only",
     "plan_scan",

@@ -47,6 +47,7 @@ from lsm_core.spark.spark_tasks import (
     shipped,
     translated,
 )
+from lsm_core.storage.allocator import keep_small_arrays
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -145,15 +145,17 @@ class Table:
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
+        dictionaries: bool = False,
     ) -> pa.Table:
         """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
 
         Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see `incremental`.
         ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
+        ``dictionaries``: STRING columns come as `dictionary<int32, string>`, batch by batch: quick where texts repeat.
         Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
         """
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_table(self.store, columns, filter, limit, named)
+        return answer_table(self.store, columns, filter, limit, named, dictionaries)
 
     def to_batches(
         self,
@@ -165,10 +167,11 @@ class Table:
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
+        dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_batches(self.store, columns, filter, limit, named)
+        return answer_batches(self.store, columns, filter, limit, named, dictionaries)
 
     def plan_scan(
         self,

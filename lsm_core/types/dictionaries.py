@@ -65,6 +65,15 @@ def plain_table(table: pa.Table, but: Collection[str] = ()) -> pa.Table:
     return table
 
 
+def coded_table(table: pa.Table) -> pa.Table:
+    """``table`` with its text columns as dictionaries, chunk by chunk."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            column = table.column(place).dictionary_encode()
+            table = table.set_column(place, field.with_type(column.type), column)
+    return table
+
+
 def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """A batch of ``schema``, except that a column may be a dictionary where the schema has values, and the other way round."""
     fields = [
@@ -190,6 +199,7 @@ __all__ = [
     "SharedDictionaries",
     "as_dictionaries",
     "batch_of",
+    "coded_table",
     "distinct",
     "is_dictionary_of",
     "joined",

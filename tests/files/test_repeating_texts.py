@@ -22,9 +22,20 @@ from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import read_bucket_merged
+from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
+from lsm_core.read.changes import answer_table
 from lsm_core.storage import LocalFileIO
-from lsm_core.types.dictionaries import distinct, joined, plain, plain_batch, table_of, taken, unified
+from lsm_core.types.dictionaries import (
+    SharedDictionaries,
+    distinct,
+    joined,
+    plain,
+    plain_batch,
+    plain_table,
+    table_of,
+    taken,
+    unified,
+)
 from tests.support.stores import full_tasks, live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING", "t": "STRING"}
@@ -285,3 +296,44 @@ def test_a_writer_takes_batches_of_either_kind(tmp_path: Path) -> None:
         row for batch in open_append(store, EMPTY_ROW, 0, file, columns=["s"]) for row in batch.column(0).to_pylist()
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize("choice", [{}, {"limit": 900}, {"filter": ("s", ">", "word 0007")}, {"columns": ["s", "k"]}])
+def test_a_reader_may_ask_for_dictionaries(tmp_path: Path, choice: dict[str, Any]) -> None:
+    store = overlapping(tmp_path, {})
+    write(store, rows(list(range(7000, 7100)), 9))
+    limit = choice.pop("limit", None)
+    plan = plan_scan(store, **choice)
+    coded_plan = plan_scan(store, **choice, dictionaries=True)
+    found = list(to_batches(store, coded_plan, limit=limit))
+    assert {batch.schema.field("s").type for batch in found} == {pa.dictionary(pa.int32(), pa.string())}
+    assert all(len(set(b.column("s").dictionary.to_pylist())) == len(b.column("s").dictionary) for b in found)
+    expected = to_arrow(store, plan, limit=limit)
+    assert pa.Table.from_batches([plain_batch(batch) for batch in found]).equals(expected)
+    assert to_arrow(store, coded_plan, limit=limit).schema == coded_plan.arrow_schema
+
+
+def test_changes_may_be_asked_for_as_dictionaries(tmp_path: Path) -> None:
+    store = overlapping(tmp_path, {})
+    changed = store.copy({"incremental-between": "1,3"})
+    plain_rows = answer_table(changed, None, None, None, {})
+    found = answer_table(changed, None, None, None, {}, dictionaries=True)
+    assert found.schema.field("s").type == pa.dictionary(pa.int32(), pa.string())
+    assert plain_table(found).equals(plain_rows)
+    assert plain_rows.num_rows
+
+
+def test_dictionaries_shared_by_files_are_begun_anew_when_they_get_large() -> None:
+    shared = SharedDictionaries(most_values=4)
+    readers = [shared.reader(), shared.reader()]
+    parts = [["a", "b"], ["c", None, "b"], ["d", "e", "a"], ["a", "x"]]
+    found = [
+        readers[number % 2](pa.record_batch({"s": coded(values, number), "n": [1] * len(values)}))
+        for number, values in enumerate(parts)
+    ]
+    assert [plain(batch.column("s")).to_pylist() for batch in found] == parts
+    assert found[1].column("s").dictionary.to_pylist()[: len(found[0].column("s").dictionary)] == (
+        found[0].column("s").dictionary.to_pylist()
+    )
+    assert max(len(batch.column("s").dictionary) for batch in found) <= 4
+    assert plain(joined([batch.column("s") for batch in found])).to_pylist() == [v for part in parts for v in part]

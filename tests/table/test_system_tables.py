@@ -279,3 +279,15 @@ def test_statistics_consumers_and_indexes_of_a_java_table(tmp_path: Path) -> Non
 
 def view_of(warehouse: Path, name: str, **reading: Any) -> list[dict[str, Any]]:
     return list(Catalog(warehouse).table(f"db.t${name}").to_arrow(**reading).to_pylist())
+
+
+@pytest.mark.parametrize("name", ["db.t", "db.t$snapshots", "db.t$audit_log"])
+def test_texts_come_as_dictionaries_where_asked(tmp_path: Path, name: str) -> None:
+    made(tmp_path)
+    table = catalog(tmp_path).table(name)
+    found = table.to_arrow(dictionaries=True)
+    texts = [field.name for field in table.schema.arrow_schema if field.type == pa.string()]
+    assert {found.schema.field(text).type for text in texts} == {pa.dictionary(pa.int32(), pa.string())}
+    assert found.to_pylist() == table.to_arrow().to_pylist()
+    batches = list(table.to_batches(dictionaries=True))
+    assert [row for batch in batches for row in batch.to_pylist()] == found.to_pylist()

@@ -15,38 +15,50 @@ from lsm_core.options import whole_number
 from lsm_core.read.changes.choice import Choice
 from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.span import ScanMode, Span, span_of_options
-from lsm_core.read.scan import plan_scan, to_arrow, to_batches
+from lsm_core.read.scan import as_schema, plan_scan, to_arrow, to_batches
 from lsm_core.types import RowKind
+from lsm_core.types.dictionaries import as_dictionaries
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 def answer_table(
-    store: TableStore, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
+    store: TableStore,
+    columns: Sequence[str] | None,
+    given: object,
+    limit: int | None,
+    named: Mapping[str, Any],
+    dictionaries: bool = False,
 ) -> pa.Table:
     """What a read answers as one table; arguments and errors of :func:`answer_batches`."""
     span = _span(store, named)
     if span is None:
-        scan = plan_scan(store, columns=columns, filter=given, limit=limit, **named)
+        scan = plan_scan(store, columns=columns, filter=given, limit=limit, dictionaries=dictionaries, **named)
         return to_arrow(scan.store, scan, limit=limit)
     choice = Choice.of(store, columns, given)
-    schema = pa.schema(list(choice.schema)[1:])
-    return pa.Table.from_batches(list(_values(choice, span, limit)), schema)
+    schema = _value_schema(choice, dictionaries)
+    return pa.Table.from_batches(list(_values(choice, span, limit, dictionaries)), schema)
 
 
 def answer_batches(
-    store: TableStore, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
+    store: TableStore,
+    columns: Sequence[str] | None,
+    given: object,
+    limit: int | None,
+    named: Mapping[str, Any],
+    dictionaries: bool = False,
 ) -> Batches:
     """Plan a read with a filter as ``given``; ``named`` are the arguments of :func:`plan_scan` that name a version, which win over the options.
 
     Changed rows come without their kinds, as in Java: all rows of delta and changelog files, but no deleted ones of a comparison.
+    ``dictionaries``: text columns come as Arrow dictionaries of int32, each batch with its own.
     Raises what :func:`plan_scan` and :func:`incremental` raise, and InvalidOption for a ``limit`` that is no count.
     """
     span = _span(store, named)
     if span is None:
-        scan = plan_scan(store, columns=columns, filter=given, limit=limit, **named)
+        scan = plan_scan(store, columns=columns, filter=given, limit=limit, dictionaries=dictionaries, **named)
         return to_batches(scan.store, scan, limit=limit)
-    return _values(Choice.of(store, columns, given), span, limit)
+    return _values(Choice.of(store, columns, given), span, limit, dictionaries)
 
 
 def _span(store: TableStore, named: Mapping[str, Any]) -> Span | None:
@@ -65,9 +77,18 @@ def span_values(choice: Choice, span: Span) -> Batches:
     return _without_kinds(incremental(choice, span), span, None)
 
 
-def _values(choice: Choice, span: Span, limit: int | None) -> Batches:
+def _value_schema(choice: Choice, dictionaries: bool) -> pa.Schema:
+    schema = pa.schema(list(choice.schema)[1:])
+    return as_dictionaries(schema, schema.names) if dictionaries else schema
+
+
+def _values(choice: Choice, span: Span, limit: int | None, dictionaries: bool) -> Batches:
     left = None if limit is None else whole_number(limit, "limit", choice.store.name, least=0)
-    return _without_kinds(incremental(choice, span), span, left)
+    rows = _without_kinds(incremental(choice, span), span, left)
+    if not dictionaries:
+        return rows
+    schema = _value_schema(choice, dictionaries)
+    return (as_schema(batch, schema) for batch in rows)
 
 
 def _without_kinds(rows: Batches, span: Span, left: int | None) -> Batches:

@@ -15,6 +15,7 @@ from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
 from lsm_core.table.system.view import Wanted, shaped
 from lsm_core.table.table import Table
+from lsm_core.types.dictionaries import coded_table
 
 Parts = Callable[[Wanted], Iterator[pa.Table]]
 _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")
@@ -75,11 +76,13 @@ class ReadOnlyTable(ABC):
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
+        dictionaries: bool = False,
     ) -> pa.Table:
         """All rows; arguments as `Table.to_arrow` takes them. Raises what that raises."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         schema, parts = self._read(columns, filter, limit, named)
-        return pa.concat_tables([schema.empty_table(), *parts])
+        found = pa.concat_tables([schema.empty_table(), *parts])
+        return coded_table(found) if dictionaries else found
 
     def to_batches(
         self,
@@ -91,11 +94,13 @@ class ReadOnlyTable(ABC):
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
+        dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """As :meth:`to_arrow`, streaming; errors in the arguments are raised at once."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         _, parts = self._read(columns, filter, limit, named)
-        return (batch for part in parts for batch in part.to_batches())
+        tables = map(coded_table, parts) if dictionaries else parts
+        return (batch for part in tables for batch in part.to_batches())
 
     def _read(
         self, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
