@@ -33,7 +33,7 @@ def run_bucket_task(
 
     What `BucketTask.verification` names is proven first, by the ``judge`` too if there is one. Raises :class:`VerificationFailed`,
     :class:`CorruptFile`, :class:`PlanStale`, :class:`UnsupportedFeature`, :class:`StorageFull`; after any of them no
-    output file is left. ``pipelined`` uses a second thread for merging; ``share``: so many pieces of the bucket share one merge budget and one sample of the judge.
+    output file is left. ``pipelined`` uses a second thread: for merging, then for re-reading; ``share``: so many pieces of the bucket share one merge budget and one sample of the judge.
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
     require_compactable(store)
@@ -64,7 +64,7 @@ def run_bucket_task(
                         store, task, files, shapes, pipelined=pipelined, witness=witness, within=within, share=share
                     )
                 )
-        return _finish(store, task, plan, done, shapes, witness, started)
+        return _finish(store, task, plan, done, shapes, witness, started, pipelined=pipelined)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
         raise
@@ -122,6 +122,8 @@ def _finish(
     shapes: Shapes,
     witness: Witness | None,
     started: float,
+    *,
+    pipelined: bool,
 ) -> BucketResult:
     """Verify everything that was written, then put the message and the report together."""
     by_name = {file.file_name: file for file in task.files}
@@ -134,7 +136,7 @@ def _finish(
         check_counters(_rows_in(task, part), part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(store, task, part, shapes)
-        read_again += check_content(store, task, part, witness)
+        read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
     raised = upgraded(moved, task.output_level)
     level, checked = V0 if task.verification == COUNTS else V1, 0
     if plan is not None and task.piece is None:

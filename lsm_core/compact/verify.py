@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from itertools import pairwise
+from typing import Self
 
 import pyarrow as pa
 
@@ -88,38 +91,39 @@ def check_tree(
         raise VerificationFailed("V0", [str(error)]) from error
 
 
-def check_content(store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None) -> int:
+def check_content(
+    store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None, *, threads: int = 1
+) -> int:
     """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
 
     Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` = sampled some row groups
-    and all footers are read, and no witness is told; with counts nothing is read. Returns the rows re-read. Raises
-    :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
+    and all footers are read, and no witness is told; with counts nothing is read. Two ``threads`` share the columns of a row group.
+    Returns the rows re-read. Raises :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
     """
     if task.verification == COUNTS:
         return 0
     groups = None if done.handed is None else done.handed.groups
     content, rows, number = Content(), 0, 0
-    for file in done.after:
-        source = open_source(store, task.partition, task.bucket, file)
-        try:
-            again = _SecondReading(store, task, file, source, None if task.verification == SAMPLED else witness)
-            if groups is None:
-                content = content.plus(again.content(None))
-                continue
-            for place, found in enumerate(source.group_rows):
-                written = groups[number] if number < len(groups) else HandedGroup(0)
-                number += 1
-                if found != written.rows:
-                    reason = f"row group {place} of {file.file_name} has {found} rows, {written.rows} were written"
-                    raise VerificationFailed("V1", [reason])
-                if written.streams is not None:
-                    _require_same_values(again.streams(place), written.streams, file.file_name)
-                elif written.content is not None:
-                    _require_same_content(again.content([place]), written.content, file.file_name)
-                rows += found if written.is_read_again else 0
-            again.finish()
-        finally:
-            source.close()
+    witness = None if task.verification == SAMPLED else witness  # it saw what was handed over
+    with ExitStack() as helping:
+        helper = helping.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 and groups else None
+        for file in done.after:
+            with _SecondReading(store, task, file, witness, helper) as again:
+                if groups is None:
+                    content = content.plus(again.content(None))
+                    continue
+                for place, found in enumerate(again.group_rows):
+                    written = groups[number] if number < len(groups) else HandedGroup(0)
+                    number += 1
+                    if found != written.rows:
+                        reason = f"row group {place} of {file.file_name} has {found} rows, {written.rows} were written"
+                        raise VerificationFailed("V1", [reason])
+                    if written.streams is not None:
+                        _require_same_values(again.streams(place), written.streams, file.file_name)
+                    elif written.content is not None:
+                        _require_same_content(again.content([place]), written.content, file.file_name)
+                    rows += found if written.is_read_again else 0
+                again.finish()
     if groups is None:
         _require_same_content(content, done.content, ", ".join(file.file_name for file in done.after))
         return content.rows
@@ -142,33 +146,65 @@ def _require_same_content(found: Content, written: Content, names: str) -> None:
 
 
 class _SecondReading:
-    """One new file as it is read back, in the table's types; of key-value files the keys are checked, in both of their copies."""
+    """One new file as it is read back, in the table's types; of key-value files the keys are checked, in both of their copies.
+
+    A ``helper`` decodes every second column of a row group at the same time, from a handle of its own.
+    """
 
     def __init__(
-        self, store: TableStore, task: BucketTask, file: DataFileMeta, source: FileSource, witness: Witness | None
+        self, store: TableStore, task: BucketTask, file: DataFileMeta, witness: Witness | None, helper: Executor | None
     ) -> None:
-        self._store, self._file, self._source, self._witness = store, file, source, witness
-        keys = [] if task.is_append else list(store.schema.trimmed_primary_keys)
-        stored = source.schema.names
+        self._store, self._task, self._file, self._witness, self._helper = store, task, file, witness, helper
+
+    def __enter__(self) -> Self:
+        place = self._store, self._task.partition, self._task.bucket, self._file
+        with ExitStack() as opened:
+            self._source: FileSource = opened.enter_context(closing(open_source(*place)))
+            self._second = opened.enter_context(closing(open_source(*place))) if self._helper else self._source
+            self._opened = opened.pop_all()
+        schema, stored = self._store.schema, self._source.schema.names
+        keys = [] if self._task.is_append else list(schema.trimmed_primary_keys)
         self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
         system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
-        self._rest = [*system, *(name for name in store.schema.field_names if name not in keys)]
-        self._order = _KeyOrder(file, keys)
+        self._rest = [*system, *(name for name in schema.field_names if name not in keys)]
+        self._order = _KeyOrder(self._file, keys)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of every row group, as the footer tells."""
+        return self._source.group_rows
 
     def streams(self, group: int) -> Streams:
         """The values of a row group, decoded and hashed column by column: each is in the processor's cache when it is hashed."""
         found = Streams(self._store.schema.field_names)
-        keys = [self._column(name, group) for name in self._keys]
-        wanted = self._shown(pa.RecordBatch.from_arrays(keys, self._keys), group) if keys else None
-        kept: list[pa.Array] = []
-        for place, name in enumerate((*self._keys, *self._rest)):
-            column = keys[place] if place < len(keys) else self._column(name, group)
-            found.add_column(name, column, 0)
-            if wanted is not None:
-                kept.append(column.take(wanted))
-        found.rows = self._source.group_rows[group]
+        keys = {name: self._column(self._source, name, group) for name in self._keys}
+        wanted = self._shown(pa.RecordBatch.from_pydict(keys), group) if keys else None
+        kept: dict[str, pa.Array] = {}
+
+        def read(source: FileSource, names: Sequence[str]) -> None:
+            for name in names:
+                column = keys[name] if name in keys else self._column(source, name, group)
+                found.add_column(name, column, 0)
+                if wanted is not None:
+                    kept[name] = column.take(wanted)
+
+        read(self._source, self._keys)
+        if self._helper is None:
+            read(self._source, self._rest)
+        else:
+            other = self._helper.submit(read, self._second, self._rest[1::2])
+            try:
+                read(self._source, self._rest[::2])
+            finally:
+                wait([other])
+            other.result()
+        found.rows = self.group_rows[group]
         if wanted is not None and self._witness is not None:
-            self._witness.output(self._file, pa.RecordBatch.from_arrays(kept, [*self._keys, *self._rest]))
+            self._witness.output(self._file, pa.RecordBatch.from_pydict(kept))
         return found
 
     def content(self, groups: list[int] | None) -> Content:
@@ -195,9 +231,9 @@ class _SecondReading:
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.wanted(self._file, keys)
 
-    def _column(self, name: str, group: int) -> pa.Array:
-        rows = max(1, self._source.group_rows[group])
-        parts = [self._typed(name, batch.column(0)) for batch in self._source.batches([name], rows, [group])]
+    def _column(self, source: FileSource, name: str, group: int) -> pa.Array:
+        rows = max(1, source.group_rows[group])
+        parts = [self._typed(name, batch.column(0)) for batch in source.batches([name], rows, [group])]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _typed(self, name: str, column: pa.Array) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -20,6 +21,7 @@ from lsm_core.commit import Committer
 from lsm_core.compact import BucketResult, BucketTask, local, run_bucket_task, run_tasks_locally
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted
 from lsm_core.compact.unit import discard
+from lsm_core.compact.verify import _SecondReading
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.files.formats import parquet
@@ -268,7 +270,7 @@ def test_a_piece_that_fails_takes_all_pieces_outputs_with_it(tmp_path: Path, mon
 
     monkeypatch.setattr(local, "run_bucket_task", failing)
     with pytest.raises(CorruptFile, match="made up"):
-        list(run_tasks_locally(store, tasks, threads=2))
+        list(run_tasks_locally(store, tasks, threads=3))
     assert data_files_on_disk(store) == disk
 
 
@@ -284,7 +286,7 @@ def test_a_row_that_no_piece_reads_is_missed(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(KeyBounds, "rows", short)
     with pytest.raises(VerificationFailed, match=r"V0.*the pieces read \d+ rows of 4500"):
-        list(run_tasks_locally(store, tasks, threads=2))
+        list(run_tasks_locally(store, tasks, threads=3))
     assert data_files_on_disk(store) == disk
 
 
@@ -327,3 +329,24 @@ def test_bounds_that_are_no_range_are_refused(tmp_path: Path) -> None:
         KeyBounds(store, KeyRange(low, high))
     with pytest.raises(CorruptFile):
         KeyBounds(store, KeyRange(b"nonsense", None))
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_lone_bucket_of_two_threads_stays_whole_and_is_re_read_by_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = numbered(tmp_path, {"dredge.compaction.piece-size": "1 kb"}, (0, 2000), (500, 1500), (900, 3000))
+    before, readers = read(store).sort_by("k"), set()
+    real = _SecondReading._column
+
+    def column(self: _SecondReading, *place: Any) -> pa.Array:
+        readers.add(threading.current_thread().name)
+        return real(self, *place)
+
+    monkeypatch.setattr(_SecondReading, "_column", column)
+    (result,) = run_tasks_locally(store, full_tasks(store), ReferenceJudge(), threads=2)
+    assert len(readers) == 2
+    assert len(result.message.compact_after) == 1
+    assert (result.report.rows_in, result.report.rows_out, result.report.rows_read_again) == (5100, 3000, 3000)
+    Committer(store).commit([result.message])
+    assert read(store).sort_by("k").equals(before)
