@@ -55,3 +55,20 @@ def test_an_error_is_one_line_that_names_the_thing(error: errors.DredgeError) ->
         if value in said:
             return
     pytest.fail(said)
+
+
+def test_a_conflict_has_a_kind_for_programs_and_a_reason_for_people() -> None:
+    known = errors.CommitConflict(errors.ConflictKind.RACES_LOST, snapshot_id=7, reason="lost 11 races")
+    assert (known.kind, known.reason) == (errors.ConflictKind.RACES_LOST, "lost 11 races")
+    assert str(known) == "commit conflict (lost 11 races) with snapshot 7"
+    told = errors.CommitConflict("races-lost")
+    assert (told.kind, told.reason) == (errors.ConflictKind.RACES_LOST, "races-lost")
+    other = errors.CommitConflict("somebody was first")
+    assert (other.kind, other.reason) == (errors.ConflictKind.OTHER, "somebody was first")
+    assert errors.VerificationFailed("V2").level is errors.VerificationLevel.V2
+
+
+def test_a_very_long_value_is_shown_by_its_beginning() -> None:
+    said = str(errors.InvalidOption("bucket", "9" * 5000, "a number", "db.t"))
+    assert len(said) < 400
+    assert "(5002 characters)" in said

@@ -119,7 +119,9 @@ def test_deleted_files_make_the_snapshot_an_overwrite(tmp_path: Path) -> None:
     assert (latest.commit_kind, latest.total_record_count, content(store)) == (CommitKind.OVERWRITE, 0, [])
 
 
-def test_the_snapshot_names_the_newest_schema_and_keeps_counters_of_others(tmp_path: Path) -> None:
+def test_the_snapshot_names_the_newest_schema_and_keeps_counters_of_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = make_store(tmp_path)
     Committer(store).commit([rows(store, [1], "a")])
     path = tmp_path / "snapshot" / "snapshot-1"
@@ -131,6 +133,7 @@ def test_the_snapshot_names_the_newest_schema_and_keeps_counters_of_others(tmp_p
     latest = snapshots.latest(store)
     assert latest is not None
     assert (latest.schema_id, latest.next_row_id, latest.statistics) == (1, 5, None)
+    assert "statistics stat-x cannot be read and end here" in caplog.text
     (tmp_path / "statistics").mkdir()
     (tmp_path / "statistics" / "stat-y").write_text(json.dumps({"schemaId": 1}))
     path = tmp_path / "snapshot" / "snapshot-2"
