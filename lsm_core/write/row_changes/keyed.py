@@ -59,8 +59,7 @@ def _rewrite(store: TableStore, scan: Scan, kind: RowKind, change: Change) -> in
 
 
 class _Deletes(TableWrite):
-    """Takes rows of the table as they stand, also with a null that merging left in a NOT NULL column: that they go is no reason
-    to find fault with them."""
+    """Writes -D rows of what is in the table; merging may have left a null in a NOT NULL column, which no delete is refused for."""
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
