@@ -117,9 +117,9 @@ def test_a_table_is_read_the_same_with_any_number_of_threads(tmp_path: Path, mon
     budgets: list[int | None] = []
     real = scan.read_split
 
-    def watched(*given: object, budget: int | None = None) -> Batches:
+    def watched(*given: object, budget: int | None = None, **how: bool) -> Batches:
         budgets.append(budget)
-        return real(*given, budget=budget)  # type: ignore[arg-type]
+        return real(*given, budget=budget, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(scan, "read_split", watched)
     for threads in ("2", "8"):
