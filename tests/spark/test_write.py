@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog
@@ -19,7 +23,9 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.spark import read_table, write_table
+from lsm_core.spark import read_table, spark_write, write_table
+from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_write import WriteJob, _sent_to_buckets, _written_as_received
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
 
@@ -169,8 +175,6 @@ def test_a_failing_writer_task_leaves_no_file_and_no_snapshot(spark: Any, tmp_pa
 def test_files_go_after_a_conflict_and_stay_when_the_outcome_is_unknown(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    from lsm_core.spark import spark_write
-
     table = make_table(tmp_path)
 
     def refuse(*_: object, **__: object) -> None:
@@ -216,3 +220,69 @@ def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced:
 
 def test_the_fields_of_these_tests_cover_what_issue_3_supports() -> None:
     assert {str(f.type) for f in FIELDS} >= {"int64", "string", "double", "timestamp[ms]", "bool", "int32"}
+
+
+def test_tasks_read_no_metadata_however_many_there_are(traced: TracedSession, tmp_path: Path) -> None:
+    spark = traced.spark
+    table = make_table(tmp_path, options={"bucket": "2"})
+    for tag in ("a", "b"):
+        table.write(rows(list(range(100)), tag))
+
+    def reads(work: Callable[[], object]) -> list[str]:
+        start = traced.trace.stat().st_size if traced.trace.exists() else 0
+        work()
+        lines = [json.loads(line) for line in traced.trace.read_bytes()[start:].decode().splitlines()]
+        own = [line for line in lines if line["path"].startswith(table.store.root) and line["event"] == "begin"]
+        assert any("/bucket-" in line["path"] and line["step"] == "write" for line in own)
+        kinds = {"read", "open", "list", "exists", "size"}
+        return [line["path"] for line in own if line["step"] in kinds and "/bucket-" not in line["path"]]
+
+    frame = spark.createDataFrame(rows(list(range(50, 150)), "c"))
+    assert reads(lambda: write_table(frame.repartition(4), table)) == []
+
+    def save(tasks: int) -> None:
+        target = frame.repartition(tasks).write.format("dredge").option("warehouse", str(tmp_path))
+        target.option("table", "db.t").mode("append").save()
+
+    save(1)  # the next two meet the same number of files
+    table.compact(full=True)
+    few = len(reads(lambda: save(1)))  # what plans and commits reads, in Python processes beside the tasks
+    table.compact(full=True)
+    more = len(reads(lambda: save(4))) - few
+    assert more < 3 * 4  # a task that looked for itself would read schema, hint, snapshot, two lists and manifests
+    assert same(rows(list(range(50, 150)), "c"), table.to_arrow(filter=[("k", ">=", 50)]))
+
+
+def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both passes by hand: pieces of a batch each, messages in any order, sorted as the shuffle sorts them."""
+    fields = pa.schema(
+        [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
+    )
+    layout = {"fields": fields, "primary_keys": ["p", "k"], "partition_keys": ["p"], "options": {"bucket": "2"}}
+    table, local = make_table(tmp_path / "a", **layout), make_table(tmp_path / "b", **layout)
+    monkeypatch.setattr(spark_write, "_PIECE_BYTES", 1)
+    job = WriteJob.plan(table.store, overwrite=False)
+    chance = np.random.default_rng(7)
+    messages: list[pa.RecordBatch] = []
+    for task in range(3):
+        drawn = {"p": chance.integers(0, 3, 500), "k": chance.integers(0, 40, 500), "v": np.arange(500) + 1000 * task}
+        kinds = pa.array(chance.choice(["+I", "+U", "-D"], 500, p=[0.6, 0.3, 0.1]))
+        data = pa.table(drawn).cast(fields)
+        monkeypatch.setattr(spark_write, "task_number", lambda task=task: task)
+        given = data.append_column("op", kinds).to_batches(max_chunksize=37)
+        messages += _sent_to_buckets(job, "op", 4)(iter(given))
+        local.write(data, row_kinds=kinds)
+    sent = pa.Table.from_batches(messages)
+    assert sent.num_rows > 100 and set(sent.column("slot").to_pylist()) <= set(range(4))
+    shuffled = sent.take(pa.array(chance.permutation(sent.num_rows)))
+    by = [(name, "ascending") for name in ("slot", "partition", "bucket", "place")]
+    outcomes = [
+        Outcome(0, answer)
+        for slot in range(4)
+        for batch in _written_as_received(job)(
+            iter(shuffled.sort_by(by).filter(pc.field("slot") == slot).combine_chunks().to_batches())
+        )
+        for answer in batch.column("answer").to_pylist()
+    ]
+    assert job.commit(outcomes) == 1
+    assert same(local.to_arrow(), table.to_arrow())
