@@ -39,9 +39,9 @@ class GuardedFileIO(LocalFileIO):
         self._seen("write_exclusive", path)
         return super().write_exclusive(path, data)
 
-    def overwrite(self, path: str, data: bytes) -> None:
+    def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
         self._seen("overwrite", path)
-        super().overwrite(path, data)
+        super().overwrite(path, data, durable)
 
     def exists(self, path: str) -> bool:
         self._seen("exists", path)
