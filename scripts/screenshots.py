@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,16 +16,12 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
+from lsm_core.processes import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 SIZE = {"width": 1600, "height": 1000}
 PLAY_SECONDS = 600
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def chromium() -> str:

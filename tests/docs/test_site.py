@@ -44,17 +44,16 @@ def test_the_site_builds_and_fetches_nothing(house: Path) -> None:
     assert [page.name for page in pages if fetched.search(page.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("target", ["no-such-page.md", "format.md#no-such-heading", "images/no-such-picture.png"])
-def test_a_link_that_leads_nowhere_fails_the_site(house: Path, target: str) -> None:
-    for page in (house / "docs").rglob("*.md"):
-        if page.name not in {"index.md", "format.md"}:
-            page.unlink()
-    (house / "docs" / "index.md").write_text(f"# Start\n\n[there]({target})\n")
-    settings = (house / "mkdocs.yml").read_text().split("\nnav:")[0]
-    (house / "mkdocs.yml").write_text(settings)
+def test_links_that_lead_nowhere_fail_the_site(house: Path) -> None:
+    shutil.rmtree(house / "docs")
+    (house / "docs").mkdir()
+    targets = ["no-such-page.md", "format.md#no-such-heading", "images/no-such-picture.png"]
+    (house / "docs" / "index.md").write_text("# Start\n\n" + " ".join(f"[there]({target})" for target in targets))
     (house / "docs" / "format.md").write_text("# Format\n")
+    (house / "mkdocs.yml").write_text((house / "mkdocs.yml").read_text().split("\nnav:")[0])
     failed = _build(house)
-    assert failed.returncode != 0 and target.split("#")[0] in failed.stderr
+    assert failed.returncode != 0
+    assert [target for target in targets if target not in failed.stderr] == []
 
 
 def test_links_of_the_readme_and_the_changes_lead_somewhere(tmp_path: Path) -> None:
