@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,3 @@ class VerifyReport:
     differences: tuple[BucketDifference, ...] = ()
     level: str = "V1"
     seconds: float = 0.0
-
-    def to_object(self) -> dict[str, Any]:
-        """The report as plain values (for JSON and Dagster metadata)."""
-        return asdict(self)

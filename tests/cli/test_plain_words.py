@@ -264,6 +264,8 @@ def test_a_pattern_means_every_table_that_it_fits(shell: Shell) -> None:
     assert "runs 5 -> 1" in shown.out and shown.out.count("nothing was compacted") == 2
     listed = shell("expire", "*.[uv]", "--dry-run", "--json").json
     assert [plan["table"] for plan in listed] == ["db.u", "db.v"]
+    planned = shell("plan", "db.*", "--full", "--json").json
+    assert [(plan["table"], plan["action"]) for plan in planned] == [(f"db.{name}", "compact") for name in "tuv"]
     (shell.place / "db.db" / "u" / "schema" / "schema-0").write_text("{")
     broken = shell("compact", "db.*", "--full")
     assert broken.code == 1 and broken.err.startswith("dredge: 1 of 3 tables failed: db.u: ") and "db.v:" in broken.out

@@ -91,17 +91,22 @@ def _plan_verb() -> Callable[..., None]:
             if given.get(argument.name) and option not in taken:
                 accepted = f"{chosen.name} takes {', '.join(taken) or 'no flags'}"
                 raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
-        opened = open_table(warehouse, table, given["clock"], given["settings"])
-        made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
-        if save and made.items:
-            opened.save_plan(made)
-        show_plan(made, as_json)
+
+        def keep(opened: Table) -> Any:
+            made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
+            if save and made.items:
+                opened.save_plan(made)
+            if not as_json:
+                show_plan(made)
+            return json.loads(made.to_json())
+
+        _for_tables(warehouse, table, given, as_json, keep)
 
     names = ", ".join(action_names())
     keep = typer.Option(help="Keep the plan in the table, so that apply finds it by hash.")
     parameters = [
         ("warehouse", Warehouse, Parameter.empty),
-        ("table", TableArgument, Parameter.empty),
+        ("table", Tables, Parameter.empty),
         ("action", Annotated[str, typer.Option("--action", help=f"What to plan: {names}.")], "compact"),
         *(_parameter(argument, f" ({', '.join(takers)})") for argument, takers in offered.values()),
         ("save", Annotated[bool, keep], True),
@@ -118,11 +123,8 @@ def _chosen_action(name: str) -> Action:
         raise typer.BadParameter(f"{name!r} is no action; actions: {error.accepted}") from error
 
 
-def show_plan(made: MaintenancePlan, as_json: bool) -> None:
+def show_plan(made: MaintenancePlan) -> None:
     """Print a plan: what it would do, what it leaves alone, and its hash."""
-    if as_json:
-        say(made.to_json())
-        return
     say(f"plan {made.hash}: {made.action} {made.table}, base snapshot {made.base_snapshot or '-'}")
     action = find_action(made.action, made.table)
     for kind in action.item_types():
@@ -167,8 +169,10 @@ def apply(
         raise DredgeError(_which_plan(opened))
     report = opened.apply(chosen, approved_by=approved_by)
     before = report.applied_before
-    if before is None or as_json:
-        show_report(report, opened.name, as_json)
+    if as_json:
+        print_json(report.to_object())
+    elif before is None:
+        show_report(report, opened.name)
     else:
         say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
 
@@ -180,11 +184,8 @@ def _which_plan(table: Table) -> str:
     return f"say which plan of {table.name} to apply: a plan's hash, or --file ({known}; `dredge plan {table.name}` makes one)"
 
 
-def show_report(report: Report, table: str, as_json: bool) -> None:
-    """Print what was done to ``table``."""
-    if as_json:
-        print_json(report.to_object())
-        return
+def show_report(report: Report, table: str) -> None:
+    """Print what was done to ``table``, and what was left alone."""
     for line in report.lines(table):
         say(line)
     for title, declined in report.declined_lists().items():
@@ -203,28 +204,18 @@ def _verb(action: Action) -> Callable[..., None]:
     """The verb that plans and applies ``action`` at once, for one table or for all whose names match a pattern."""
 
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
-        names = matching_tables(open_catalog(warehouse, given["clock"]), table)
-        done, failures = [], []
-        for name in names or [table]:
-            if names and not as_json:
-                say(f"{name}:")
-            try:
-                opened = open_table(warehouse, name, given["clock"], given["settings"])
-                made = opened.plan_maintenance(action.name, **_arguments(action, opened, given))
-                if not (names and as_json):
-                    show_plan(made, as_json) if dry_run else show_report(opened.apply(made), opened.name, as_json)
-                elif dry_run:
-                    done.append(json.loads(made.to_json()))
-                else:
-                    done.append({"table": name, **opened.apply(made).to_object()})
-            except DredgeError as error:
-                if names is None:
-                    raise
-                failures.append(f"{name}: {error}")  # one such table must not keep the others waiting
-        if names and as_json:
-            print_json(done)
-        if failures:
-            raise DredgeError(f"{len(failures)} of {len(names or ())} tables failed: {'; '.join(failures)}")
+        def carry_out(opened: Table) -> Any:
+            made = opened.plan_maintenance(action.name, **_arguments(action, opened, given))
+            if dry_run:
+                if not as_json:
+                    show_plan(made)
+                return json.loads(made.to_json())
+            report = opened.apply(made)
+            if not as_json:
+                show_report(report, opened.name)
+            return report.to_object()
+
+        _for_tables(warehouse, table, given, as_json, carry_out)
 
     verb.__doc__ = action.help
     parameters = [
@@ -235,6 +226,33 @@ def _verb(action: Action) -> Callable[..., None]:
         *_SHARED,
     ]
     return _with_signature(verb, parameters)
+
+
+def _for_tables(
+    warehouse: str, pattern: str, given: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
+) -> None:
+    """Do ``work``, which prints for people and answers for programs, on one table, or on all that match a pattern.
+
+    One table's error keeps no other waiting. JSON: the table's answer; of a pattern a list of them, each with its "table".
+    """
+    names = matching_tables(open_catalog(warehouse, given["clock"]), pattern)
+    if names is None:
+        answer = work(open_table(warehouse, pattern, given["clock"], given["settings"]))
+        if as_json:
+            print_json(answer)
+        return
+    answers, failures = [], []
+    for name in names:
+        if not as_json:
+            say(f"{name}:")
+        try:
+            answers.append({"table": name, **work(open_table(warehouse, name, given["clock"], given["settings"]))})
+        except DredgeError as error:
+            failures.append(f"{name}: {error}")
+    if as_json:
+        print_json(answers)
+    if failures:
+        raise DredgeError(f"{len(failures)} of {len(names)} tables failed: {'; '.join(failures)}")
 
 
 def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:

@@ -30,7 +30,7 @@ def trash(
     opened = open_table(warehouse, table, clock)
     if sweep:
         report = opened.sweep_trash(dry_run=dry_run)
-        show_report(report, opened.name, as_json)
+        print_json(report.to_object()) if as_json else show_report(report, opened.name)
         _require_readable([item.text for item in report.unreadable])
         return
     found = read_trash(opened.store)

@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound, Unsupporte
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
-from lsm_core.maintenance.actions.trash.sweeping import apply_sweep, plan_sweep
+from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, metadata_files, read_lineages, removed, still_used
 from lsm_core.metadata import consumers, manifests, snapshots
@@ -247,7 +247,7 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     report = _expire(store, plan)
     if report.trash_id is not None and store.options.delete_mode == "direct":
         # Everything that is due, so that what an interrupted expiry left behind goes too.
-        swept = apply_sweep(store, plan_sweep(store))
+        swept = sweep_records(store, plan_sweep(store))
         report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])

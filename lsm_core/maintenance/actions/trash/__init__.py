@@ -40,9 +40,9 @@ class SweepTrash(Action):
 
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
         """See `apply_sweep`."""
-        from lsm_core.maintenance.actions.trash.sweeping import sweep
+        from lsm_core.maintenance.actions.trash.sweeping import apply_sweep
 
-        return sweep(store, plan)
+        return apply_sweep(store, plan)
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
         """A SweepReport that says that nothing was done."""

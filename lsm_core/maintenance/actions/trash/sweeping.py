@@ -124,9 +124,9 @@ class _Tally:
     missing: int = 0
 
 
-def sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Apply a plan of :func:`plan_sweep`; its report is a SweepReport."""
-    report = apply_sweep(store, plan)
+    report = sweep_records(store, plan)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
     deleted = plan.items_of(DeleteItem)[:_MOST_LINES]
     lines += [{"event": "deleted", "file": item.path, "reason": item.reason} for item in deleted]
@@ -146,7 +146,7 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     )
 
 
-def apply_sweep(store: TableStore, plan: MaintenancePlan) -> SweepReport:
+def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     """Phase two: claim the plan's records, learn anew what is used, delete the rest, drop the records.
 
     The used set is computed after the claims: a restore that came first keeps its record, one that comes later is
