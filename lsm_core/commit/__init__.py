@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from lsm_core.commit.attempt import CommitHooks, Hook, Phase
 from lsm_core.commit.committer import BATCH, CommitResult, Committer
-from lsm_core.commit.drafts import abort, discard_on_failure
-from lsm_core.commit.guards import messages_of, origin_of
+from lsm_core.commit.drafts import abort, discard_on_failure, messages_of, origin_of
 from lsm_core.commit.message import CommitMessage, Origin
-from lsm_core.commit.phases import CommitHooks, Hook, Phase
 
 __all__ = [
     "BATCH",

@@ -6,16 +6,16 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.changes import partitions_of, rows_of
-from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0, check
+from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, adds_above_level0, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.manifest_merge import merge_manifests
-from lsm_core.commit.phases import CommitHooks, Phase
 from lsm_core.commit.publish import Outcome, Retries, publish
 from lsm_core.errors import (
     CommitConflict,
@@ -36,7 +36,35 @@ from lsm_core.metadata.store import TableStore
 _LOG = logging.getLogger(__name__)
 _MOST_DELTAS = 32
 _MOST_REMEMBERED = 100_000
-Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
+
+
+class Phase(StrEnum):
+    """Phases of a commit, in order. Compactors and writers use the first and third for their own work."""
+
+    PLAN = "plan"
+    READ_BASE = "read_base"
+    WRITE_FILES = "write_files"
+    WRITE_MANIFESTS = "write_manifests"
+    PUBLISH = "publish"
+    CLEAN = "clean"
+
+
+Hook = Callable[[Phase, Mapping[str, object]], None]
+
+
+class CommitHooks:
+    """Calls ``hook(phase, info)`` when a phase begins; ``info`` holds plain values such as ``snapshot_id`` and ``attempt``.
+
+    A hook that raises stops the commit there, as a crash of that step would.
+    """
+
+    def __init__(self, hook: Hook | None = None) -> None:
+        self._hook = hook
+
+    def enter(self, phase: Phase, **info: object) -> None:
+        """Tell that ``phase`` begins."""
+        if self._hook is not None:
+            self._hook(phase, info)
 
 
 @dataclass(frozen=True)
@@ -277,4 +305,4 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
     return latest.statistics if found.get("schemaId") == schema_id else None
 
 
-__all__ = ["CommitRun", "Request"]
+__all__ = ["CommitHooks", "CommitRun", "Hook", "KnownBase", "Phase", "Request"]

@@ -11,14 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.attempt import CommitRun, KnownBase, Request
+from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
-from lsm_core.commit.drafts import abort, missing_file
-from lsm_core.commit.guards import messages_of, replacing_all_of, unchanged_since
+from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
+from lsm_core.commit.drafts import abort, messages_of, missing_file
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
-from lsm_core.commit.phases import CommitHooks
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind

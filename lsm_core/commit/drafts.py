@@ -1,4 +1,5 @@
-"""Knows every file that a commit attempt began to write, so that a definite failure leaves none of them behind."""
+"""What is a commit's own: the files that an attempt began to write, of which a definite failure leaves none behind, and the messages
+that were made for this table."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lsm_core.commit.history import AddedFiles
-from lsm_core.commit.message import CommitMessage
-from lsm_core.errors import CommitUnknown, DredgeError
+from lsm_core.commit.message import CommitMessage, Origin
+from lsm_core.errors import CommitUnknown, DredgeError, InvalidData
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import FileIO, FileStatus, OutputFile
+from lsm_core.storage import FileIO, FileStatus, OutputFile, same_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -159,4 +161,48 @@ def _paths(
     return [store.data_path(message.partition, message.bucket, one) for one in (name, *extra)]
 
 
-__all__ = ["RecordingFileIO", "abort", "discard_on_failure", "missing_file", "remove"]
+def origin_of(store: TableStore) -> Origin:
+    """What messages made now carry. Ask before they are handed out: nobody can have committed them yet."""
+    return Origin(store.name, store.root, store.branch, snapshots.latest_id(store) or 0)
+
+
+def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
+    """``messages`` as a list, made for this table and branch. Raises :class:`InvalidData` naming both tables, or what is no message.
+
+    A table may have been renamed since: then the messages' own files lie here.
+    """
+    listed = _listed(store, messages)
+    for message in listed:
+        origin = message.origin
+        if origin is None:
+            continue
+        same = origin.branch == store.branch and (same_place(origin.root, store.root) or _lies_here(store, message))
+        if not same:
+            made_for = f"table {origin.table} (branch {origin.branch}, at {origin.root})"
+            here = f"branch {store.branch}, at {store.root}"
+            reason = f"these commit messages were made for {made_for}; they cannot be committed to this one ({here})"
+            raise InvalidData(store.name, "", reason)
+    return listed
+
+
+def _lies_here(store: TableStore, message: CommitMessage) -> bool:
+    own = message.own_files()
+    try:
+        return bool(own) and missing_file(store, [(message, own)]) is None
+    except DredgeError:  # a partition of other columns
+        return False
+
+
+def _listed(store: TableStore, messages: object) -> list[CommitMessage]:
+    accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
+        raise InvalidData(store.name, "", f"{messages!r:.200} cannot be committed: {accepted}")
+    listed: list[CommitMessage] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, CommitMessage):
+            raise InvalidData(store.name, "", f"item {place}, {message!r:.200}, cannot be committed: {accepted}")
+        listed.append(message)
+    return listed
+
+
+__all__ = ["RecordingFileIO", "abort", "discard_on_failure", "messages_of", "missing_file", "origin_of", "remove"]
