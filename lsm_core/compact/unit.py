@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
@@ -13,7 +13,6 @@ from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.rewrite import Rewritten, rewrite
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
-from lsm_core.compact.upgrade import upgraded
 from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.format.file_meta import DataFileMeta
@@ -24,6 +23,8 @@ from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expired_among
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
+
+_LOG = logging.getLogger(__name__)
 
 
 def run_bucket_task(
@@ -74,8 +75,10 @@ def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) 
     """Delete output files that will not be published; one that cannot be deleted stays as an orphan."""
     for file in files:
         for path in store.data_paths(task.partition, task.bucket, file):
-            with suppress(OSError, DredgeError):
+            try:
                 store.file_io.delete(path)
+            except (OSError, DredgeError) as error:
+                _LOG.warning("%s of table %s stays as an orphan: %s", path, store.name, error)
 
 
 def _groups(task: BucketTask, plan: TaskPlan, within: KeyBounds | None) -> list[list[DataFileMeta]]:
@@ -137,7 +140,7 @@ def _finish(
         if plan is not None:
             check_metadata(store, task, part, shapes)
         read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
-    raised = upgraded(moved, task.output_level)
+    raised = [file.upgrade(task.output_level) for file in moved]  # their bytes, statistics and source stay as they are
     level, checked = V0 if task.verification == COUNTS else V1, 0
     if plan is not None and task.piece is None:
         check_tree(store, task, [*before, *moved], [*after, *raised], shapes)

@@ -24,7 +24,7 @@ from lsm_core.merge import (
     merge_function,
     merge_streams,
 )
-from lsm_core.merge.engines.all_versions import AllVersions
+from lsm_core.merge.engines.internal import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lsm_core.errors import DredgeError
 from lsm_core.files import SpilledRun, SpillSpace
 from lsm_core.merge import FoldFunction, MergeFunction, RunInput, merge_streams, merge_unsorted
-from lsm_core.merge.engines.all_versions import AllVersions
+from lsm_core.merge.engines.internal import AllVersions
 from lsm_core.options import TableOptions
 from lsm_core.read.passes import next_pass
 

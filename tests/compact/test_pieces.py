@@ -190,7 +190,7 @@ def test_pieces_are_about_equal_and_row_groups_outside_are_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lsm_core.files.rolling.ROW_GROUP_ROWS", 1000)
-    monkeypatch.setattr("lsm_core.compact.pieces.cut._OPENING", 1.0)
+    monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 1.0)
     store = numbered(tmp_path, {}, (0, 40_000), (20_000, 60_000))
     (task,) = full_tasks(store)
     pieces = cut_task(store, task, 4)
@@ -237,7 +237,7 @@ def test_what_gains_nothing_is_not_cut(tmp_path: Path) -> None:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening files costs nothing: small tables are cut too."""
-    monkeypatch.setattr("lsm_core.compact.pieces.cut._OPENING", 0.0)
+    monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 0.0)
 
 
 @pytest.mark.usefixtures("eager")

@@ -49,7 +49,7 @@ def answer(warehouse: Path) -> pa.Table:
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three pieces, whatever the machine and however small the table."""
     monkeypatch.setattr(local, "usable_cores", lambda: 3)
-    monkeypatch.setattr("lsm_core.compact.pieces.cut._OPENING", 0.0)
+    monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 0.0)
 
 
 def _missing(path: Path) -> None:

@@ -37,7 +37,7 @@ def work(what: str, warehouse: str, number: int) -> None:
 
     if what == "pieces":  # a compaction in three pieces, whatever the machine and however small the table
         from lsm_core.compact import local
-        from lsm_core.compact.pieces import cut
+        from lsm_core.compact import pieces as cut
 
         local.usable_cores, cut._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
     table = Catalog(warehouse).table("db.t")

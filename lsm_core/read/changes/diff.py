@@ -16,7 +16,7 @@ from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, RunInput, merge_streams
-from lsm_core.merge.engines.differences import Differences
+from lsm_core.merge.engines.internal import Differences
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore

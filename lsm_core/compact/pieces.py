@@ -1,7 +1,8 @@
-"""Cutting a bucket's rewrites by key: into how many pieces, and at which keys, so that pieces cost about the same.
+"""One big bucket as several tasks: into how many pieces and at which keys it is cut, and how their outcomes become one again.
 
-Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (key columns alone are decoded). A piece that
-begins inside a row group must decode that group from its start, and every piece opens its files: both are part of the cost.
+Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (key columns alone are decoded), so that pieces
+cost about the same. A piece that begins inside a row group must decode that group from its start, and every piece opens its files:
+both are part of the cost.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.compact.task import BucketTask
-from lsm_core.compact.unit import plan_of
+from lsm_core.commit import CommitMessage
+from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
+from lsm_core.compact.unit import discard, plan_of
+from lsm_core.compact.verify import check_tree
+from lsm_core.errors import VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
@@ -116,12 +120,12 @@ class _Sample:
         weights: list[npt.NDArray[np.float64]] = []
         first = 0
         for file in chosen:
-            looked = _Look(max(1, _SAMPLED_GROUPS // len(chosen)))
-            keys = looked.keys(store, task, file)
+            sampled = _SampledKeys(max(1, _SAMPLED_GROUPS // len(chosen)))
+            keys = sampled.keys(store, task, file)
             taken.append(keys)
-            groups.append(looked.groups + first)
-            weights.append(looked.weights)
-            first += looked.total
+            groups.append(sampled.groups + first)
+            weights.append(sampled.weights)
+            first += sampled.total
         if not taken or not sum(part.num_rows for part in taken):
             return None
         columns = [column.combine_chunks() for column in pa.concat_tables(taken).columns]
@@ -163,7 +167,7 @@ class _Sample:
         return float(below[(below > 0) & (below < inside)].sum())
 
 
-class _Look:
+class _SampledKeys:
     """Some keys of one file, evenly spread over some of its row groups."""
 
     def __init__(self, most_groups: int) -> None:
@@ -219,4 +223,78 @@ def _spread(rows: int) -> npt.NDArray[np.int64]:
     return np.unique(np.arange(_KEYS_OF_A_GROUP) * rows // _KEYS_OF_A_GROUP) if rows else np.zeros(0, np.int64)
 
 
-__all__ = ["cut_task", "pieces_wanted", "rewritten_bytes"]
+# -- joining -----------------------------------------------------------------------------------------------------------
+
+_DIGEST_MODULUS = 1 << 128
+
+
+def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
+    """One result of ``task`` from those of its pieces, in key order.
+
+    V0 over all pieces: every row of the rewritten files was read by exactly one piece (a piece takes only rows of its own range, so
+    the sum tells), and the bucket is a proper tree afterwards. Raises :class:`VerificationFailed` ("V0"); the pieces' outputs are
+    deleted then.
+    """
+    if len(results) == 1:
+        return results[0]
+    try:
+        return _joined(store, task, results)
+    except BaseException:
+        for result in results:
+            discard(store, task, result.message.own_files())
+        raise
+
+
+def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
+    shapes = Shapes(store)
+    plan = plan_of(store, task, shapes)
+    by_name = {file.file_name: file for file in task.files}
+    rewritten = [by_name[file.name] for file in plan.rewritten_files]
+    moved = [by_name[file.name] for file in plan.upgrades]
+    rows_in = sum(result.report.rows_in for result in results)
+    counted = sum(file.row_count for file in rewritten)
+    if rows_in != counted:
+        raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {counted}"])
+    after = [file for result in results for file in result.message.compact_after]
+    check_tree(store, task, [*rewritten, *moved], after, shapes)
+    before = (*rewritten, *moved)
+    message = CommitMessage(
+        task.partition, task.bucket, task.total_buckets, compact_before=before, compact_after=tuple(after)
+    )
+    return BucketResult(message, _report(rewritten, len(moved), message, [result.report for result in results]))
+
+
+def _report(
+    rewritten: Sequence[DataFileMeta], upgrades: int, message: CommitMessage, reports: Sequence[BucketReport]
+) -> BucketReport:
+    made = message.own_files()
+    judged = [report for report in reports if report.rows_in] or reports  # nothing to say of a piece without rows
+    reasons = sorted({reason for report in reports for reason in report.rows_dropped})
+    return BucketReport(
+        rows_in=sum(report.rows_in for report in reports),
+        rows_out=sum(report.rows_out for report in reports),
+        rows_dropped={reason: sum(report.rows_dropped.get(reason, 0) for report in reports) for reason in reasons},
+        bytes_in=sum(file.file_size for file in rewritten),
+        bytes_out=sum(file.file_size for file in made),
+        files_in=len(rewritten),
+        files_out=len(made),
+        files_upgraded=upgrades,
+        seconds=max(report.seconds for report in reports),
+        digest=_sum_of([report.digest for report in reports]),
+        verification=min(report.verification for report in judged),
+        setting=reports[0].setting,
+        rows_read_again=sum(report.rows_read_again for report in reports),
+        keys_checked=sum(report.keys_checked for report in reports),
+        keys_folded=sum(report.keys_folded for report in reports),
+        keys_one_by_one=sum(report.keys_one_by_one for report in reports),
+    )
+
+
+def _sum_of(digests: Sequence[str]) -> str:
+    """Digests of rewrites and of pieces add up; "" where one of them was not taken."""
+    if not all(digests):
+        return ""
+    return f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}"
+
+
+__all__ = ["cut_task", "join", "pieces_wanted", "rewritten_bytes"]

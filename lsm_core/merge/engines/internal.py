@@ -1,4 +1,4 @@
-"""Two answers side by side, key by key: what is only in one of them, or not the same in both."""
+"""Merges that no table asks for: every version in order, for passes and write buffers, and the keys on which two answers differ."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ from lsm_core.merge.rows import Piece, emit
 from lsm_core.merge.sort_key import KeySpec
 
 _NOT_VALUES = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL})
+
+
+@dataclass(frozen=True)
+class AllVersions:
+    """Passes every row on. Folding some runs of a key first can change what engines that build rows make of it."""
+
+    name: ClassVar[str] = "all-versions"
+    key_spec: KeySpec
+
+    def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
+        """The columns read, and the user's sequence fields, which decide the order."""
+        return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
+
+    def fold(self, window: FoldInput) -> FoldOutput:
+        """All rows in merge order; no key stays open, as windows give the versions of a key in order."""
+        return FoldOutput(emit(window.rows, window.groups.order), None)
 
 
 @dataclass(frozen=True)
@@ -56,3 +72,6 @@ class Differences:
         at = row - int(window.rows.offsets[int(window.rows.piece_of(np.array([row], np.int64))[0])])
         batch = place.batch.slice(at, 1).take(np.zeros(1, np.int64))
         return OpenState(Piece(batch, self.key_spec.keys(batch), place.level, place.age), 1)
+
+
+__all__ = ["AllVersions", "Differences"]
