@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from lsm_core.read.scan import to_arrow as to_arrow
     from lsm_core.read.scan import to_batches as to_batches
     from lsm_core.read.splits import Split as Split
-    from lsm_core.read.versions import Version as Version
-    from lsm_core.read.versions import resolve as resolve
+    from lsm_core.read.table_versions import Version as Version
+    from lsm_core.read.table_versions import resolve as resolve
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_names(
             "to_batches",
         ),
         "splits": ("Split",),
-        "versions": (
+        "table_versions": (
             "Version",
             "resolve",
         ),

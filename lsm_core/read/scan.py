@@ -27,7 +27,7 @@ from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
-from lsm_core.read.versions import Version, resolve
+from lsm_core.read.table_versions import Version, resolve
 from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
 
 

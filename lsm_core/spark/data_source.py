@@ -30,7 +30,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
-from lsm_core.read.versions import startup
+from lsm_core.read.table_versions import startup
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import Outcome, decode, encode, require_workers, store_of, use_this_python
 from lsm_core.spark.spark_write import (

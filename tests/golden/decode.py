@@ -13,7 +13,7 @@ from lsm_core.metadata.branches import all_stores
 from lsm_core.metadata.consumers import list_consumers
 from lsm_core.metadata.indexes import deletion_vectors, hash_index, read_vector
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.versions import with_schema
+from lsm_core.read.table_versions import with_schema
 
 
 def decode_everything(store: TableStore) -> int:

@@ -13,7 +13,7 @@ from lsm_core import Table
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import changelogs, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.versions import with_schema
+from lsm_core.read.table_versions import with_schema
 from lsm_core.table.system import SYSTEM_TABLES
 from tests.golden.cases import Case, cases, of_changes, unreadable
 from tests.golden.rows import same_rows, table_rows

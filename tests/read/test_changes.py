@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
-from lsm_core.read.changes import diff, rows
+from lsm_core.read.changes import changed_rows, diff
 
 NOW = 1_800_000_000_000
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
@@ -147,7 +147,7 @@ def test_files_that_both_versions_have_are_not_opened(tmp_path: Path, monkeypatc
     put(table, ("+I", 500, 1))
     put(table, ("+I", 501, 1))
     opened: list[int] = []
-    kept = rows.merged_rows
+    kept = changed_rows.merged_rows
 
     def counting(choice: Any, place: Any, files: Any, *rest: Any, **named: Any) -> Any:
         opened.append(sum(file.row_count for file in files))

@@ -19,8 +19,8 @@ from lsm_core.files.formats import parquet
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.lookup import KeyRuns, answer, hits, lookup, open_hits
-from lsm_core.read.lookup.search import lower_bound, places_of, upper_bound
+from lsm_core.read.lookup import KeyRuns, lookup, open_hits, rows_by_key
+from lsm_core.read.lookup.key_routing import lower_bound, places_of, upper_bound
 from tests.support.stores import live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -179,7 +179,7 @@ def test_partitions_and_buckets_of_other_keys_are_not_opened(tmp_path: Path, mon
         opened.append((bucket, store.bucket_dir(partition, bucket)))
         return real(store, partition, bucket, meta, **how)
 
-    monkeypatch.setattr(hits, "open_source", watched)
+    monkeypatch.setattr(rows_by_key, "open_source", watched)
     store = make_store(tmp_path / "t", {**FIELDS, "d": "STRING NOT NULL"}, ["d", "k"], ["d"], {"bucket": "4"})
     for day in ("a", "b"):
         write(store, table(range(100)).append_column("d", [[day] * 100]))
@@ -197,7 +197,7 @@ def test_a_bloom_filter_keeps_files_closed(tmp_path: Path, monkeypatch: pytest.M
         opened.append(meta.file_name)
         return real(store, partition, bucket, meta, **how)
 
-    monkeypatch.setattr(hits, "open_source", watched)
+    monkeypatch.setattr(rows_by_key, "open_source", watched)
     options = {"bucket": "1", "file-index.bloom-filter.columns": "k", "file-index.bloom-filter.k.items": "1000"}
     store = make_store(tmp_path / "t", FIELDS, ["k"], (), {**options, "file-index.bloom-filter.k.fpp": "0.001"})
     for start in range(4):  # key ranges overlap, keys do not
@@ -324,6 +324,6 @@ def test_memory_stays_with_the_rows_found(tmp_path: Path, monkeypatch: pytest.Mo
         finally:
             open_now[0] -= 1
 
-    monkeypatch.setattr(answer, "open_hits", counted)
+    monkeypatch.setattr(rows_by_key, "open_hits", counted)
     assert lookup(store, pa.table({"k": [2, 50]})).column("v").to_pylist() == [2002, 6050]
     assert (open_now[0], most[0]) == (0, 2)

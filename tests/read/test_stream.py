@@ -149,7 +149,7 @@ def test_a_snapshot_that_expires_while_it_is_read_is_no_corrupt_file(
     put(made, *(("+I", k, k) for k in range(40)))
     put(made, ("+I", 99, 1))
     monkeypatch.setattr(stream, "_BATCH_BYTES", 10)
-    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 1)
+    monkeypatch.setattr("lsm_core.read.changes.changed_rows._MOST_ROWS", 1)
     scan = made.new_stream_scan(from_snapshot=1)
     assert scan.next().snapshot_id == 1  # type: ignore[union-attr]
     for path in Path(made.store.root).rglob("*.parquet"):
@@ -166,7 +166,7 @@ def test_a_snapshot_with_many_rows_comes_in_parts(table: Table, monkeypatch: pyt
     monkeypatch.setattr(stream, "_BATCH_BYTES", 100_000)
     for start in (0, 20_000):
         put(table, *(("+I", k, k) for k in range(start, start + 20_000)))
-    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 4_096)
+    monkeypatch.setattr("lsm_core.read.changes.changed_rows._MOST_ROWS", 4_096)
     scan = table.new_stream_scan("slow", from_snapshot=4)
     parts = []
     while (batch := scan.next()) is not None:
@@ -182,7 +182,7 @@ def test_a_snapshot_with_many_rows_comes_in_parts(table: Table, monkeypatch: pyt
 
 def test_an_interrupted_snapshot_comes_again_whole(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_BATCH_BYTES", 10)
-    monkeypatch.setattr("lsm_core.read.changes.rows._MOST_ROWS", 1)
+    monkeypatch.setattr("lsm_core.read.changes.changed_rows._MOST_ROWS", 1)
     scan = table.new_stream_scan(from_snapshot=2)
     assert not scan.next().last  # type: ignore[union-attr]
     mark = scan.checkpoint()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from lsm_core.read.changes.answer import answer_batches, answer_table, span_parts, span_values
-from lsm_core.read.changes.choice import ROW_KIND, Choice
-from lsm_core.read.changes.incremental import incremental, incremental_table
-from lsm_core.read.changes.span import Span, span_between, span_of_options
+from lsm_core.read.changes.changed_rows import ROW_KIND, Choice
+from lsm_core.read.changes.incremental import (
+    answer_batches,
+    answer_table,
+    incremental,
+    incremental_table,
+    span_parts,
+    span_values,
+)
+from lsm_core.read.changes.spans import Span, span_between, span_of_options
 from lsm_core.read.changes.stream import ChangeBatch, StreamScan
 
 __all__ = [

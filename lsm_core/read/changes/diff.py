@@ -21,8 +21,7 @@ from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups
-from lsm_core.read.changes.choice import Choice
-from lsm_core.read.changes.rows import Rows, merged_rows, plain_rows
+from lsm_core.read.changes.changed_rows import Choice, Rows, merged_rows, plain_rows
 from lsm_core.read.inputs import sections_of
 from lsm_core.read.prune import prune_buckets, prune_partitions
 from lsm_core.read.scan import compacted_only, visible

@@ -1,26 +1,204 @@
-"""A stream of a table's changes: a first version if asked for, then snapshot after snapshot. Source: ``DataTableStreamScan``."""
+"""A stream scan: where it begins, what each snapshot adds, and the snapshots read one after another (Java `DataTableStreamScan`)."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, SnapshotNotFound
+from lsm_core.errors import CorruptFile, InvalidOption, SnapshotNotFound
 from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.format.snapshot import Snapshot
+from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
+from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
-from lsm_core.options import whole_number
-from lsm_core.read.changes.choice import ROW_KIND, Choice
-from lsm_core.read.changes.follow import Follower, ends_stream, too_young
-from lsm_core.read.changes.history import is_gone, next_snapshot
-from lsm_core.read.changes.rows import Rows
-from lsm_core.read.changes.starting import Beginning
+from lsm_core.options import parse_digits, whole_number
+from lsm_core.read.changes.changed_rows import ROW_KIND, Choice, Rows, file_rows, removed_rows, split_rows
+from lsm_core.read.changes.incremental import added_files, changelog_files, removed_files
+from lsm_core.read.changes.spans import earliest_kept, first_since, is_gone, next_snapshot
+from lsm_core.read.scan import plan_version
+from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, startup
 from lsm_core.types import kinds_to_text
+
+
+@dataclass(frozen=True)
+class Start:
+    """``full``: the version to read as a whole first, None for none; ``following``: the snapshot whose changes come then."""
+
+    following: int
+    full: Snapshot | None = None
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How one stream begins, checked and settled when it is opened, but for what the table does not have yet."""
+
+    store: TableStore
+    consumer_id: str | None
+    from_snapshot: int | None
+    asked: Startup
+
+    @staticmethod
+    def of(store: TableStore, consumer_id: str | None, from_snapshot: int | None) -> Beginning:
+        """Raises InvalidOption for options that no stream can begin with."""
+        number = None if from_snapshot is None else whole_number(from_snapshot, "from_snapshot", store.name, least=0)
+        asked = startup(store)
+        if asked.changes or (asked.mode is Mode.FROM_SNAPSHOT and _number(asked) is None):
+            raise InvalidOption(str(asked.key), asked.value, "nothing in a stream: it begins at a snapshot", store.name)
+        return Beginning(store, consumer_id, number, asked)
+
+    def find(self) -> Start | None:
+        """Where the stream begins; None while nothing is committed that it could begin with.
+
+        A consumer goes on where it was; else ``from_snapshot`` counts, else the options. Snapshots that are not kept any more
+        are passed over, as in Java. Raises SnapshotNotFound, CorruptFile.
+        """
+        store = self.store
+        if self.consumer_id is not None and not store.options.get("consumer.ignore-progress"):
+            progress = consumers.read_consumer(store, self.consumer_id)
+            if progress is not None:
+                return self._follow(progress)
+        if self.from_snapshot is not None:
+            return self._follow(self.from_snapshot)
+        if self.asked.mode is Mode.FROM_SNAPSHOT:
+            return self._follow(_number(self.asked) or 0)
+        if self.asked.mode is Mode.FROM_TIMESTAMP:
+            since = first_since(store, millis(store, str(self.asked.key), self.asked.value))
+            return None if since is None else Start(since)
+        if self.asked.mode is Mode.FROM_CREATION:
+            return self._created_since(int(self.asked.value))
+        if self.asked.mode is Mode.LATEST:
+            return Start((snapshots.latest_id(store) or 0) + 1)
+        full = self._full()
+        return None if full is None else Start(full.id + 1, full)
+
+    def settled(self) -> int | None:
+        """The snapshot that comes first where that is settled by opening the stream (mode latest), else None."""
+        start = self.find() if self.asked.mode is Mode.LATEST else None
+        return None if start is None else start.following
+
+    def _follow(self, snapshot_id: int) -> Start | None:
+        first = earliest_kept(self.store)
+        return None if first is None else Start(max(snapshot_id, first))
+
+    def _created_since(self, moment: int) -> Start | None:
+        """The changes since ``moment``; all files made since then, when older snapshots are not kept that would show it."""
+        first, since = earliest_kept(self.store), first_since(self.store, moment)
+        last = snapshots.latest_id(self.store)
+        if first is None or since is None or last is None:
+            return None
+        if first < since <= last:
+            return Start(since)
+        full = snapshots.latest(self.store)
+        return None if full is None else Start(full.id + 1, full)
+
+    def _full(self) -> Snapshot | None:
+        store = self.store
+        if self.asked.mode is Mode.FROM_SNAPSHOT_FULL:
+            first = snapshots.earliest_id(store)
+            return None if first is None else snapshots.read(store, max(int(self.asked.value), first))
+        compacted = newest_compacted(store) if self.asked.mode is Mode.COMPACTED_FULL else None
+        return compacted or snapshots.latest(store)
+
+
+def _number(asked: Startup) -> int | None:
+    """The snapshot id that the options name, None where they name something else."""
+    if asked.key == "scan.snapshot-id":
+        return int(asked.value)
+    text = str(asked.value)
+    return parse_digits(text) if asked.key == "scan.version" and text.isdigit() else None
+
+
+_OVERWRITE: Final = "streaming-read-overwrite"
+_APPEND_OVERWRITE: Final = "streaming-read-append-overwrite"
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Turns snapshots into rows. ``producer``: "none" for append tables; ``overwrites``: whether OVERWRITE snapshots count."""
+
+    choice: Choice
+    producer: str
+    overwrites: bool
+
+    @staticmethod
+    def of(choice: Choice) -> Follower:
+        """Raises InvalidOption when overwrites are asked for where they would be told twice or not at all."""
+        store = choice.store
+        producer = store.options.changelog_producer if store.has_primary_key else "none"
+        wanted = bool(store.options.get(_OVERWRITE))
+        if wanted and not store.has_primary_key:
+            raise InvalidOption(_OVERWRITE, "true", f"{_APPEND_OVERWRITE} for tables without primary key", store.name)
+        if wanted and producer in ("lookup", "full-compaction"):
+            accepted = f"false with changelog-producer={producer}, whose compactions tell of overwrites already"
+            raise InvalidOption(_OVERWRITE, "true", accepted, store.name)
+        appended = bool(store.options.get(_APPEND_OVERWRITE)) and not store.has_primary_key
+        return Follower(choice, producer, wanted or appended)
+
+    def changes(self, snapshot: Snapshot) -> Rows | None:
+        """The changed rows of a snapshot as they were written, None when it adds nothing to the stream.
+
+        No producer: data files of APPEND snapshots; input: changelog files of APPEND snapshots; lookup and
+        full-compaction: those of COMPACT snapshots. An OVERWRITE that counts: what it removed, then what it added.
+        """
+        store = self.choice.store
+        if snapshot.commit_kind is CommitKind.OVERWRITE:
+            return self._replaced(snapshot) if self.overwrites else None
+        if self.producer == "none":
+            found = added_files(store, snapshot) if snapshot.commit_kind is CommitKind.APPEND else None
+        else:
+            kind = CommitKind.APPEND if self.producer == "input" else CommitKind.COMPACT
+            found = changelog_files(store, snapshot) if snapshot.commit_kind is kind else None
+        return None if found is None or not found.num_rows else file_rows(self.choice, found)
+
+    def _replaced(self, snapshot: Snapshot) -> Rows:
+        store = self.choice.store
+        if store.has_primary_key:
+            removed = removed_files(store, snapshot)
+            before = snapshots.try_read(store, snapshot.id - 1)
+            vectors = {} if before is None or not removed.num_rows else deletion_vectors(store, before)
+            with closing(removed_rows(self.choice, removed, vectors)) as batches:
+                yield from batches
+        with closing(file_rows(self.choice, added_files(store, snapshot))) as batches:
+            yield from batches
+
+    def whole(self, snapshot: Snapshot) -> Rows:
+        """All rows of a version, as a stream begins with them.
+
+        With the producers lookup and full-compaction only what compactions have told of: levels above 0, or the top level. Else
+        all that was written, what waits for a compaction too.
+        """
+        store = self.choice.store
+        top = range(store.options.num_levels - 1, store.options.num_levels)
+        scan = plan_version(
+            Version(snapshot, store),
+            columns=self.choice.columns,
+            filter=self.choice.predicate,
+            levels=top if self.producer == "full-compaction" else None,
+            level_0=self.producer != "lookup",
+        )
+        for split in scan.splits:
+            with closing(split_rows(self.choice, split)) as batches:
+                yield from batches
+
+
+def ends_stream(store: TableStore, snapshot: Snapshot | None) -> bool:
+    """Whether the snapshot's watermark lies beyond `scan.bounded.watermark` (ms). Source class: ``BoundedChecker``."""
+    bound = store.options.get("scan.bounded.watermark")
+    if bound is None or snapshot is None or snapshot.watermark is None:
+        return False
+    return bool(snapshot.watermark > int(bound))
+
+
+def too_young(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether the snapshot is younger than `streaming.read.snapshot.delay`."""
+    delay = store.options.get("streaming.read.snapshot.delay")
+    return delay is not None and snapshot.time_millis > store.clock.now_ms() - int(delay)
+
 
 _BATCH_BYTES: Final = 64 * 1024 * 1024
 
@@ -201,4 +379,12 @@ def _portions(rows: Rows, schema: pa.Schema) -> Generator[tuple[pa.Table, bool],
         rows.close()
 
 
-__all__ = ["ChangeBatch", "StreamScan"]
+__all__ = [
+    "Beginning",
+    "ChangeBatch",
+    "Follower",
+    "Start",
+    "StreamScan",
+    "ends_stream",
+    "too_young",
+]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.read.lookup.answer import lookup
-from lsm_core.read.lookup.hits import open_hits
-from lsm_core.read.lookup.places import KeyRuns
+from lsm_core.read.lookup.key_routing import KeyRuns
+from lsm_core.read.lookup.rows_by_key import lookup, open_hits
 
 __all__ = ["KeyRuns", "lookup", "open_hits"]

@@ -1,13 +1,8 @@
-"""Keys in order against one sorted file: which of its rows have them, and their values (a sorted semi-join).
-
-The file's key range, its bloom filters and its row groups' statistics rule most of it out; of the row groups left only the key
-columns are decoded, and the other columns of those that hold a hit, as far as the last one. Lookups and lookup
-compactions both stand on it: it knows nothing of buckets, merging or answers.
-"""
+"""Rows by key: of every file only those of the wanted keys are decoded, and the versions found are merged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -27,8 +22,20 @@ from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.lookup.places import KeyRuns
-from lsm_core.read.lookup.search import lower_bound, places_of, upper_bound
+from lsm_core.metadata.support import require_readable
+from lsm_core.read.inputs import sections_of
+from lsm_core.read.lookup.key_routing import (
+    BucketKeys,
+    KeyRuns,
+    asked_keys,
+    buckets_of,
+    lower_bound,
+    places_of,
+    upper_bound,
+)
+from lsm_core.read.merge_read import Merging
+from lsm_core.read.scan import chosen_columns
+from lsm_core.read.table_versions import resolve
 from lsm_core.types.nesting import refit
 
 _GATHERED_ROWS: Final = 16_384
@@ -224,4 +231,69 @@ def _group_bounds(
     return bounds
 
 
-__all__ = ["not_ruled_out", "open_hits"]
+def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """The merged rows of ``keys`` in the newest version; see `Table.lookup`.
+
+    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :func:`asked_keys`), SnapshotNotFound, CorruptFile.
+    """
+    version = resolve(store)
+    store, snapshot = version.store, version.snapshot
+    asked = asked_keys(store, keys)
+    require_readable(store, snapshot)
+    names = chosen_columns(store, columns)
+    names = (*(name for name in store.schema.primary_keys if name not in names), *names)
+    target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
+    if snapshot is None or not len(asked):
+        return target.empty_table()
+    batches: list[pa.RecordBatch] = []
+    places: list[Ints] = []
+    for bucket in buckets_of(store, snapshot, asked):
+        for batch, which in _merged(store, bucket, names):
+            batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
+            places.append(asked.first[which])
+    if not batches:
+        return target.empty_table()
+    found, first = pa.Table.from_batches(batches, target), np.concatenate(places)
+    if (first[1:] > first[:-1]).all():
+        return found
+    return found.take(pa.array(np.argsort(first, kind="stable")))
+
+
+def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+    """Merged rows of the bucket's asked keys, and which of the asked keys each row has."""
+    merging = Merging(
+        store,
+        bucket.partition,
+        bucket.bucket,
+        names,
+        drop_delete=True,
+        exact=False,
+        deletions=bucket.deletions,
+        opener=_Opener(bucket),
+    )
+    spec = KeySpec.of(store.schema, table=store.name)
+    for section in sections_of(store, bucket.files):
+        with closing(merging.section(section)) as merged:
+            for batch in merged:
+                where, _ = places_of(bucket.keys.keys, spec.keys(batch))
+                yield batch, bucket.rows[where]
+
+
+class _Opener:
+    """Opens files of a bucket for the rows of asked keys alone, as `open_kv` opens them for all."""
+
+    def __init__(self, bucket: BucketKeys) -> None:
+        self._bucket = bucket
+
+    def __call__(
+        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **how: Any
+    ) -> Iterator[pa.RecordBatch]:
+        start, stop = self._bucket.spans[meta.file_name]
+        return open_hits(store, partition, bucket, meta, self._bucket.keys.slice(start, stop), **how)
+
+
+__all__ = [
+    "lookup",
+    "not_ruled_out",
+    "open_hits",
+]
