@@ -258,19 +258,26 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
 def _carry_out(
     context: dg.OpExecutionContext, store: TableStore, given: MaintenancePlan, replaced: str, spark: SparkResource
 ) -> AppliedPlan:
-    """Apply the given plan; when the table has moved past it, or its first try failed, a new one over the newest snapshot."""
-    plan = given
+    """Apply the given plan; when the table has moved past it, or its first try failed, a new one over the newest snapshot.
+
+    A plan of another action than the run is configured for is not replaced: the new one would do something else.
+    """
+    plan, replaceable = given, given.action == _config(context)["action"]
     if context.retry_number:
         found = _published_by(store, given, replaced)
         if found is not None:
             return found
-        plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
+        if replaceable:
+            plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
     try:
         done, stale = _apply(context, store, plan, replaced, spark)
         if not stale:
             return done
     except PlanStale as error:
         stale = str(error)
+    if not replaceable:
+        text = f"PlanStale: plan {plan.hash} ({plan.action}): {stale}; plan it anew with action and arguments"
+        raise dg.Failure(text, allow_retries=False)
     plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
     done, stale = _apply(context, store, plan, replaced, spark)
     if stale and context.retry_number < RETRIES:

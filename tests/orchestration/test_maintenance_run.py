@@ -12,7 +12,14 @@ import pytest
 from checks.merged_view import published_snapshot
 from lsm_core import SchemaChange
 from lsm_core.errors import CommitConflict, CommitUnknown
-from lsm_core.maintenance import MaintenancePlan, apply_plan, load_plan, read_ledger
+from lsm_core.maintenance import (
+    MaintenancePlan,
+    apply_plan,
+    load_plan,
+    plan_maintenance,
+    read_ledger,
+    save_plan,
+)
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.ops import layout_ops
@@ -155,6 +162,19 @@ def test_a_plan_that_somebody_else_applied_is_not_applied_again(house: House) ->
     assert (told["action"], told["outcome"]) == ("nothing to do", "already applied, snapshot 6")
     assert "plan replaced" not in told
     assert snapshots.latest_id(table.store) == 6
+
+
+def test_a_stale_plan_of_another_action_is_not_replaced_by_a_compaction(house: House) -> None:
+    store = house.warehouse.store("shop.orders")
+    plan = plan_maintenance(store, "rescale", bucket_num=3)
+    save_plan(store, plan)
+    other_options(house)
+    node = names.node_name(str(house.root), "shop.orders")
+    result = house.execute(JOB, run_config={"ops": {node: {"config": {"plan": plan.hash}}}})
+    assert not result.success
+    told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
+    assert any(f"PlanStale: plan {plan.hash} (rescale): " in text for text in told)
+    assert snapshots.latest_id(store) == 5
 
 
 def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
