@@ -11,6 +11,7 @@ import pytest
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import read_table, register
 from tests.spark.tables import make_table, rows, same
+from tests.support.spark import run_script
 
 pytestmark = pytest.mark.spark
 
@@ -45,3 +46,11 @@ def test_a_python_that_was_chosen_and_lacks_dredge_is_named(
         SparkFailed, match=rf"registering.*\({bare}\) cannot use it: .*No module named.*set PYSPARK_PYTHON to"
     ):
         register(plain)
+
+
+def test_importing_the_package_loads_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys, lsm_core.spark; print([name for name in ('pyspark', 'pyarrow', 'numpy') if name in sys.modules])"
+    )
+    done = run_script(code)
+    assert done.stdout.strip() == "[]", done.stderr
