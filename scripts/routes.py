@@ -57,7 +57,7 @@ ROUTES = (
             ("lsm_core.read.scan", "the scan: which snapshot, which entries, which splits"),
             ("lsm_core.read.predicate", "the filter, typed against the schema"),
             ("lsm_core.metadata.manifests", "manifests chosen by partition, decoded to columns"),
-            ("lsm_core.read.prune.files", "files that cannot hold an answer are left out"),
+            ("lsm_core.read.prune.file_pruning", "files that cannot hold an answer are left out"),
             ("lsm_core.read.cut", "files to splits: raw ones, and sections to merge"),
             ("lsm_core.read.merge_read", "windows of sorted runs, merged"),
             ("lsm_core.files.kv_reader", "a file's batches, in today's schema"),

@@ -11,7 +11,7 @@ from lsm_core.files import open_append
 from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.predicate import Predicate
-from lsm_core.read.prune.file_index import ruled_out
+from lsm_core.read.prune.file_pruning import ruled_out
 from lsm_core.read.row_size import repeating_texts
 from lsm_core.read.splits import Split
 

@@ -24,7 +24,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import parse_filter, plan_scan, to_arrow
-from lsm_core.read.prune.statistics import keeps_order
+from lsm_core.read.prune.file_pruning import keeps_order
 from lsm_core.types import parse
 from tests.metadata import tables as metadata_tables
 from tests.support.stores import full_tasks, make_store, read, unit_task, write

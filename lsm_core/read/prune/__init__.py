@@ -6,9 +6,9 @@ that is true for all of its rows, and goes when the filter cannot be true under 
 
 from __future__ import annotations
 
-from lsm_core.read.prune.expired import ExpiredFiles, expired_among, expired_files, expiry_of, living_at
-from lsm_core.read.prune.files import prune_files
-from lsm_core.read.prune.places import combinations, manifest_chooser, prune_buckets, prune_partitions
+from lsm_core.read.prune.expired_files import ExpiredFiles, expired_among, expired_files, expiry_of, living_at
+from lsm_core.read.prune.file_pruning import prune_files
+from lsm_core.read.prune.partition_pruning import combinations, manifest_chooser, prune_buckets, prune_partitions
 
 __all__ = [
     "ExpiredFiles",

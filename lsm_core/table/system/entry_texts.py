@@ -17,7 +17,7 @@ from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.format.schema import DataField
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.prune.places import decoded_rows
+from lsm_core.read.prune.partition_pruning import decoded_rows
 from lsm_core.types import DataType, TypeRoot, parse
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.casts.to_text import printed

@@ -19,8 +19,7 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.read.predicate import Conjunct, Predicate
-from lsm_core.read.prune.bounds import Bounds
-from lsm_core.read.prune.guarantees import possible, prunable
+from lsm_core.read.prune.column_bounds import Bounds, possible, prunable
 
 _MAX_COMBINATIONS: Final = 1000
 _ARITY_BYTES: Final = 4

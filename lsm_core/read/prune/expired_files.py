@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.merge import Living, RowExpiry
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.prune.statistics import column_bounds
+from lsm_core.read.prune.file_pruning import column_bounds
 
 _NONE: frozenset[str] = frozenset()
 

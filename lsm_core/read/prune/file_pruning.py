@@ -1,4 +1,4 @@
-"""What each file's statistics promise about today's columns, whichever schema the file was written with."""
+"""Files that a filter rules out: by the bounds and null counts of their columns, and by their file indexes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import DredgeError
+from lsm_core.format.file_index import FileIndex
+from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.predicate import Predicate
-from lsm_core.read.prune.bounds import Bounds
-from lsm_core.read.prune.guarantees import prunable
-from lsm_core.read.prune.places import decoded_rows, partition_bounds
+from lsm_core.read.predicate import Conjunct, Predicate
+from lsm_core.read.prune.column_bounds import Bounds, Mask, possible, prunable
+from lsm_core.read.prune.partition_pruning import decoded_rows, partition_bounds
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 _ARITY_BYTES: Final = 4
@@ -133,4 +135,98 @@ def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -
     return decoded_rows(rows, types)[position]
 
 
-__all__ = ["column_bounds", "keeps_order", "place_bounds", "value_bounds"]
+def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, mask: Mask) -> Mask:
+    """``mask`` without the files whose index, kept inside the manifest, proves that no row matches. Raises CorruptFile."""
+    indexes = entries.column("embedded_index")
+    if predicate.groups is None or not _enabled(store) or indexes.null_count == len(indexes):
+        return mask
+    mask = mask.copy()
+    for row in np.flatnonzero(mask & np.asarray(pc.is_valid(indexes))):  # files, not rows of data
+        schema = store.schema_of(entries.column("schema_id")[row].as_py())
+        index = FileIndex.decode(indexes[row].as_py(), f"index of {entries.column('file_name')[row].as_py()}")
+        mask[row] = _may_match(store.schema, schema, index, predicate)
+    return mask
+
+
+def ruled_out(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate) -> bool:
+    """Whether the index that lies beside a file proves that none of its rows matches. Raises CorruptFile naming the index."""
+    if predicate.groups is None or file.embedded_index is not None:  # that one was asked when the read was planned
+        return False
+    index = file_index(store, partition, bucket, file)
+    if index is None:
+        return False
+    return not _may_match(store.schema, store.schema_of(file.schema_id), index, predicate)
+
+
+def _enabled(store: TableStore) -> bool:
+    return bool(store.options.get("file-index.read.enabled"))
+
+
+def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predicate: Predicate) -> bool:
+    groups = predicate.groups or ()
+    return any(all(_test_may_match(today, written, index, test) for test in group) for group in groups)
+
+
+def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
+    """Whether a row of the file can pass; values whose column has another type since prove nothing."""
+    now = today.field(test.column)
+    then = next((field for field in written.fields if field.id == now.id), None)
+    if then is None or then.type.with_nullable(nullable=True) != now.type.with_nullable(nullable=True):
+        return True
+    return index.may_match(then.name, then.type, test.op, test.value)
+
+
+_WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
+"""Merge engines that answer with a stored row, not with one put together from several files."""
+
+
+def prune_files(
+    store: TableStore, entries: pa.Table, predicate: Predicate | None, *, disjoint: bool = False
+) -> pa.Table:
+    """Entries (`ENTRY_SCHEMA`) whose file can hold a row for which the filter is true, or must be there for the merge.
+
+    ``disjoint``: no two files hold visible rows of one key, whatever their levels (deletion vectors without level 0).
+    """
+    if predicate is None or not entries.num_rows:
+        return entries
+    schema = store.schema
+    if schema.primary_keys:
+        kept = possible(schema, place_bounds(schema, entries, predicate), entries.num_rows, predicate)
+        entries = entries if kept.all() else entries.filter(pa.array(kept))
+        if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
+            return entries
+    # What a file's place says is exact, its statistics may be cut: so the former goes over the latter.
+    bounds = {**value_bounds(store, entries, predicate), **place_bounds(schema, entries, predicate)}
+    mask = embedded_mask(store, entries, predicate, possible(schema, bounds, entries.num_rows, predicate))
+    if schema.primary_keys and not disjoint:
+        mask = _for_whole_buckets(store, entries, mask)
+    return entries if mask.all() else entries.filter(pa.array(mask))
+
+
+def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
+    """The mask as far as a merge allows: single files of a bucket with one level above 0 (or one file), else all or none."""
+    partitions = one_array(entries.column("partition")).dictionary_encode().indices.to_numpy().astype(np.int64)
+    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    combined = partitions * (buckets.max() - buckets.min() + 1) + (buckets - buckets.min())
+    _, bucket = np.unique(combined, return_inverse=True)
+    count = int(bucket.max()) + 1
+    levels = entries.column("level").to_numpy()
+    lowest, highest = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
+    np.minimum.at(lowest, bucket, levels)
+    np.maximum.at(highest, bucket, levels)
+    files, candidates = np.bincount(bucket, minlength=count), np.bincount(bucket, weights=mask, minlength=count)
+    alone = (files == 1) | ((lowest == highest) & (lowest > 0))
+    stays = candidates > 0 if store.options.merge_engine in _WHOLE_ROWS else np.ones(count, dtype=bool)
+    kept: Mask = np.where(alone[bucket], mask, stays[bucket])
+    return kept
+
+
+__all__ = [
+    "column_bounds",
+    "embedded_mask",
+    "keeps_order",
+    "place_bounds",
+    "prune_files",
+    "ruled_out",
+    "value_bounds",
+]
