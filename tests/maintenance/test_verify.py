@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,9 +18,11 @@ from lsm_core.compact import BucketTask, run_bucket_task
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.actions.compact.execution import _tasks
-from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.maintenance.verify import ReferenceJudge, _unequal
 from lsm_core.table import Schema, Table
+from lsm_core.types import parse
 from tests.maintenance.tables import catalog, content, keyed, rows
 
 Tamper = Callable[[pa.Table], pa.Table]
@@ -243,3 +246,29 @@ def test_a_change_of_content_is_found_and_located(tmp_path: Path) -> None:
     assert difference.digest_a != difference.digest_b
     with pytest.raises(SnapshotNotFound):
         table.verify(last, 99)
+
+
+def test_picked_versions_are_compared_to_the_bit() -> None:
+    """Every NaN is one, the two zeros are two, a null is no value, and arrays are compared by what they hold."""
+    schema = TableSchema(
+        0,
+        (DataField(0, "f", parse("DOUBLE")), DataField(1, "i", parse("INT")), DataField(2, "a", parse("ARRAY<INT>"))),
+        2,
+    )
+    odd_nan = np.array([0xFFF8000000000001], np.uint64).view(np.float64)[0]
+    mine = pa.table(
+        {
+            "f": pa.array([float("nan"), 0.0, 1.0, None, 2.0, 2.0]),
+            "i": pa.array([1, 1, None, None, 0, 0], pa.int32()),
+            "a": pa.array([[1], [1], [1], None, [1, None], [1]], pa.list_(pa.int32())),
+        }
+    )
+    theirs = pa.table(
+        {
+            "f": pa.array([odd_nan, -0.0, 1.0, None, 2.0, 2.0]),
+            "i": pa.array([1, 1, 0, None, 0, 0], pa.int32()),
+            "a": pa.array([[1], [1], [1], None, [1, None], [1, 1]], pa.list_(pa.int32())),
+        }
+    )
+    assert _unequal(mine, theirs, schema).tolist() == [False, True, True, False, False, True]
+    assert not _unequal(mine, mine, schema).any()
