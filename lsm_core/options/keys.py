@@ -443,7 +443,7 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.merge-budget", MEMORY, "256 mb"),
     Key("dredge.read.threads", INT),
     Key("dredge.tombstone-retention", DURATION, "0 ms"),
-    Key("dredge.trash-grace", DURATION, "24 h"),
+    Key("dredge.trash-grace", DURATION, "24 h", effect=NOT_ACTED_ON),
     Key("dredge.trash-grace-expiry", DURATION, "1 h"),
     Key("dredge.verification", ENUM, "full"),
 )

@@ -314,11 +314,6 @@ class TableOptions:
         return str(self.get("dredge.delete-mode"))
 
     @property
-    def trash_grace(self) -> int:
-        """``dredge.trash-grace`` in ms."""
-        return int(self.get("dredge.trash-grace"))
-
-    @property
     def trash_grace_expiry(self) -> int:
         """``dredge.trash-grace-expiry`` in ms."""
         return int(self.get("dredge.trash-grace-expiry"))

@@ -42,7 +42,7 @@ def test_unset_options_have_paimons_defaults() -> None:
         False,
         None,
     )
-    assert (o.delete_mode, o.trash_grace, o.trash_grace_expiry) == ("two-phase", 86_400_000, 3_600_000)
+    assert (o.delete_mode, o.get("dredge.trash-grace"), o.trash_grace_expiry) == ("two-phase", 86_400_000, 3_600_000)
     assert (o.tombstone_retention, o.order_sensitive, o.merge_budget) == (0, "closed", 256 * MB)
     assert (o.source_split_target, o.open_file_cost) == (128 * MB, 4 * MB)
 
