@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.docs.pages import DOCS, ROOT, sections, tracked
+from tests.docs.pages import DOCS, PAGES, ROOT, sections, tracked
 
 _TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".java", ""}
 _NUMBER = r"\d+b?(?:\.\d+b?)?"
@@ -55,3 +55,18 @@ def test_the_citations_of_the_code_are_found() -> None:
     """The pattern above still sees them: the format is cited all over the rooms that read and write it."""
     cited = {number for _, text, page, numbers in _citations() if page == DOCS / "format.md" for number in numbers}
     assert {"4.3", "6", "7", "8.2", "9", "11.2", "14.3", "17"} <= cited
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    """Paths of the project in code spans; those that a recipe makes anew are not there yet."""
+    named = re.compile(r"`((?:lsm_core|orchestration|assets|checks|tests|scripts|bench|docs)/[\w./-]+)`")
+    missing = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        made = {Path(place) for place in re.findall(r"<!-- new: (\S+) -->", text)}
+        missing += [
+            f"{page.name}: {place}"
+            for place in named.findall(text)
+            if not (ROOT / place).exists() and Path(place) not in made
+        ]
+    assert missing == []
