@@ -26,7 +26,7 @@ _DREDGE = {
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
     "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
     "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
-    "dredge.trash-grace": "how long deleted files can be restored",
+    "dredge.trash-grace": "how long files that other actions than expiry delete can be restored; no action deletes such files yet",
     "dredge.trash-grace-expiry": "how long expired snapshots can be restored",
     "dredge.verification": "how much of a compaction's output is read back before it is published ([levels](verification.md#the-levels))",
 }
@@ -77,7 +77,7 @@ def _block(text: str) -> str:
 
 def options_page() -> str:
     """docs/options.md: every option that the registry knows."""
-    kinds = [*PAIMON_KEYS, *FAMILIES]
+    kinds = [*PAIMON_KEYS, *DREDGE_KEYS, *FAMILIES]
     counted = {effect: sum(key.effect is effect for key in kinds) for effect in Effect}
     parts = [
         "# Options",
@@ -89,15 +89,15 @@ def options_page() -> str:
         ),
         "**Effect here** says what Dredge does about an option that is set to something else than its default:",
         (
-            f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): means here what it means in Paimon;\n"
+            f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): means here what it means in Paimon, or what this page says;\n"
             f"* *{Effect.NOT_ACTED_ON}* ({counted[Effect.NOT_ACTED_ON]}): kept for other engines and checked by its type; creating or altering a table with it warns;\n"
             f"* *{Effect.REFUSED}* ({counted[Effect.REFUSED]}): asks for what Dredge cannot keep up; reading or writing the table raises `UnsupportedFeature`."
         ),
         "*Fixed*: cannot be changed once the table has snapshots. *Since*, *until*: first and last Paimon version that knows the key, where that is not all of 1.3 to 2.1.",
         "## Dredge's own",
         _table(
-            ("Key", "Type", "Default", "Accepts", "Meaning"),
-            ((*_named(key), _accepts(key), _DREDGE[key.name]) for key in DREDGE_KEYS),
+            ("Key", "Type", "Default", "Accepts", "Effect here", "Meaning"),
+            ((*_named(key), _accepts(key), str(key.effect), _DREDGE[key.name]) for key in DREDGE_KEYS),
         ),
         "## Paimon's",
         _table(
