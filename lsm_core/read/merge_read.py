@@ -135,9 +135,7 @@ class Merging:
         inputs: list[Input] = list(reader.inputs)
         limit = self.memory // _IN_MEMORY_SHARE
         if fits(reader.sizes(inputs), self.threshold, limit):
-            coded = self._repeating(section.files)
-            rows = _batch_rows(self, section.files, min(len(inputs), self.threshold), coded=bool(coded))
-            reader = replace(reader, dictionaries=coded, batch_rows=rows)
+            reader = replace(reader, dictionaries=self._repeating(section.files))
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
@@ -330,20 +328,15 @@ def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> 
     return _InMemory(kept, size)
 
 
-def _batch_rows(merging: Merging, files: Files, open_inputs: int, *, coded: bool = False) -> int:
-    """Rows per input batch: the budget holds two batches of every open input (kernels.md note 1).
-
-    Readers share their process with others and take half as many rows; not where texts come as dictionaries (``coded``), which are
-    small, but made anew for every batch.
-    """
+def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
+    """Rows per input batch: the budget holds two batches of every open input (kernels.md note 1)."""
     if not merging.row_bytes:
         merging.row_bytes = max(
             _SMALLEST_ROW_BYTES,
             decoded_row_bytes(merging.store, merging.partition, merging.bucket, files, merging.columns),
         )
     fair = merging.memory / (2 * max(1, open_inputs) * merging.row_bytes)
-    at_once = _ROWS_AT_ONCE if merging.exact or coded else _ROWS_AT_ONCE // 2
-    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, at_once / max(1, open_inputs))))
+    return int(max(_FEWEST_ROWS, min(fair, _MOST_ROWS, _ROWS_AT_ONCE / max(1, open_inputs))))
 
 
 def read_bucket_merged(
