@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from lsm_core import maintenance
-from lsm_core.format.schema import TableSchema
-from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance import (
-    BucketHealth,
-    CompactionReport,
-    ExpiryReport,
-    LedgerEntry,
-    MaintenancePlan,
-    Report,
-    RestoreReport,
-    RowStory,
-    SweepReport,
-    VerifyReport,
-)
 from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore
-from lsm_core.read import Split, plan_scan
-from lsm_core.read.changes import Choice, StreamScan, answer_batches, answer_table, incremental_table, span_between
-from lsm_core.read.lookup import lookup
-from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite, write_once
-from lsm_core.write import Rows, row_changes
+
+if (
+    TYPE_CHECKING
+):  # a process that only reads waits for no writer, and one that only writes for no reader: see the methods
+    from lsm_core.format.schema import TableSchema
+    from lsm_core.format.snapshot import Snapshot
+    from lsm_core.maintenance import (
+        BucketHealth,
+        CompactionReport,
+        ExpiryReport,
+        LedgerEntry,
+        MaintenancePlan,
+        Report,
+        RestoreReport,
+        RowStory,
+        SweepReport,
+        VerifyReport,
+    )
+    from lsm_core.metadata.store import TableStore
+    from lsm_core.read import Split
+    from lsm_core.read.changes import StreamScan
+    from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite
+    from lsm_core.write import Rows
 
 
 class Table:
@@ -82,6 +85,8 @@ class Table:
         ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
         the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
         """
+        from lsm_core.table.writing import write_once
+
         return write_once(self.store, data, row_kinds, overwrite)
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
@@ -90,6 +95,8 @@ class Table:
         Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
         InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
         """
+        from lsm_core.write import row_changes
+
         return row_changes.delete_rows(self.store, filter)
 
     def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
@@ -97,6 +104,8 @@ class Table:
 
         Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
         """
+        from lsm_core.write import row_changes
+
         return row_changes.update_rows(self.store, filter, values)
 
     def upsert(self, data: Rows) -> int | None:
@@ -104,10 +113,14 @@ class Table:
 
         Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
         """
+        from lsm_core.write import row_changes
+
         return row_changes.upsert_rows(self.store, data)
 
     def truncate(self) -> int | None:
         """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
+        from lsm_core.write import row_changes
+
         return row_changes.truncate(self.store)
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
@@ -115,22 +128,32 @@ class Table:
 
         Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
         """
+        from lsm_core.write import row_changes
+
         return row_changes.drop_partitions(self.store, partitions)
 
     def new_write(self) -> BatchWrite:
         """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
+        from lsm_core.table.writing import BatchWrite
+
         return BatchWrite(self.store)
 
     def new_commit(self, commit_user: str | None = None) -> BatchCommit:
         """Publishes the messages of :meth:`new_write`."""
+        from lsm_core.table.writing import BatchCommit
+
         return BatchCommit(self.store, commit_user)
 
     def new_stream_write(self, commit_user: str) -> StreamWrite:
         """A writer for many commits that compacts in the background unless the table is `write-only`; use it in a ``with``."""
+        from lsm_core.table.writing import StreamWrite
+
         return StreamWrite(self.store, commit_user)
 
     def new_stream_commit(self, commit_user: str) -> StreamCommit:
         """Publishes the numbered commits of ``commit_user``, each once, however often it is asked for."""
+        from lsm_core.table.writing import StreamCommit
+
         return StreamCommit(self.store, commit_user)
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -154,6 +177,8 @@ class Table:
         ``dictionaries``: STRING columns come as `dictionary<int32, string>`, batch by batch: quick where texts repeat.
         Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
         """
+        from lsm_core.read.changes import answer_table
+
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return answer_table(self.store, columns, filter, limit, named, dictionaries)
 
@@ -170,6 +195,8 @@ class Table:
         dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
+        from lsm_core.read.changes import answer_batches
+
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return answer_batches(self.store, columns, filter, limit, named, dictionaries)
 
@@ -184,6 +211,8 @@ class Table:
         watermark: int | None = None,
     ) -> list[Split]:
         """The splits of a read, picklable, for engines; arguments as in :meth:`to_arrow`."""
+        from lsm_core.read import plan_scan
+
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return list(plan_scan(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
 
@@ -196,6 +225,8 @@ class Table:
         Java compares them: NaN is NaN, -0.0 is not 0.0. Memory: the rows found, and about a row group of each file open.
         Raises UnsupportedFeature, ColumnNotFound, InvalidFilter for keys that do not fit, SnapshotNotFound, CorruptFile.
         """
+        from lsm_core.read.lookup import lookup
+
         return lookup(self.store, keys, columns)
 
     def incremental(
@@ -215,6 +246,8 @@ class Table:
         producer, delta. ``filter`` judges each changed row. Read with today's schema.
         Raises SnapshotNotFound, InvalidOption, ColumnNotFound, InvalidFilter, UnsupportedFeature, CorruptFile.
         """
+        from lsm_core.read.changes import Choice, incremental_table, span_between
+
         return incremental_table(Choice.of(self.store, columns, filter), span_between(self.store, a, b, mode))
 
     def new_stream_scan(
@@ -231,6 +264,8 @@ class Table:
         options tell: `scan.mode` and its keys; by default with the newest version as a whole.
         Raises UnsupportedFeature, InvalidOption, ColumnNotFound, InvalidFilter, InvalidData.
         """
+        from lsm_core.read.changes import StreamScan
+
         return StreamScan(
             self.store, consumer_id=consumer_id, from_snapshot=from_snapshot, columns=columns, filter=filter
         )
