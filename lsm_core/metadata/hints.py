@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
 
 from lsm_core.errors import DredgeError
 from lsm_core.storage import FileIO
@@ -52,7 +51,7 @@ def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
         and file_io.exists(f"{folder}/{prefix}{hint}")
     ):
         return hint
-    return _by_listing(file_io, folder, prefix, max)
+    return max(list_ids(file_io, folder, prefix), default=None)
 
 
 def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
@@ -60,9 +59,4 @@ def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     hint = read_hint(file_io, folder, EARLIEST)
     if hint is not None and file_io.exists(f"{folder}/{prefix}{hint}"):
         return hint
-    return _by_listing(file_io, folder, prefix, min)
-
-
-def _by_listing(file_io: FileIO, folder: str, prefix: str, choose: Callable[[list[int]], int]) -> int | None:
-    ids = list_ids(file_io, folder, prefix)
-    return choose(ids) if ids else None
+    return min(list_ids(file_io, folder, prefix), default=None)

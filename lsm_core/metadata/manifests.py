@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -68,10 +69,8 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     return entries
 
 
-@lru_cache(maxsize=256)
-def _decoded(data: bytes, path: str, expected: int) -> pa.Table:
-    """Small manifests, decoded once: a plan, its execution and its commit read the same ones, and check them each time."""
-    return decode_manifest(data, path, expected)
+# Small manifests, decoded once: a plan, its execution and its commit read the same ones, and check them each time.
+_decoded = lru_cache(maxsize=256)(decode_manifest)
 
 
 def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMeta]:
@@ -333,17 +332,12 @@ def _row_may_be_in(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -
         if value is None:
             if at < len(nulls) and nulls[at] == 0:
                 return False
-        elif low[at] is not None and high[at] is not None and _outside(value, low[at], high[at]):
-            return False
+        elif low[at] is not None and high[at] is not None:
+            # Said this way a NaN proves nothing: every comparison with one is false. Nor do values that do not compare.
+            with suppress(TypeError):
+                if value < low[at] or value > high[at]:
+                    return False
     return True
-
-
-def _outside(value: Any, low: Any, high: Any) -> bool:
-    try:
-        # Said this way a NaN proves nothing: every comparison with one is false.
-        return bool(value < low or value > high)
-    except TypeError:
-        return False
 
 
 # -- writing: entries cut into manifests of bounded size ---------------------------------------------------------------

@@ -39,7 +39,16 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
     try:
         snapshot = Snapshot.from_json(store.file_io.read_bytes(path), path)
     except FileNotFoundError as error:
-        raise _not_found(store, snapshot_id) from error
+        ids = list_ids(store)
+        if not ids:
+            raise SnapshotNotFound(
+                f"table {store.name} has no snapshot {snapshot_id}: nothing was committed yet"
+            ) from error
+        expired = 0 < snapshot_id < ids[0]
+        why = "it has expired" if expired else "no such snapshot"
+        raise SnapshotNotFound(
+            f"table {store.name} has no snapshot {snapshot_id}: {why}; it has {ids[0]} to {ids[-1]}", expired
+        ) from error
     if snapshot.id != snapshot_id:
         raise CorruptFile(path, f"holds snapshot id {snapshot.id}")
     return snapshot
@@ -84,14 +93,3 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
 def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
     """Point EARLIEST at ``snapshot_id``; False when it could not be written (harmless)."""
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)
-
-
-def _not_found(store: TableStore, snapshot_id: int) -> SnapshotNotFound:
-    ids = list_ids(store)
-    if not ids:
-        return SnapshotNotFound(f"table {store.name} has no snapshot {snapshot_id}: nothing was committed yet")
-    expired = 0 < snapshot_id < ids[0]
-    why = "it has expired" if expired else "no such snapshot"
-    return SnapshotNotFound(
-        f"table {store.name} has no snapshot {snapshot_id}: {why}; it has {ids[0]} to {ids[-1]}", expired
-    )

@@ -198,24 +198,21 @@ class TableStore:
             if not others or self.file_io.exists(first):
                 return first
             return others[0] if self.file_io.exists(others[0]) else first
-        return self._external(external_path, name)
-
-    def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
-        """Return the paths of a data file and of everything beside it (its index)."""
-        beside = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
-        return [self.data_path(partition, bucket, file), *beside]
-
-    def _external(self, path: str, name: str) -> str:
         declared = str(self.options.get("data-file.external-paths") or "").split(",")
         for place in filter(None, (p.strip() for p in declared)):
             _, base = file_io_for(place, escaped=False)
-            _, local = file_io_for(path, escaped=False)
+            _, local = file_io_for(external_path, escaped=False)
             try:
                 # Files beside it (its index) share the directory, not the name.
                 return inside(base, f"{local.rpartition('/')[0]}/{name}")
             except CorruptFile:
                 continue
-        raise CorruptFile(path, "an external path that data-file.external-paths does not declare")
+        raise CorruptFile(external_path, "an external path that data-file.external-paths does not declare")
+
+    def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
+        """Return the paths of a data file and of everything beside it (its index)."""
+        beside = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
+        return [self.data_path(partition, bucket, file), *beside]
 
     def new_file_name(self, prefix: str, extension: str = "") -> str:
         """Return a file name nobody else has: ``prefix`` + this store's UUID + a counter (+ ``.extension``)."""

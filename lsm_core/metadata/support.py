@@ -79,27 +79,29 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
 
     That is so with deletion vectors, other formats, and files written with other columns than today's.
     """
-    feature = next(_beyond_plain_files(store, snapshot, entries), None)
-    if feature is not None:
-        raise UnsupportedFeature(feature, store.name)
-
-
-def _beyond_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> Iterator[str]:
     if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
-        yield "deletion vectors in another engine's reader"
+        raise UnsupportedFeature("deletion vectors in another engine's reader", store.name)
     if not pc.all(pc.ends_with(entries.column("file_name"), ".parquet"), min_count=0).as_py():
-        yield "files of another format than Parquet in another engine's reader"
+        raise UnsupportedFeature("files of another format than Parquet in another engine's reader", store.name)
     today = [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in store.schema.fields]
     for found in pc.unique(entries.column("schema_id")).to_pylist():
         written = store.schema_of(found)
         if [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in written.fields] != today:
-            yield f"files written with an older schema (id {written.id}, now {store.schema.id}) in another engine's reader"
+            older = f"files written with an older schema (id {written.id}, now {store.schema.id})"
+            raise UnsupportedFeature(f"{older} in another engine's reader", store.name)
 
 
 def require_expirable(store: TableStore) -> None:
     """Raise UnsupportedFeature when expiring snapshots would lose something (a changelog that outlives them)."""
-    for feature in _decoupled_changelog(store):
-        raise UnsupportedFeature(feature, store.name)
+    # Changelogs that live longer than their snapshots (`ExpireChangelogImpl`): expiry would have to write them.
+    options = store.options
+    pairs = (
+        (options.get("changelog.num-retained.max"), options.get("snapshot.num-retained.max")),
+        (options.get("changelog.time-retained"), options.time_retained),
+        (options.get("changelog.num-retained.min"), options.retained_min),
+    )
+    if any(longer is not None and longer > base for longer, base in pairs):
+        raise UnsupportedFeature("changelogs that outlive their snapshots (changelog.*-retained)", store.name)
 
 
 def require_writable(store: TableStore) -> None:
@@ -121,24 +123,21 @@ def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
     newest = schemas.latest_schema(store.file_io, store.root, store.branch)
     known = store.schema.id
     newer = pc.any(pc.greater(entries.column("schema_id"), known), min_count=0).as_py()
-    if newer or (newest is not None and newest.id > known and not _rewrite_alike(newest, store.schema)):
+    if newer or (newest is not None and newest.id > known and _meaning(newest) != _meaning(store.schema)):
         now = known if newest is None else newest.id
         raise WriterStale(
             f"table {store.name} was opened with schema {known} and has schema {now} now: open it again before {what}"
         )
 
 
-def _rewrite_alike(first: TableSchema, second: TableSchema) -> bool:
-    def meaning(schema: TableSchema) -> tuple[object, ...]:
-        options = canonical(schema.options)
-        decisive = {k: v for k, v in options.items() if k in _MERGING or k.startswith("fields.") or _immutable(k)}
-        return [(f.id, f.name, f.type) for f in schema.fields], schema.primary_keys, decisive
-
-    return meaning(first) == meaning(second)
-
-
-def _immutable(name: str) -> bool:
-    return name in REGISTRY and REGISTRY[name].immutable
+def _meaning(schema: TableSchema) -> tuple[object, ...]:
+    """What decides how rows are rewritten: columns, primary key, and the options that cannot change or say which row stays."""
+    decisive = {
+        name: value
+        for name, value in canonical(schema.options).items()
+        if name in _MERGING or name.startswith("fields.") or (name in REGISTRY and REGISTRY[name].immutable)
+    }
+    return [(f.id, f.name, f.type) for f in schema.fields], schema.primary_keys, decisive
 
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
@@ -152,27 +151,27 @@ def _require(store: TableStore, purpose: Purpose) -> None:
 
 
 def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = None) -> Iterator[str]:
-    yield from _kind_of_table(store)
     yield from _options(store, purpose)
-    yield from _types(store.schema)
+    for field in store.schema.fields:
+        if any(kind.root in _REFUSED_TYPES for kind in _with_inner(field.type)):
+            yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
     if purpose >= Purpose.WRITE:
         yield from _buckets(store)
         yield from _indexes_by_option(store)
     snapshot = snapshots.latest(store) if snapshot is None else snapshot
     if snapshot is not None:
         if purpose >= Purpose.WRITE:
-            yield from _indexes_in_use(store, snapshot)
+            # An option may have been switched off while files still depend on the index.
+            kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
+            yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
         yield from _files_in_use(store, snapshot)
-
-
-def _kind_of_table(store: TableStore) -> Iterator[str]:
-    kind = str(store.options.get("type")).lower()
-    if kind != "table":
-        yield f"tables of type '{kind}'"
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     options = store.options
+    kind = str(options.get("type")).lower()
+    if kind != "table":
+        yield f"tables of type '{kind}'"
     if options.is_set("branch") and options.get("branch") != store.branch:
         yield f"another branch by option ('branch' = '{options.get('branch')}')"
     switches = _SWITCHES_READ if purpose < Purpose.WRITE else {**_SWITCHES_READ, **_SWITCHES_WRITE}
@@ -211,23 +210,11 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
             yield f"index '{key}'"
 
 
-def _types(schema: TableSchema) -> Iterator[str]:
-    for field in schema.fields:
-        if any(kind.root in _REFUSED_TYPES for kind in _with_inner(field.type)):
-            yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
-
-
 def _with_inner(kind: DataType) -> Iterator[DataType]:
     yield kind
     for inner in (kind.element, kind.key, kind.value, *(field.type for field in kind.fields)):
         if inner is not None:
             yield from _with_inner(inner)
-
-
-def _indexes_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """An option may have been switched off while files still depend on the index."""
-    kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
-    yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
 
 
 def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
@@ -240,15 +227,3 @@ def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
     for name in sorted(once):
         if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
             yield f"file format '{name}'"
-
-
-def _decoupled_changelog(store: TableStore) -> Iterator[str]:
-    """Changelogs that live longer than their snapshots (`ExpireChangelogImpl`): expiry would have to write them."""
-    options = store.options
-    pairs = (
-        (options.get("changelog.num-retained.max"), options.get("snapshot.num-retained.max")),
-        (options.get("changelog.time-retained"), options.time_retained),
-        (options.get("changelog.num-retained.min"), options.retained_min),
-    )
-    if any(longer is not None and longer > base for longer, base in pairs):
-        yield "changelogs that outlive their snapshots (changelog.*-retained)"

@@ -49,7 +49,11 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
 
     ``creation_ms`` is the recorded creation time (0 when unknown). Append tables get empty keys.
     """
-    lows, highs = (_keys(store, entries.column(name)) for name in ("min_key", "max_key"))
+    types = store.schema.trimmed_key_types
+    lows, highs = (
+        list(key_bytes(decode_rows(entries.column(name), types)).to_pylist()) if types else [b""] * entries.num_rows
+        for name in ("min_key", "max_key")
+    )
     columns = {name: entries.column(name).to_pylist() for name in _COLUMNS}
     return [
         DataFile(
@@ -80,11 +84,3 @@ _COLUMNS = (
     "delete_row_count",
     "schema_id",
 )
-
-
-def _keys(store: TableStore, column: pa.ChunkedArray) -> list[bytes]:
-    """Binary rows of keys as bytes in key order."""
-    types = store.schema.trimmed_key_types
-    if not types:
-        return [b""] * len(column)
-    return list(key_bytes(decode_rows(column, types)).to_pylist())  # one key a file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from lsm_core.errors import InvalidOption
@@ -50,7 +51,12 @@ def parse_value(key: Key, value: str) -> Any:
     if key.kind == BOOL or (key.name in _SWITCHES and text.lower() in _BOOLEANS):
         return parse_boolean(key.name, text)
     if key.kind == MEMORY:
-        return _parse_size(key.name, text)
+        size = memory_size(text, key.name)
+        if size < 1 and key.name in POSITIVE_SIZES:
+            raise InvalidOption(key.name, text, "a size of at least 1 byte")
+        if key.name in BUFFER_SIZES and not 1 <= size < 2**31:
+            raise InvalidOption(key.name, text, "a size of at least 1 byte and below 2 gb")
+        return size
     if key.kind == DURATION:
         return duration(text, key.name)
     if key.kind in _INT_RANGE:
@@ -60,7 +66,10 @@ def parse_value(key: Key, value: str) -> Any:
     if key.kind == MAP:
         return _parse_map(key.name, text)
     if key.kind == ENUM:
-        return _parse_enum(key.name, text)
+        known = ENUMS.get(key.name)
+        if known is not None and text.lower() not in known:
+            raise InvalidOption(key.name, text, ", ".join(known))
+        return text.lower() if known is not None else text
     if key.name.endswith("stats-mode"):
         _check_stats_mode(key.name, text)
     return str(value)
@@ -72,15 +81,6 @@ def parse_boolean(name: str, text: str) -> bool:
     if found is None:
         raise InvalidOption(name, text, "true or false")
     return found
-
-
-def _parse_size(name: str, text: str) -> int:
-    size = memory_size(text, name)
-    if size < 1 and name in POSITIVE_SIZES:
-        raise InvalidOption(name, text, "a size of at least 1 byte")
-    if name in BUFFER_SIZES and not 1 <= size < 2**31:
-        raise InvalidOption(name, text, "a size of at least 1 byte and below 2 gb")
-    return size
 
 
 def _parse_int(key: Key, text: str) -> int:
@@ -102,13 +102,6 @@ def _parse_double(name: str, text: str) -> float:
     if not low <= number <= high:
         raise InvalidOption(name, text, f"a number from {low} to {high}")
     return number
-
-
-def _parse_enum(name: str, text: str) -> str:
-    known = ENUMS.get(name)
-    if known is not None and text.lower() not in known:
-        raise InvalidOption(name, text, ", ".join(known))
-    return text.lower() if known is not None else text
 
 
 def _check_stats_mode(name: str, mode: str, text: str = "") -> None:
@@ -152,16 +145,13 @@ def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in sorted(canonical(options).items()):
         key = find_key(name)
-        if key is not None and key.effect is Effect.NOT_ACTED_ON and not _is_default(key, value):
-            found[name] = value
+        if key is None or key.effect is not Effect.NOT_ACTED_ON:
+            continue
+        with suppress(InvalidOption):
+            if key.default is not None and parse_value(key, value) == parse_value(key, key.default):
+                continue
+        found[name] = value
     return found
-
-
-def _is_default(key: Key, value: str) -> bool:
-    try:
-        return key.default is not None and bool(parse_value(key, value) == parse_value(key, key.default))
-    except InvalidOption:
-        return False
 
 
 def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOption] | None = None) -> dict[str, Any]:

@@ -119,10 +119,6 @@ class TableOptions:
         value = self.get(key)
         return None if value is None else int(value)
 
-    def _text(self, key: str) -> str | None:
-        value = self.get(key)
-        return None if value is None else str(value)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TableOptions) and self._raw == other._raw and self._table == other._table
 
@@ -190,7 +186,8 @@ class TableOptions:
     @property
     def rowkind_field(self) -> str | None:
         """``rowkind.field``: column holding the row kind."""
-        return self._text("rowkind.field")
+        value = self.get("rowkind.field")
+        return None if value is None else str(value)
 
     # -- files -----------------------------------------------------------------------------------------------------
 

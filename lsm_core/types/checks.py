@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -97,37 +96,27 @@ def _within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
 
 
 def _first(array: pa.Array, kind: DataType) -> Misfit | None:
-    bad, what = _broken(array, kind)
+    """The first value of a type without inner ones that is too long or too fine."""
+    if kind.root in _TIMES:
+        unit = array.type.unit
+        whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()
+        numbers = np.asarray(array.cast(whole).fill_null(0))
+        surplus = _UNIT_DIGITS[unit] - min(kind.precision or 0, _UNIT_DIGITS[unit])
+        bad = numbers % 10**surplus != 0
+    else:
+        lengths = pc.utf8_length(array) if kind.root in _TEXTS else pc.binary_length(array)
+        numbers = np.asarray(lengths.fill_null(0))
+        bad = numbers > (kind.length or 0)
     if array.null_count:
         bad = bad & np.asarray(array.is_valid())
     if not bad.any():
         return None
     row = int(np.argmax(bad))
-    value = array[row].as_py() if kind.root not in _TIMES else array[row : row + 1].cast(pa.string())[0].as_py()
-    return Misfit(row, "", value, kind, what(row))
-
-
-def _broken(array: pa.Array, kind: DataType) -> tuple[npt.NDArray[np.bool_], _What]:
     if kind.root in _TIMES:
-        unit = array.type.unit
-        whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()
-        values = np.asarray(array.cast(whole).fill_null(0))
-        surplus = _UNIT_DIGITS[unit] - min(kind.precision or 0, _UNIT_DIGITS[unit])
-        return values % 10**surplus != 0, _What(None, f"more than {kind.precision} digits after the seconds")
-    lengths = pc.utf8_length(array) if kind.root in _TEXTS else pc.binary_length(array)
-    counted = np.asarray(lengths.fill_null(0))
-    return counted > (kind.length or 0), _What(counted, "characters" if kind.root in _TEXTS else "bytes")
-
-
-@dataclass(frozen=True)
-class _What:
-    """The reason for one row."""
-
-    lengths: npt.NDArray[np.integer] | None
-    text: str
-
-    def __call__(self, row: int) -> str:
-        return self.text if self.lengths is None else f"{int(self.lengths[row])} {self.text}"
+        value = array[row : row + 1].cast(pa.string())[0].as_py()
+        return Misfit(row, "", value, kind, f"more than {kind.precision} digits after the seconds")
+    what = "characters" if kind.root in _TEXTS else "bytes"
+    return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {what}")
 
 
 __all__ = ["Misfit", "find_misfit"]

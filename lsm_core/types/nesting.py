@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
-from lsm_core.types.data_type import DataType, RowField, TypeRoot
+from lsm_core.types.data_type import DataType, TypeRoot
 
 Leaf = Callable[[pa.Array, DataType, DataType], pa.Array]
 """Turns values of one type that holds no others into another such type."""
+_LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -33,7 +35,7 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_map(target) and pa.types.is_map(kind):
         array = compact(array)
         return map_of(array, refit(array.keys, target.key_type), refit(array.items, target.item_type), target)
-    if pa.types.is_list(target) and _is_list(kind):
+    if pa.types.is_list(target) and any(is_list(kind) for is_list in _LISTS):
         plain = compact(array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field)))
         return list_of(plain, refit(plain.values, target.value_type), target)
     if pa.types.is_map(target) and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
@@ -84,10 +86,6 @@ def _all_valid(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, *array.buffers()[1:]], 0, array.offset)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
     """Values of ``source`` as ``target``: fields of ROWs by their id (missing ones null), everything else by ``leaf``.
 
@@ -101,7 +99,15 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
     if target.root is not TypeRoot.ROW and target.root is not TypeRoot.VECTOR:
         array = compact(array)
     if target.root is TypeRoot.ROW:
-        return struct_of(array, _fields(array, source.fields, target.fields, leaf), kind)
+        places = {field.id: at for at, field in enumerate(source.fields)}
+        fields = []
+        for field in target.fields:
+            at = places.get(field.id)
+            if at is None:
+                fields.append(pa.nulls(len(array), to_arrow(field.type)))
+            else:
+                fields.append(reshape(array.field(at), source.fields[at].type, field.type, leaf))
+        return struct_of(array, fields, kind)
     if target.root is TypeRoot.MAP and source.key and source.value and target.key and target.value:
         keys = reshape(array.keys, source.key, target.key, leaf)
         return map_of(array, keys, reshape(array.items, source.value, target.value, leaf), kind)
@@ -110,18 +116,6 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
     if target.root is TypeRoot.MULTISET:
         return map_of(array, reshape(array.keys, source.element, target.element, leaf), array.items, kind)
     return list_of(array, reshape(array.values, source.element, target.element, leaf), kind)
-
-
-def _fields(array: pa.Array, old: Sequence[RowField], new: Sequence[RowField], leaf: Leaf) -> list[pa.Array]:
-    places = {field.id: at for at, field in enumerate(old)}
-    found = []
-    for field in new:
-        at = places.get(field.id)
-        if at is None:
-            found.append(pa.nulls(len(array), to_arrow(field.type)))
-        else:
-            found.append(reshape(array.field(at), old[at].type, field.type, leaf))
-    return found
 
 
 def same_values(source: DataType, target: DataType) -> bool:

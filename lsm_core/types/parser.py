@@ -231,20 +231,16 @@ def to_json(kind: DataType) -> str | dict[str, Any]:
         return to_sql(kind)
     result: dict[str, Any] = {"type": kind.root.value + ("" if kind.nullable else " NOT NULL")}
     if kind.root is TypeRoot.ROW:
-        result["fields"] = [_field_json(f) for f in kind.fields]
+        result["fields"] = [
+            {"id": f.id, "name": f.name, "type": to_json(f.type)}
+            | ({} if f.description is None else {"description": f.description})
+            | ({} if f.default is None else {"defaultValue": f.default})
+            for f in kind.fields
+        ]
     if kind.element is not None:
         result["element"] = to_json(kind.element)
     if kind.root is TypeRoot.VECTOR:
         result["length"] = kind.length
     if kind.key is not None and kind.value is not None:
         result["key"], result["value"] = to_json(kind.key), to_json(kind.value)
-    return result
-
-
-def _field_json(field: RowField) -> dict[str, Any]:
-    result: dict[str, Any] = {"id": field.id, "name": field.name, "type": to_json(field.type)}
-    if field.description is not None:
-        result["description"] = field.description
-    if field.default is not None:
-        result["defaultValue"] = field.default
     return result

@@ -29,7 +29,13 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
     """
     if same_values(source, target):
         return array
-    cast = _cast_of(source, target)
+    cast: Cast | None
+    if target.root in TEXTS:
+        cast = to_text.cast
+    elif source.root in TEXTS:
+        cast = _FROM_TEXT.get(target.root)
+    else:
+        cast = next((rule for froms, tos, rule in _RULES if source.root in froms and target.root in tos), None)
     if cast is None or not castable(source, target, explicit=True):
         raise CastError(f"{source} does not cast to {target}")
     kind = to_arrow(target)
@@ -37,17 +43,6 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
         return pa.nulls(0, kind)
     found = cast(array, source, target)
     return found if found.type.equals(kind) else found.cast(kind)
-
-
-def _cast_of(source: DataType, target: DataType) -> Cast | None:
-    if target.root in TEXTS:
-        return to_text.cast
-    if source.root in TEXTS:
-        return _FROM_TEXT.get(target.root)
-    for sources, targets, cast in _RULES:
-        if source.root in sources and target.root in targets:
-            return cast
-    return None
 
 
 _FROM_TEXT: Final[dict[TypeRoot, Cast]] = {

@@ -46,8 +46,11 @@ def text_before_jdk19(value: float, *, single: bool) -> str:
         return found
     size = abs(value)
     layout = _SINGLE if single else _DOUBLE
-    digits, point = _whole(size, layout) if size.is_integer() and size < _WHOLE_BELOW else _generated(size, layout)
-    return _written(value, digits, point)
+    if not size.is_integer() or size >= _WHOLE_BELOW:
+        return _written(value, *_generated(size, layout))
+    unit = 10 ** insignificant_digits(math.frexp(size)[1] - 1, layout.bits)
+    digits = str((int(size) + unit // 2) // unit * unit)
+    return _written(value, digits.rstrip("0"), len(digits))
 
 
 def text_since_jdk19(value: float, *, single: bool) -> str:
@@ -75,14 +78,6 @@ def _special(value: float) -> str | None:
         return "NaN"
     sign = "-" if math.copysign(1, value) < 0 else ""
     return f"{sign}Infinity" if math.isinf(value) else f"{sign}0.0" if value == 0 else None
-
-
-def _whole(size: float, layout: _Layout) -> tuple[str, int]:
-    """Digits of a whole number, and where the point stands in them."""
-    unit = 10 ** insignificant_digits(math.frexp(size)[1] - 1, layout.bits)
-    kept = (int(size) + unit // 2) // unit * unit
-    digits = str(kept)
-    return digits.rstrip("0"), len(digits)
 
 
 def _generated(size: float, layout: _Layout) -> tuple[str, int]:
@@ -191,26 +186,16 @@ def float_column(array: pa.Array) -> pa.Array:
     for value, name in ((np.isnan(size), "NaN"), (values == np.inf, "Infinity"), (values == -np.inf, "-Infinity")):
         if value.any():
             found = pc.if_else(pa.array(value), name, found)
-    odd = _odd(values, size)
+    # The text may differ from the shortest one for powers of two, subnormals, and beyond 2^63 (`_ODD_BELOW`).
+    odd = (np.frexp(size)[0] == 0.5) | ((size > 0) & (size < np.finfo(values.dtype).tiny))
+    odd |= (size >= _WHOLE_BELOW) & (size < _ODD_BELOW[values.dtype])
     if odd.any():
-        found = pc.replace_with_mask(found, pa.array(odd), _exactly(values[odd]))
+        distinct, codes = np.unique(values[odd], return_inverse=True)
+        single = values.dtype == np.float32
+        # One object a distinct odd value.
+        texts = pa.array([text_before_jdk19(value, single=single) for value in distinct.tolist()], pa.string())
+        found = pc.replace_with_mask(found, pa.array(odd), texts.take(pa.array(codes.reshape(-1))))
     return pc.if_else(array.is_valid(), found, pa.scalar(None, pa.string())) if array.null_count else found
-
-
-def _odd(values: npt.NDArray[Any], size: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Values whose text may differ from the shortest one: powers of two, subnormals, and beyond 2^63 (`_ODD_BELOW`)."""
-    power_of_two = np.frexp(size)[0] == 0.5
-    subnormal = (size > 0) & (size < np.finfo(values.dtype).tiny)
-    large = (size >= _WHOLE_BELOW) & (size < _ODD_BELOW[values.dtype])
-    found: npt.NDArray[np.bool_] = power_of_two | subnormal | large
-    return found
-
-
-def _exactly(values: npt.NDArray[Any]) -> pa.Array:
-    distinct, codes = np.unique(values, return_inverse=True)
-    single = values.dtype == np.float32
-    texts = [text_before_jdk19(value, single=single) for value in distinct.tolist()]  # one object a distinct odd value
-    return pa.array(texts, pa.string()).take(pa.array(codes.reshape(-1)))
 
 
 def _with_whole_numbers(array: pa.Array, values: npt.NDArray[Any], size: npt.NDArray[np.float64]) -> pa.Array:

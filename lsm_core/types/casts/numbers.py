@@ -42,26 +42,18 @@ def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """TINYINT to DOUBLE among each other, as Java's narrowing and widening primitive conversions."""
-    return with_nulls_of(_narrowed(filled_values(array), target), array, to_arrow(target))
-
-
-def _narrowed(values: npt.NDArray[Any], target: DataType) -> npt.NDArray[Any]:
-    wanted = _DTYPES[target.root]
+    values, wanted = filled_values(array), _DTYPES[target.root]
     with np.errstate(over="ignore", under="ignore"):
         if np.issubdtype(values.dtype, np.floating) and np.issubdtype(wanted, np.integer):
-            # To int first (saturating), and only then to what is smaller (wrapping).
-            return _saturated(values.astype(np.float64), wanted is np.int64).astype(wanted)
-        return values.astype(wanted)
-
-
-def _saturated(values: npt.NDArray[np.float64], long: bool) -> npt.NDArray[np.int64]:
-    bounds = _LONGS if long else _INTS
-    low, high = float(bounds.min), float(bounds.max)
-    inside = (values > low) & (values < high)
-    found = np.where(inside, values, 0.0).astype(np.int64)
-    found[values >= high] = bounds.max
-    found[values <= low] = bounds.min
-    return found
+            # To int or long first (saturating), and only then to what is smaller (wrapping).
+            bounds = _LONGS if wanted is np.int64 else _INTS
+            low, high = float(bounds.min), float(bounds.max)
+            values = values.astype(np.float64)
+            whole = np.where((values > low) & (values < high), values, 0.0).astype(np.int64)
+            whole[values >= high] = bounds.max
+            whole[values <= low] = bounds.min
+            values = whole
+        return with_nulls_of(values.astype(wanted), array, to_arrow(target))
 
 
 def to_boolean(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
@@ -109,11 +101,16 @@ def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
     power = filled_values(pc.replace_substring(powers, "+", "").cast(pa.int64()).fill_null(0))
     whole, part = parts.field("whole"), parts.field("part")
     found = pa.nulls(len(texts), to_arrow(target))
+    scale, most = target.scale or 0, (target.precision or 0) - (target.scale or 0)
     # One step for every exponent that occurs and leaves digits in sight, not one for every value.
     for exponent in np.unique(np.clip(power, -_WIDE * 5, _WIDE * 5)):
         here = pa.array(np.clip(power, -_WIDE * 5, _WIDE * 5) == exponent)
-        moved = _shifted(whole.filter(here), part.filter(here), int(exponent))
-        made = _plain(sign.filter(here), *moved, target)
+        before, behind = _shifted(whole.filter(here), part.filter(here), int(exponent))
+        # Only the first digit that is dropped decides how the last one is rounded.
+        kept = pc.utf8_rpad(pc.utf8_slice_codeunits(behind, 0, scale + 1), scale + 1, "0")
+        text = pc.binary_join_element_wise(sign.filter(here), pc.utf8_lpad(before, 1, "0"), pa.scalar("."), kept, "")
+        text = pc.if_else(pc.less_equal(pc.utf8_length(before), most), text, pa.scalar(None, pa.string()))
+        made = rescaled(text.cast(pa.decimal256(_WIDE, scale + 1)), target)
         found = pc.replace_with_mask(found, here, made)
     return pc.if_else(texts.is_valid(), found, pa.scalar(None, found.type))
 
@@ -129,15 +126,6 @@ def _shifted(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, 
         low = pc.utf8_slice_codeunits(padded, exponent, None)
         return pc.utf8_slice_codeunits(padded, 0, exponent), pc.binary_join_element_wise(low, part, "")
     return whole, part
-
-
-def _plain(sign: pa.Array, whole: pa.Array, part: pa.Array, target: DataType) -> pa.Array:
-    """Digits as decimals; only the first digit that is dropped decides how the last one is rounded."""
-    scale, most = target.scale or 0, (target.precision or 0) - (target.scale or 0)
-    kept = pc.utf8_rpad(pc.utf8_slice_codeunits(part, 0, scale + 1), scale + 1, "0")
-    fits = pc.less_equal(pc.utf8_length(whole), most)
-    text = pc.binary_join_element_wise(sign, pc.utf8_lpad(whole, 1, "0"), pa.scalar("."), kept, "")
-    return rescaled(pc.if_else(fits, text, pa.scalar(None, pa.string())).cast(pa.decimal256(_WIDE, scale + 1)), target)
 
 
 def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:

@@ -39,7 +39,11 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
     if root is TypeRoot.TIME:
         return _times(array, source.precision or 0)
     if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-        return _timestamps(array, source.precision or 0)
+        text = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
+        precision = source.precision or 0
+        surplus = _UNIT_DIGITS[array.type.unit] - precision
+        # Without digits of the fraction its point goes too.
+        return pc.utf8_slice_codeunits(text, 0, -surplus if precision else -surplus - 1) if surplus else text
     if root in _BINARIES:
         return _bytes(array)
     if root in (TypeRoot.ARRAY, TypeRoot.MAP):
@@ -105,15 +109,6 @@ def _times(array: pa.Array, precision: int) -> pa.Array:
     digits = pc.utf8_slice_codeunits(text, 9, 9 + min(precision, 3))
     digits = pc.utf8_rpad(pc.utf8_rtrim(digits, "0"), 1, "0")
     return pc.binary_join_element_wise(seconds, digits, ".")
-
-
-def _timestamps(array: pa.Array, precision: int) -> pa.Array:
-    unit = array.type.unit
-    text = array.cast(pa.timestamp(unit)).cast(pa.string())
-    surplus = _UNIT_DIGITS[unit] - precision
-    if surplus:
-        text = pc.utf8_slice_codeunits(text, 0, -surplus if precision else -surplus - 1)
-    return text
 
 
 def to_binary(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
