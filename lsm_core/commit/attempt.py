@@ -156,7 +156,9 @@ class CommitRun:
                 self._hooks.enter(Phase.PUBLISH, snapshot_id=snapshot.id, attempt=self._retries.attempt)
             except (CorruptFile, SnapshotNotFound, FileNotFoundError):
                 self._clean(self._files.take())
-                if not self._base_moved_on() or not self._retries.wait():
+                # Only a newer snapshot explains why files of the one we read are gone.
+                newest = snapshots.latest_id(self._store)
+                if newest in (None, self._base_id) or not self._retries.wait():
                     self._clean_all()
                     raise
                 continue
@@ -200,7 +202,12 @@ class CommitRun:
             base, entries = request.rescan(latest)
             self._forget_delta()
         else:
-            base, entries = self._live(latest), request.entries
+            entries = request.entries
+            if latest is None:
+                base = entries.slice(0, 0)
+            else:  # live entries of the touched partitions; on a retry the last ones plus the deltas committed since
+                columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
+                base = self._known.at(store, latest, partitions_of(entries), columns)
         check(store, base, entries, request.kind, latest)
         if request.added is not None:
             request.added.require_new(latest)
@@ -209,17 +216,13 @@ class CommitRun:
             self._files.take()
             self._delta = manifests.write_list(self._drafts, manifests.write_manifests(self._drafts, entries))
             self._delta_files = self._files.take()
-        old = _manifests_of(store, latest)
+        # All manifests of the latest snapshot, base then delta, are the base of the next one.
+        old: list[ManifestFileMeta] = []
+        if latest is not None:
+            old += manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
+            old += manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
         base_list = manifests.write_list(self._drafts, merge_manifests(store, old, self._drafts))
         return self._snapshot(latest, entries, base_list), self._files.take()
-
-    def _live(self, latest: Snapshot | None) -> pa.Table:
-        """Live entries of the touched partitions; on a retry the last ones plus the deltas committed since."""
-        entries = self._request.entries
-        if latest is None:
-            return entries.slice(0, 0)
-        columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
-        return self._known.at(self._store, latest, partitions_of(entries), columns)
 
     def _snapshot(self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int]) -> Snapshot:
         assert self._delta is not None
@@ -252,11 +255,6 @@ class CommitRun:
 
     # -- cleaning ----------------------------------------------------------------------------------------------------
 
-    def _base_moved_on(self) -> bool:
-        """Whether a newer snapshot explains why files of the one we read are gone."""
-        latest = snapshots.latest_id(self._store)
-        return latest is not None and latest != self._base_id
-
     def _forget_delta(self) -> None:
         self._clean(self._delta_files)
         self._delta, self._delta_files = None, []
@@ -267,14 +265,6 @@ class CommitRun:
 
     def _clean(self, paths: list[str]) -> None:
         remove(self._store.file_io, paths)
-
-
-def _manifests_of(store: TableStore, latest: Snapshot | None) -> list[ManifestFileMeta]:
-    """All manifests of a snapshot: base, then delta (the next base)."""
-    if latest is None:
-        return []
-    base = manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
-    return base + manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
 
 
 def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:

@@ -173,7 +173,12 @@ class Committer:
         are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
         """
         done = latest_of_user(self._store, self.commit_user)
-        numbered = self._numbered(committables, None if done is None else done.identifier)
+        if not isinstance(committables, Mapping) or not all(type(number) is int for number in committables):
+            accepted = "commits are a mapping of identifiers (whole numbers) to lists of CommitMessage"
+            raise InvalidData(self._store.name, "", f"{committables!r:.200} cannot be committed: {accepted}")
+        wanted = sorted(number for number in committables if done is None or number >= done.identifier)
+        # All messages are checked before the first are committed.
+        numbered = {number: messages_of(self._store, committables[number]) for number in wanted}
         ids: list[int] = []
         for identifier, messages in numbered.items():
             parts = self._parts(messages)
@@ -246,14 +251,6 @@ class Committer:
         new = {file.file_name for message in messages for file in message.new_files}
         return bool(new) and new <= AddedFiles(self._store, messages).in_use()
 
-    def _numbered(self, committables: object, first: int | None) -> dict[int, list[CommitMessage]]:
-        """The messages by identifier, in order, from ``first`` on; all of them are checked before the first is committed."""
-        if not isinstance(committables, Mapping) or not all(type(number) is int for number in committables):
-            accepted = "commits are a mapping of identifiers (whole numbers) to lists of CommitMessage"
-            raise InvalidData(self._store.name, "", f"{committables!r:.200} cannot be committed: {accepted}")
-        wanted = sorted(number for number in committables if first is None or number >= first)
-        return {number: messages_of(self._store, committables[number]) for number in wanted}
-
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
         """``request`` with the check that its new files are there, and are new to the table at every attempt."""
         gone = missing_file(self._store, [(message, message.new_files) for message in messages])
@@ -263,15 +260,6 @@ class Committer:
             return request  # made once already, it would find nothing to delete
         return replace(request, added=AddedFiles(self._store, messages))
 
-    def _require_free(self, request: Request) -> None:
-        """A numbered commit of this user may be in the table with other files: written again by a retry, it must not count twice."""
-        done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
-        if done is None or done.identifier != request.identifier:
-            return
-        if any((kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT) for kind in done.kinds):
-            reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
-            raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)
-
     def _one(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
         if self._named:
@@ -279,7 +267,13 @@ class Committer:
             found = find_applied(self._store, lookup, self._signatures)
             if found is not None:
                 return found
-            self._require_free(request)
+            # A numbered commit of this user may be there with other files: written again by a retry, it must not count twice.
+            done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
+            if done is not None and done.identifier == request.identifier:
+                compacts = request.kind is CommitKind.COMPACT
+                if any((kind is CommitKind.COMPACT) == compacts for kind in done.kinds):
+                    reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
+                    raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)
         if messages:
             request = self._with_new_files(request, messages)
         try:

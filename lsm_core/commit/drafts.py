@@ -121,8 +121,11 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         path
         for message in listed
         for file in message.own_files()
-        if file.file_name not in used
-        for path in _paths(store, message, file.file_name, file.extra_files, file.external_path)
+        # Dredge writes no external files, so these are not ours to delete.
+        if file.file_name not in used and file.external_path is None
+        for path in (
+            store.data_path(message.partition, message.bucket, name) for name in (file.file_name, *file.extra_files)
+        )
     ]
     remove(store.file_io, paths)
     return paths
@@ -153,14 +156,6 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
     return None
 
 
-def _paths(
-    store: TableStore, message: CommitMessage, name: str, extra: Iterable[str], external: str | None
-) -> list[str]:
-    if external is not None:
-        return []  # Dredge writes no external files, so these are not ours to delete
-    return [store.data_path(message.partition, message.bucket, one) for one in (name, *extra)]
-
-
 def origin_of(store: TableStore) -> Origin:
     """What messages made now carry. Ask before they are handed out: nobody can have committed them yet."""
     return Origin(store.name, store.root, store.branch, snapshots.latest_id(store) or 0)
@@ -171,7 +166,14 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
 
     A table may have been renamed since: then the messages' own files lie here.
     """
-    listed = _listed(store, messages)
+    accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
+        raise InvalidData(store.name, "", f"{messages!r:.200} cannot be committed: {accepted}")
+    listed: list[CommitMessage] = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, CommitMessage):
+            raise InvalidData(store.name, "", f"item {place}, {message!r:.200}, cannot be committed: {accepted}")
+        listed.append(message)
     for message in listed:
         origin = message.origin
         if origin is None:
@@ -191,18 +193,6 @@ def _lies_here(store: TableStore, message: CommitMessage) -> bool:
         return bool(own) and missing_file(store, [(message, own)]) is None
     except DredgeError:  # a partition of other columns
         return False
-
-
-def _listed(store: TableStore, messages: object) -> list[CommitMessage]:
-    accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
-    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
-        raise InvalidData(store.name, "", f"{messages!r:.200} cannot be committed: {accepted}")
-    listed: list[CommitMessage] = []
-    for place, message in enumerate(messages):
-        if not isinstance(message, CommitMessage):
-            raise InvalidData(store.name, "", f"item {place}, {message!r:.200}, cannot be committed: {accepted}")
-        listed.append(message)
-    return listed
 
 
 __all__ = ["RecordingFileIO", "abort", "discard_on_failure", "messages_of", "missing_file", "origin_of", "remove"]

@@ -74,24 +74,16 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
         if snapshot.commit_user != lookup.user:
             continue
         if snapshot.commit_identifier != lookup.identifier:
-            if _older(snapshot.commit_identifier, lookup.identifier):
+            # Identifiers of one user never decrease, except that batch commits all share the largest one.
+            numbered = BATCH_COMMIT_IDENTIFIER not in {snapshot.commit_identifier, lookup.identifier}
+            if numbered and snapshot.commit_identifier < lookup.identifier:
                 return None
             continue
-        if not _may_be(snapshot, lookup.kind, rows):
-            continue
-        if signatures.of(store, snapshot) == wanted:
+        # What the snapshot itself tells comes before its manifests are read; an overwrite deletes what it finds, so counts differ.
+        same_count = lookup.kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows
+        if snapshot.commit_kind == lookup.kind and same_count and signatures.of(store, snapshot) == wanted:
             return snapshot.id
     return None
-
-
-def _may_be(snapshot: Snapshot, kind: CommitKind, rows: int) -> bool:
-    """What the snapshot itself tells, before its manifests are read; an overwrite deletes what it finds, so counts differ."""
-    return snapshot.commit_kind == kind and (kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows)
-
-
-def _older(identifier: int, than: int) -> bool:
-    """Identifiers of one user never decrease, except that batch commits all share the largest one."""
-    return BATCH_COMMIT_IDENTIFIER not in {identifier, than} and identifier < than
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:

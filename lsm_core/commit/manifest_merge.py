@@ -46,31 +46,23 @@ def full_merge(
     chosen = {meta.file_name for meta in must}
     tables = {meta.file_name: manifests.read_manifest(store, meta) for meta in must}
     deletions = pa.concat_tables([_of_kind(table, DELETE) for table in tables.values()])
+    gone, gone_from = pc.unique(deletions.column("file_name")), partitions_of(deletions)
     kept: list[ManifestFileMeta] = []
     for meta in metas:
         if meta.file_name in chosen:
             continue
-        table = _affected(store, meta, deletions)
-        if table is None:
-            kept.append(meta)
-        else:
-            tables[meta.file_name] = table
+        # A large manifest is rewritten only when a deletion cancels one of its additions.
+        if deletions.num_rows and prune([meta], store.schema.partition_types, gone_from, None, None):
+            table = manifests.read_manifest(store, meta)
+            if pc.any(pc.is_in(table.column("file_name"), gone)).as_py():
+                tables[meta.file_name] = table
+                continue
+        kept.append(meta)
     if len(tables) <= 1:
         return None
     ordered = pa.concat_tables([tables[meta.file_name] for meta in metas if meta.file_name in tables])
     live = _of_kind(merge_entries(ordered), ADD)
     return kept + (manifests.write_manifests(writer or store, live) if live.num_rows else [])
-
-
-def _affected(store: TableStore, meta: ManifestFileMeta, deletions: pa.Table) -> pa.Table | None:
-    """Entries of a large manifest when a deletion cancels one of its additions, else None."""
-    if not deletions.num_rows:
-        return None
-    if not prune([meta], store.schema.partition_types, partitions_of(deletions), None, None):
-        return None
-    table = manifests.read_manifest(store, meta)
-    hit = pc.is_in(table.column("file_name"), pc.unique(deletions.column("file_name")))
-    return table if pc.any(hit).as_py() else None
 
 
 def minor_merge(

@@ -93,22 +93,19 @@ class CommitMessage:
                     "<commit message>", f"version {version!r}; this Dredge reads versions 1 to {_VERSION}"
                 )
             groups = {group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS}
+            made_by, origin = document.get("origin"), None
+            if made_by is not None:
+                table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
+                origin = Origin(str(table), str(root), str(branch), int(snapshot_id))
             return CommitMessage(
                 base64.b64decode(document["partition"], validate=True),
                 int(document["bucket"]),
                 int(document["total_buckets"]),
                 **groups,
-                origin=_origin(document.get("origin")),
+                origin=origin,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
-
-
-def _origin(value: Any) -> Origin | None:
-    if value is None:
-        return None
-    table, root, branch, snapshot_id = (value[member.name] for member in fields(Origin))
-    return Origin(str(table), str(root), str(branch), int(snapshot_id))
 
 
 def _text(value: bytes) -> str:

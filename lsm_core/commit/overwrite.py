@@ -88,10 +88,22 @@ def _typed_specs(store: TableStore, specs: Sequence[Values]) -> tuple[Values, ..
 
 
 def _typed_spec(store: TableStore, spec: Values) -> Values:
+    """``spec`` with values of the partition columns' own types, so that "2024-01-01" means a DATE where the column is one."""
     for name in spec:
         if name not in store.schema.partition_keys:
             raise ColumnNotFound(store.name, name, store.schema.partition_keys)
-    return {name: _typed(store, name, value) for name, value in spec.items()}
+    typed: dict[str, Any] = {}
+    for name, value in spec.items():
+        if value is None:
+            typed[name] = None
+            continue
+        wanted = to_arrow(store.schema.field(name).type)
+        try:
+            given = pa.scalar(value)
+            typed[name] = given.as_py() if given.type.equals(wanted) else given.cast(wanted).as_py()
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidData(store.name, name, f"{value!r} is no value of this partition column: {error}") from error
+    return typed
 
 
 def overwrite_entries(
@@ -121,19 +133,16 @@ def upgraded(store: TableStore, added: pa.Table) -> pa.Table:
         return added
     if pc.any(pc.or_(pc.greater(added.column("level"), 0), pc.less(added.column("bucket"), 0))).as_py():
         return added
-    parts = []
+    parts, level = [], ENTRY_SCHEMA.field("level")
     for _, _, _, group in bucket_groups(added):
         files = sorted(tree_files(store, group), key=lambda file: (file.min_key, file.max_key))
         apart = all(one.max_key < following.min_key for one, following in pairwise(files))
         raised = apart and all(file.delete_row_count == 0 for file in files)
-        parts.append(_on_level(group, options.num_levels - 1) if raised else group)
+        if raised:
+            levels = pa.repeat(pa.scalar(options.num_levels - 1, level.type), group.num_rows)
+            group = group.set_column(group.schema.get_field_index("level"), level, levels)
+        parts.append(group)
     return pa.concat_tables(parts)
-
-
-def _on_level(entries: pa.Table, level: int) -> pa.Table:
-    field = ENTRY_SCHEMA.field("level")
-    levels = pa.repeat(pa.scalar(level, field.type), entries.num_rows)
-    return entries.set_column(entries.schema.get_field_index("level"), field, levels)
 
 
 def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
@@ -148,27 +157,11 @@ def _same(left: object, right: object) -> bool:
     return left == right or (left != left and right != right)  # noqa: PLR0124 - NaN is one partition
 
 
-def _typed(store: TableStore, name: str, value: object) -> object:
-    """``value`` as the partition column's own type, so that "2024-01-01" means a DATE where the column is one."""
-    if value is None:
-        return None
-    wanted = to_arrow(store.schema.field(name).type)
-    try:
-        given = pa.scalar(value)
-        return given.as_py() if given.type.equals(wanted) else given.cast(wanted).as_py()
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidData(store.name, name, f"{value!r} is no value of this partition column: {error}") from error
-
-
 def entries_source(
     store: TableStore, added: pa.Table, scope: Scope
 ) -> Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]:
     """The overwrite's change as a function of the latest snapshot, asked anew at every attempt."""
-
-    def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
-        return overwrite_entries(store, latest, added, scope)
-
-    return source
+    return lambda latest: overwrite_entries(store, latest, added, scope)
 
 
 __all__: Sequence[str] = [

@@ -52,16 +52,14 @@ class Retries:
 
     def wait(self) -> bool:
         """Sleep before the next attempt; False (without sleeping) when attempts or time are used up."""
-        if self.attempt >= self.max_retries or self._elapsed_ms() >= (self.timeout or float("inf")):
+        elapsed_ms = (time.monotonic() - self._started) * 1000
+        if self.attempt >= self.max_retries or elapsed_ms >= (self.timeout or float("inf")):
             return False
         pause = min(self.min_wait * 2**self.attempt, self.max_wait)
         pause *= 1 + random.uniform(0, _JITTER)  # noqa: S311 - spreads retries, guards nothing
         self.attempt += 1
         self.sleep(pause / 1000)
         return True
-
-    def _elapsed_ms(self) -> float:
-        return (time.monotonic() - self._started) * 1000
 
 
 class Outcome(StrEnum):
@@ -81,10 +79,14 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
     outcome = _create(store, snapshot.id, data, retries)
     if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot):
         _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
-        _take_back(store, snapshot.id, data)
+        path = store.snapshot_path(snapshot.id)
+        if _look(store, path) == data:
+            remove(store.file_io, [path])
         return Outcome.TAKEN
-    if outcome is Outcome.PUBLISHED:
-        _write_hints(store, snapshot.id)
+    if outcome is Outcome.PUBLISHED:  # hints may fail: they are never a source of truth
+        snapshots.write_latest_hint(store, snapshot.id)
+        if snapshot.id == 1:
+            snapshots.write_earliest_hint(store, snapshot.id)
     return outcome
 
 
@@ -140,19 +142,6 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
     kinds = delta.column("kind").to_pylist()
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
-
-
-def _take_back(store: TableStore, snapshot_id: int, data: bytes) -> None:
-    path = store.snapshot_path(snapshot_id)
-    if _look(store, path) == data:
-        remove(store.file_io, [path])
-
-
-def _write_hints(store: TableStore, snapshot_id: int) -> None:
-    """Point LATEST at the commit, and EARLIEST at the first. Hints may fail: they are never a source of truth."""
-    snapshots.write_latest_hint(store, snapshot_id)
-    if snapshot_id == 1:
-        snapshots.write_earliest_hint(store, snapshot_id)
 
 
 __all__ = ["Outcome", "Retries", "publish"]
