@@ -20,13 +20,7 @@ def groups(store: TableStore, batch: pa.Table) -> Iterator[tuple[bytes, int, np.
     codes, partitions = _partition_codes(store.schema, batch)
     total = max(1, store.options.bucket)
     bucket = buckets_of(store, batch)
-    yield from _split_by_code(codes.astype(np.int64) * total + bucket, total, partitions)
-
-
-def _split_by_code(
-    code: np.ndarray[Any, Any], total: int, partitions: list[bytes]
-) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-    """Row positions per code (= partition number x ``total`` + bucket), each in arrival order."""
+    code = codes.astype(np.int64) * total + bucket
     if not len(code):
         return
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
@@ -35,8 +29,8 @@ def _split_by_code(
     ordered = code[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     for start, end in zip(starts, np.r_[starts[1:], len(ordered)], strict=True):
-        number, bucket = divmod(int(ordered[start]), total)
-        yield partitions[number], bucket, order[start:end]
+        number, found = divmod(int(ordered[start]), total)
+        yield partitions[number], found, order[start:end]
 
 
 def _partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:

@@ -91,7 +91,10 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
         raise InvalidData(table, "", f"a column is given twice: {data.column_names}")
     columns = [_column(data, field, table, given) for field in schema.fields]
     for field, column in zip(schema.fields, columns, strict=True):
-        _check_nulls(column, field, schema, table, given)
+        is_key = field.name in schema.primary_keys
+        if column.null_count and (is_key or not field.type.nullable):
+            row = given.row(_first(pc.is_null(column)))
+            raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
     return pa.table(columns, schema=schema.arrow_schema)
 
 
@@ -169,8 +172,19 @@ def _default(field: DataField, table: str) -> pa.Scalar:
 def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNumbering) -> pa.ChunkedArray:
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
-        fitted = _cast(chunk, field, table, given)
-        _check_intact(fitted, field, table, given)
+        try:
+            fitted = chunk if chunk.type.equals(kind) else _shaped(chunk, field.type)
+        except pa.ArrowException as error:
+            row, reason = _first_failure(chunk, field.type, error)
+            said = f"{given.row(row)}: {_shown(chunk[row].as_py())} does not fit {to_sql(field.type)}: {reason}"
+            raise InvalidData(table, field.name, said) from error
+        # Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file.
+        # A nested slice's children are whole: without a copy each piece would check all of them.
+        nested = pa.types.is_nested(fitted.type)
+        try:
+            (fitted.take(pa.array(np.arange(len(fitted)))) if nested else fitted).validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InvalidData(table, field.name, f"{given.rows(len(fitted))}: broken value: {error}") from error
         found = find_misfit(fitted, field.type)
         if found is not None:
             said = f"{_shown(found.value)} does not fit {to_sql(found.kind)}: {found.reason}"
@@ -178,31 +192,6 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNum
         chunks.append(fitted)
         given = given.after(len(chunk))
     return pa.chunked_array(chunks, kind)
-
-
-def _check_intact(array: pa.Array, field: DataField, table: str, given: RowNumbering) -> None:
-    """Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file."""
-    if pa.types.is_nested(
-        array.type
-    ):  # a slice's children are whole: without a copy each piece would check all of them
-        array = array.take(pa.array(np.arange(len(array))))
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as error:
-        said = f"{given.rows(len(array))}: broken value: {error}"
-        raise InvalidData(table, field.name, said) from error
-
-
-def _cast(array: pa.Array, field: DataField, table: str, given: RowNumbering) -> pa.Array:
-    if array.type.equals(to_arrow(field.type)):
-        return array
-    try:
-        return _shaped(array, field.type)
-    except pa.ArrowException as error:
-        row, reason = _first_failure(array, field.type, error)
-        value = _shown(array[row].as_py())
-        said = f"{given.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
-        raise InvalidData(table, field.name, said) from error
 
 
 def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
@@ -225,19 +214,16 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
         if key is not None and value is not None:
             array = compact(array)
             return map_of(array, _shaped(array.keys, key), _shaped(array.items, value), target)
-    if kind.root is TypeRoot.ARRAY and kind.element is not None and not pa.types.is_list(array.type):
-        array = array.cast(pa.list_(array.type.value_field)) if _is_other_list(array.type) else array
-    if pa.types.is_list(array.type) and kind.element is not None and kind.root is TypeRoot.ARRAY:
-        array = compact(array)
-        return list_of(array, _shaped(array.values, kind.element), target)
+    if kind.root is TypeRoot.ARRAY and kind.element is not None:
+        if pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+            array = array.cast(pa.list_(array.type.value_field))
+        if pa.types.is_list(array.type):
+            array = compact(array)
+            return list_of(array, _shaped(array.values, kind.element), target)
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         # Arrow would refuse by the type alone; only values decide.
         return array.cast(_WIDE).cast(target)
     return array.cast(target)
-
-
-def _is_other_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:
@@ -256,16 +242,6 @@ def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[i
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
-
-
-def _check_nulls(
-    column: pa.ChunkedArray, field: DataField, schema: TableSchema, table: str, given: RowNumbering
-) -> None:
-    is_key = field.name in schema.primary_keys
-    if not column.null_count or (field.type.nullable and not is_key):
-        return
-    row = given.row(_first(pc.is_null(column)))
-    raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
 
 
 def _first(mask: pa.Array | pa.ChunkedArray) -> int:

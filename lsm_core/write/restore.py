@@ -78,7 +78,15 @@ class BucketHistory:
             )
         else:
             entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
-        self._check_total(entries)
+        configured = self.store.options.bucket
+        others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
+        if configured > 0 and others.num_rows:
+            recorded = others.column("total_buckets")[0].as_py()
+            where = partition_text(self.store.schema, others.column("partition")[0].as_py(), self.store.options)
+            raise WriterStale(
+                f"table {self.store.name}: {f'partition {where}' if where else 'it'} has {recorded} buckets, the option 'bucket' "
+                f"is {configured}: rescale or overwrite it, or set the option to {recorded}"
+            )
         newest = entries.group_by(["partition", "bucket"], use_threads=False).aggregate(
             [("max_sequence_number", "max")]
         )
@@ -91,35 +99,20 @@ class BucketHistory:
         With `write.sequence-number-init-mode` = snapshot it is also behind the number that the snapshot names.
         """
         self.look_up([partition])
-        return max(self._known.get(partition, {}).get(bucket, -1), self._named()) + 1
-
-    def _named(self) -> int:
-        """The largest number as the snapshot has it, -1 where that mode is off or the snapshot does not say."""
-        if self._snapshot is None or self.store.options.get("write.sequence-number-init-mode") != "snapshot":
-            return -1
-        text = (self._snapshot.properties or {}).get(MAX_SEQUENCE, "-1")
-        try:
-            return int(text)
-        except ValueError as error:
-            path = self.store.snapshot_path(self._snapshot.id)
-            raise CorruptFile(path, f"property {MAX_SEQUENCE} is no number: {text!r}") from error
+        named = -1
+        if self._snapshot is not None and self.store.options.get("write.sequence-number-init-mode") == "snapshot":
+            text = (self._snapshot.properties or {}).get(MAX_SEQUENCE, "-1")
+            try:
+                named = int(text)
+            except ValueError as error:
+                path = self.store.snapshot_path(self._snapshot.id)
+                raise CorruptFile(path, f"property {MAX_SEQUENCE} is no number: {text!r}") from error
+        return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def forget(self, partition: bytes) -> None:
         """A bucket of ``partition`` was released: who opens it again looks anew."""
         self._known.pop(partition, None)
         self._seen.pop(partition, None)
-
-    def _check_total(self, entries: pa.Table) -> None:
-        configured = self.store.options.bucket
-        others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
-        if configured > 0 and others.num_rows:
-            recorded = others.column("total_buckets")[0].as_py()
-            partition = others.column("partition")[0].as_py()
-            where = partition_text(self.store.schema, partition, self.store.options)
-            raise WriterStale(
-                f"table {self.store.name}: {f'partition {where}' if where else 'it'} has {recorded} buckets, the option 'bucket' "
-                f"is {configured}: rescale or overwrite it, or set the option to {recorded}"
-            )
 
 
 def live_files(

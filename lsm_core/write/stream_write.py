@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -122,11 +122,16 @@ class StreamTableWrite(TableWrite):
         handed: dict[Place, CommitMessage] = {}
         for message in messages:
             place = message.partition, message.bucket
-            if message.is_empty:
-                self._release(place)
-            else:
+            if not message.is_empty:
                 handed[place] = message
                 self._modified[place] = commit_identifier
+                continue
+            # A bucket that has nothing to hand out is let go once a later commit than its last is in the table.
+            compaction = self._compaction(place)
+            if self._modified.get(place, _NEVER) < self._committed and not (compaction and compaction.is_running):
+                del self._buckets[place]
+                self._modified.pop(place, None)
+                self._history.forget(place[0])
         if handed:
             self._handed[commit_identifier] = handed
         return list(handed.values())
@@ -176,7 +181,10 @@ class StreamTableWrite(TableWrite):
         for identifier, kinds in changes.own.items():
             self._kinds.setdefault(identifier, set()).update(kinds)
         for identifier, messages in list(self._handed.items()):
-            missing = _kinds_of(messages) - self._kinds.get(identifier, set())
+            due = {CommitKind.APPEND for message in messages.values() if message.new_files}
+            if any(message.compact_before or message.compact_after for message in messages.values()):
+                due.add(CommitKind.COMPACT)
+            missing = due - self._kinds.get(identifier, set())
             if missing and identifier >= self._committed:
                 continue
             for place in messages:
@@ -198,44 +206,24 @@ class StreamTableWrite(TableWrite):
         for place, files in live_files(self.store, snapshot, compactions).items():
             writer = self._buckets[place]
             assert isinstance(writer, KeyValueBucket)
-            pending, blocked = self._pending(place)
+            # Files that were handed out and are not known to be committed, and the last such commit that compacts.
+            pending: list[DataFileMeta] = []
+            blocked = None
+            for identifier, messages in self._handed.items():
+                message = messages.get(place)
+                if message is None:
+                    continue
+                if CommitKind.APPEND not in self._kinds.get(identifier, ()):
+                    pending += message.new_files
+                if message.compact_before or message.compact_after:
+                    blocked = identifier
             tree = {file.file_name: file for file in (*pending, *writer.files, *files)}
             compactions[place].reset(tree.values(), self._follower.seen, blocked)
             writer.number_from(1 + max((file.max_sequence_number for file in tree.values()), default=_NEVER))
 
-    def _pending(self, place: Place) -> tuple[list[DataFileMeta], int | None]:
-        """Files of ``place`` that were handed out and are not known to be committed, and the last such commit that compacts."""
-        files: list[DataFileMeta] = []
-        blocked = None
-        for identifier, messages in self._handed.items():
-            message = messages.get(place)
-            if message is None:
-                continue
-            if CommitKind.APPEND not in self._kinds.get(identifier, ()):
-                files += message.new_files
-            if message.compact_before or message.compact_after:
-                blocked = identifier
-        return files, blocked
-
     def _compaction(self, place: Place) -> BucketCompaction | None:
         writer = self._buckets.get(place)
         return writer.compaction if isinstance(writer, KeyValueBucket) else None
-
-    def _release(self, place: Place) -> None:
-        """Let go of a bucket that has nothing to hand out, once a later commit than its last is in the table."""
-        compaction = self._compaction(place)
-        if self._modified.get(place, _NEVER) < self._committed and not (compaction and compaction.is_running):
-            del self._buckets[place]
-            self._modified.pop(place, None)
-            self._history.forget(place[0])
-
-
-def _kinds_of(messages: Mapping[Place, CommitMessage]) -> set[CommitKind]:
-    """The snapshots that messages become."""
-    kinds = {CommitKind.APPEND for message in messages.values() if message.new_files}
-    if any(message.compact_before or message.compact_after for message in messages.values()):
-        kinds.add(CommitKind.COMPACT)
-    return kinds
 
 
 __all__ = ["StreamTableWrite"]

@@ -132,7 +132,10 @@ class TableWrite:
         They are checked as :meth:`write` checks them, and errors call them as ``given`` says; no metadata is read and nothing kept.
         ``row_kinds``: int8 (0..3), or None.
         """
-        table, kinds = self._taken(data, row_kinds, given)
+        table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
+        table, kinds = self._without_ignored(table, kinds, given)
+        if kinds is not None and self.store.has_primary_key:
+            self._refusals.require_mergeable(table, kinds)
         found = []
         for partition, bucket, positions in groups(self.store, table):
             whole = len(positions) == table.num_rows
@@ -191,14 +194,13 @@ class TableWrite:
         for writer in writers:
             writer.settle(wait or self._force)
         self._pool.close()
-        origin = self._origin()
+        if self._planned:
+            snapshot = self._history.snapshot
+            newest = 0 if snapshot is None else snapshot.id
+            origin = Origin(self.store.name, self.store.root, self.store.branch, newest)
+        else:
+            origin = origin_of(self.store)
         return [replace(writer.drain(), origin=origin) for writer in writers]
-
-    def _origin(self) -> Origin:
-        if not self._planned:
-            return origin_of(self.store)
-        snapshot = self._history.snapshot
-        return Origin(self.store.name, self.store.root, self.store.branch, 0 if snapshot is None else snapshot.id)
 
     def _require_whole(self) -> None:
         if self._halfway:
@@ -228,14 +230,6 @@ class TableWrite:
         self._meet([(group.partition, group.bucket) for group in routed])
         for group in routed:
             self._add(group.partition, group.bucket, group.rows, group.kinds)
-
-    def _taken(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> tuple[pa.Table, pa.Array | None]:
-        """The rows that go into the buffer, in the table's shape. Raises what :meth:`write` raises for rows."""
-        table, kinds = self._merged_inputs(self._conform(piece, given), kinds, given)
-        table, kinds = self._without_ignored(table, kinds, given)
-        if kinds is not None and self.store.has_primary_key:
-            self._refusals.require_mergeable(table, kinds)
-        return table, kinds
 
     @cached_property
     def _refusals(self) -> Refusals:
@@ -353,13 +347,12 @@ class TableWrite:
                 largest.make_room()
                 continue
             largest.flush()
-            self._close_files(largest)
-
-    def _close_files(self, current: KeyValueBucket | AppendBucket) -> None:
-        """Keep few append files open: the longest-open ones of other partitions are finished first."""
-        opened = [w for w in self._buckets.values() if isinstance(w, AppendBucket) and w.is_open and w is not current]
-        for writer in opened[: max(0, len(opened) - _MOST_OPEN_FILES + 1)]:
-            writer.release()
+            # Few append files stay open: the longest-open ones of other partitions are finished first.
+            opened = [
+                w for w in self._buckets.values() if isinstance(w, AppendBucket) and w.is_open and w is not largest
+            ]
+            for writer in opened[: max(0, len(opened) - _MOST_OPEN_FILES + 1)]:
+                writer.release()
 
 
 class StoredRows(TableWrite):

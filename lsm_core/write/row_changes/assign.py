@@ -47,7 +47,20 @@ class Assignments:
                 self._expressions[name] = value
             else:
                 self._literals[name] = self._literal(name, value)
-        self._try_out()
+        # Whether the expressions fit the table's columns is found out before anything is written.
+        schema = store.schema
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.array([], f.type) for f in schema.arrow_schema], schema.arrow_schema.names
+        )
+        for name, expression in self._expressions.items():
+            try:
+                evaluate(nothing, [expression])
+            except (pa.ArrowException, KeyError, TypeError) as error:
+                first = str(error).splitlines()[0]
+                missing = first.partition("FieldRef.Name(")[2].partition(")")[0]
+                if missing and not schema.has_field(missing):
+                    raise ColumnNotFound(store.name, missing, schema.field_names) from error
+                raise InvalidData(store.name, name, f"its new value cannot be computed: {first}") from error
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """``batch`` (all columns of the table) with the new values, in the columns' types.
@@ -88,22 +101,6 @@ class Assignments:
             return pa.scalar(value)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidData(self._store.name, name, f"{value!r} is no value of this column: {error}") from error
-
-    def _try_out(self) -> None:
-        """Find out before anything is written whether the expressions fit the table's columns."""
-        schema = self._store.schema
-        nothing = pa.RecordBatch.from_arrays(
-            [pa.array([], f.type) for f in schema.arrow_schema], schema.arrow_schema.names
-        )
-        for name, expression in self._expressions.items():
-            try:
-                evaluate(nothing, [expression])
-            except (pa.ArrowException, KeyError, TypeError) as error:
-                first = str(error).splitlines()[0]
-                missing = first.partition("FieldRef.Name(")[2].partition(")")[0]
-                if missing and not schema.has_field(missing):
-                    raise ColumnNotFound(self._store.name, missing, schema.field_names) from error
-                raise InvalidData(self._store.name, name, f"its new value cannot be computed: {first}") from error
 
 
 __all__ = ["Assignments", "Mask", "evaluate", "matches"]

@@ -46,13 +46,18 @@ def update(store: TableStore, scan: Scan, assignments: Assignments) -> int | Non
 def _rewrite(store: TableStore, scan: Scan, kind: RowKind, change: Change) -> int | None:
     if scan.snapshot is None:
         return None
-    effect = _Effect(store, kind)
+    effect, column = _Effect(store, kind), store.options.rowkind_field
     with (_Deletes if kind is RowKind.DELETE else TableWrite)(store) as writer:
         with closing(to_batches(store, scan)) as batches:
             for batch in batches:
                 changed = change(batch)
                 effect.require(batch, changed)
-                writer.write(*_with_kind(store, changed, kind))
+                if column:  # where a column holds the kind, a delete says so there
+                    place = changed.schema.get_field_index(column)
+                    said = pa.repeat(_DELETED[kind], changed.num_rows)
+                    writer.write(changed.set_column(place, changed.schema.field(place), said))
+                else:
+                    writer.write(changed, pa.repeat(pa.scalar(int(kind), pa.int8()), changed.num_rows))
         messages = writer.prepare_commit()
     with discard_on_failure(store, messages):
         return Committer(store).commit(messages, made_from=scan.snapshot.id).snapshot_id
@@ -64,15 +69,6 @@ class _Deletes(TableWrite):
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
         return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
-
-
-def _with_kind(store: TableStore, batch: pa.RecordBatch, kind: RowKind) -> tuple[pa.RecordBatch, pa.Array | None]:
-    """Rows and their kinds as writers take them; where a column holds the kind, a delete says so there."""
-    column = store.options.rowkind_field
-    if not column:
-        return batch, pa.repeat(pa.scalar(int(kind), pa.int8()), batch.num_rows)
-    place = batch.schema.get_field_index(column)
-    return batch.set_column(place, batch.schema.field(place), pa.repeat(_DELETED[kind], batch.num_rows)), None
 
 
 class _Effect:
@@ -90,21 +86,6 @@ class _Effect:
         """Raise InvalidData when a changed row would not be read back as it is meant (or, deleted, still be there)."""
         if self._certain or not before.num_rows:
             return
-        merged = merge_unsorted(self._versions(before, after), self._function, self._keys)
-        living = merged.filter(pa.array(~is_retract(merged.column(VALUE_KIND))))
-        if self._kind is RowKind.DELETE:
-            if living.num_rows:
-                self._fail(f"{living.num_rows} rows would still be there after their -D rows")
-            return
-        columns = [(field.id, field.name) for field in self._store.schema.fields]
-        found = living.select(self._store.schema.field_names).combine_chunks()
-        wanted = pa.Table.from_batches([after]).select(self._store.schema.field_names)
-        if digest(_batch(found), columns) != digest(_batch(wanted), columns):
-            self._fail(
-                "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
-            )
-
-    def _versions(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Table:
         schema, rows = self._store.schema, before.num_rows
         numbers = np.arange(2 * rows, dtype=np.int64)
         kinds = np.repeat(np.array([RowKind.INSERT, self._kind], np.int8), rows)
@@ -112,7 +93,20 @@ class _Effect:
             [pa.Table.from_batches([batch]).select(schema.field_names) for batch in (before, after)]
         )
         keys = [both.column(name) for name in schema.trimmed_primary_keys]
-        return pa.table([*keys, pa.array(numbers), pa.array(kinds), *both.columns], schema=self._layout)
+        versions = pa.table([*keys, pa.array(numbers), pa.array(kinds), *both.columns], schema=self._layout)
+        merged = merge_unsorted(versions, self._function, self._keys)
+        living = merged.filter(pa.array(~is_retract(merged.column(VALUE_KIND))))
+        if self._kind is RowKind.DELETE:
+            if living.num_rows:
+                self._fail(f"{living.num_rows} rows would still be there after their -D rows")
+            return
+        columns = [(field.id, field.name) for field in schema.fields]
+        found = living.select(schema.field_names).combine_chunks()
+        wanted = pa.Table.from_batches([after]).select(schema.field_names)
+        if digest(_batch(found), columns) != digest(_batch(wanted), columns):
+            self._fail(
+                "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
+            )
 
     def _fail(self, reason: str) -> None:
         options = self._store.options
