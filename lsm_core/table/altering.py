@@ -109,18 +109,16 @@ class _Altering:
 
         def insert(fields: Fields, name: str) -> Fields:
             self._require_free(fields, path, name)
-            at = self._place_for_new(fields, path, change.move_to)
+            if change.move_to is not None:
+                at = self._place(fields, path, change.move_to)
+            elif len(path) == 1 and self._before.get("add-column-before-partition"):
+                keys = (at for at, field in enumerate(fields) if field.name in self._schema.partition_keys)
+                at = min(keys, default=len(fields))
+            else:
+                at = len(fields)
             return (*fields[:at], field, *fields[at:])
 
         self._row = edit_fields(self._row, path, insert, self._table)
-
-    def _place_for_new(self, fields: Fields, path: Path, move: Move | None) -> int:
-        if move is not None:
-            return self._place(fields, path, move)
-        if len(path) == 1 and self._before.get("add-column-before-partition"):
-            keys = [at for at, field in enumerate(fields) if field.name in self._schema.partition_keys]
-            return min(keys, default=len(fields))
-        return len(fields)
 
     def _place(self, fields: Fields, path: Path, move: Move) -> int:
         """Where a column that is not (or no longer) among ``fields`` goes."""
@@ -195,7 +193,9 @@ class _Altering:
             wanted = target.with_nullable(source.nullable) if change.keep_nullability else target
             self._require_nullability(source, wanted.nullable, path)
             if wanted.is_nested:
-                if _same_shape(source, wanted):
+                # The same type but for field ids and nullability of the whole may stand.
+                old, new = (FieldIds().number(kind.with_nullable(nullable=True)) for kind in (source, wanted))
+                if old == new:
                     return source.with_nullable(wanted.nullable)
                 raise InvalidSchema(
                     f"table {self._table}: column '{shown(path)}' cannot become {to_sql(wanted)} as a whole; change the "
@@ -260,13 +260,6 @@ def as_type(value: object, table: str, path: Path) -> DataType:
     raise InvalidSchema(f"table {table}, column '{shown(path)}': {value!r} is no type; give an Arrow type or text")
 
 
-def _same_shape(first: DataType, second: DataType) -> bool:
-    """Whether both are the same type but for field ids and nullability of the whole."""
-    return FieldIds().number(first.with_nullable(nullable=True)) == FieldIds().number(
-        second.with_nullable(nullable=True)
-    )
-
-
 class FieldIds:
     """The counter: ``highest`` is the largest id ever used."""
 
@@ -280,18 +273,13 @@ class FieldIds:
 
     def number(self, kind: DataType) -> DataType:
         """``kind`` with new ids for all fields of its ROWs: what lies inside a field is numbered before the field itself."""
-        fields = tuple(self._numbered(field) for field in kind.fields)
         return replace(
             kind,
-            fields=fields,
+            fields=tuple(replace(field, type=self.number(field.type), id=self.take()) for field in kind.fields),
             element=None if kind.element is None else self.number(kind.element),
             key=None if kind.key is None else self.number(kind.key),
             value=None if kind.value is None else self.number(kind.value),
         )
-
-    def _numbered(self, field: RowField) -> RowField:
-        kind = self.number(field.type)
-        return replace(field, id=self.take(), type=kind)
 
 
 def highest_id(fields: Iterable[DataField | RowField]) -> int:

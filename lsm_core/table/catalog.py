@@ -33,7 +33,6 @@ if (
 ):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
     from lsm_core.table.definition import Schema
     from lsm_core.table.schema_change import SchemaChange
-    from lsm_core.table.system import GlobalTable
     from lsm_core.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -149,8 +148,13 @@ class Catalog:
         """
         parsed = TableName.parse(name)
         if parsed.database == SYSTEM_DATABASE:
+            from lsm_core.table.system import GLOBAL_TABLES, GlobalTable, Warehouse
+
+            if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
+                known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
+                raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
             # Nearly all callers open plain tables: they get the facade's type, without a test that never fails.
-            return cast("Table", self._global_table(parsed))
+            return cast("Table", GlobalTable(Warehouse(self.options.raw, _Stores(self)), parsed.table))
         from lsm_core.table.table import Table
 
         store = self.store(parsed.on_branch)
@@ -200,14 +204,6 @@ class Catalog:
             known = ", ".join(list_branches(self.store_as_stored(parsed.plain))) or "none"
             raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
         return path
-
-    def _global_table(self, parsed: TableName) -> GlobalTable:
-        from lsm_core.table.system import GLOBAL_TABLES, GlobalTable, Warehouse
-
-        if parsed.table not in GLOBAL_TABLES or parsed.system or parsed.branch != MAIN:
-            known = ", ".join(f"{SYSTEM_DATABASE}.{table}" for table in GLOBAL_TABLES)
-            raise TableNotFound(f"there is no table {parsed}; the catalog has: {known}")
-        return GlobalTable(Warehouse(self.options.raw, _Stores(self)), parsed.table)
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
         """Carry out schema changes of a table or branch, all or nothing (engine.md); retried when others alter it meanwhile.

@@ -41,7 +41,16 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
 
     Primary key columns become NOT NULL, as Paimon forces them; all fields are numbered from 0.
     """
-    definition = _with_key_options(definition, name)
+    options = dict(definition.options)
+    for option, member in _KEY_OPTIONS.items():
+        text = options.pop(option, None)
+        if text is None:
+            continue
+        if getattr(definition, member):
+            raise InvalidSchema(f"table {name}: option '{option}' and {member} are both given")
+        keys = tuple(part.strip() for part in text.split(",") if part.strip())
+        definition = replace(definition, **{member: keys})  # type: ignore[arg-type]
+    definition = replace(definition, options=options)
     if "path" in definition.options:
         raise InvalidOption("path", definition.options["path"], "no path: tables lie below their warehouse", name)
     ids = FieldIds()
@@ -77,16 +86,3 @@ def _columns(fields: pa.Schema | Iterable[DataField | tuple[str, AnyType]], tabl
         else:
             column_name, kind_of = column
             yield DataField(0, str(column_name), as_type(kind_of, table, (str(column_name),)))
-
-
-def _with_key_options(definition: Schema, name: str) -> Schema:
-    options = dict(definition.options)
-    for option, member in _KEY_OPTIONS.items():
-        text = options.pop(option, None)
-        if text is None:
-            continue
-        if getattr(definition, member):
-            raise InvalidSchema(f"table {name}: option '{option}' and {member} are both given")
-        keys = tuple(part.strip() for part in text.split(",") if part.strip())
-        definition = replace(definition, **{member: keys})  # type: ignore[arg-type]
-    return replace(definition, options=options)

@@ -95,8 +95,9 @@ def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, 
     rename = _renaming(old, new)
     result = {}
     for key, value in options.items():
-        main = ALIASES.get(key, key)
-        result[_key_renamed(key, rename)] = rename(value) if holds_columns(main) else value
+        found = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
+        renamed = key if found is None else found.group(1) + rename(found.group(2)) + found.group(3)
+        result[renamed] = rename(value) if holds_columns(ALIASES.get(key, key)) else value
     return result
 
 
@@ -109,23 +110,15 @@ def inner_field_renamed(options: Mapping[str, str], column: str, old: str, new: 
 
 def _renaming(old: str, new: str) -> Callable[[str], str]:
     def rename(text: str) -> str:
-        parts = text.split(",")
-        if old not in (part.strip().partition("[")[0] for part in parts):
+        parts = [part.strip() for part in text.split(",")]
+        names = [part.partition("[")[0] for part in parts]
+        if old not in names:
             return text
-        return ",".join(_renamed(part.strip(), old, new) for part in parts)
+        # A part may carry a key of a map in brackets ("attributes[colour]").
+        pairs = zip(names, parts, strict=True)
+        return ",".join(new + part[len(old) :] if name == old else part for name, part in pairs)
 
     return rename
-
-
-def _renamed(part: str, old: str, new: str) -> str:
-    """``part`` may carry a key of a map in brackets ("attributes[colour]")."""
-    name, bracket, rest = part.partition("[")
-    return new + bracket + rest if name == old else part
-
-
-def _key_renamed(key: str, rename: Callable[[str], str]) -> str:
-    found = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
-    return key if found is None else found.group(1) + rename(found.group(2)) + found.group(3)
 
 
 _FUNCTION: Final = re.compile(r"fields\.(.+)\.aggregate-function")

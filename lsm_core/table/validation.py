@@ -290,16 +290,13 @@ def check_default(field: DataField | RowField, table: str, path: str = "") -> No
     """Raise InvalidSchema naming table and column when a default, of the column or inside it, is no value of its type."""
     name = f"{path}{field.name}"
     if field.default is not None:
-        _check_text(field.default, field.type, f"table {table}: column '{name}'")
+        kind, what = field.type, f"table {table}: column '{name}'"
+        wanted = kind.with_nullable(nullable=True)
+        if not castable(_TEXT, wanted, explicit=True):
+            raise InvalidSchema(f"{what} of type {to_sql(kind)} cannot have a default value")
+        try:
+            cast_values(pa.array([field.default], pa.string()), _TEXT, wanted)
+        except (DredgeError, CastError) as error:
+            raise InvalidSchema(f"{what}: default {field.default!r} is no {to_sql(kind)} ({error})") from error
     for inner in field.type.fields:
         check_default(inner, table, f"{name}.")
-
-
-def _check_text(text: str, kind: DataType, what: str) -> None:
-    wanted = kind.with_nullable(nullable=True)
-    if not castable(_TEXT, wanted, explicit=True):
-        raise InvalidSchema(f"{what} of type {to_sql(kind)} cannot have a default value")
-    try:
-        cast_values(pa.array([text], pa.string()), _TEXT, wanted)
-    except (DredgeError, CastError) as error:
-        raise InvalidSchema(f"{what}: default {text!r} is no {to_sql(kind)} ({error})") from error

@@ -161,17 +161,15 @@ def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
     parts = []
     for rows, part in _groups(one_array(entries.column("schema_id")), entries.select([column, "schema_id"])):
         types = store.schema_of(part.column("schema_id")[0].as_py()).trimmed_key_types
-        parts.append((rows, _key_texts(one_array(part.column(column)), types)))
+        blobs = one_array(part.column(column))
+        if not types:
+            parts.append((rows, pa.nulls(len(blobs), pa.string())))
+            continue
+        right = _of_arity(blobs, len(types))
+        values = _decoded(pc.if_else(right, blobs, _NO_ROW), types)
+        texts = listed([value.text() for value in values], len(blobs), "[]")
+        parts.append((rows, pc.if_else(right, texts, pa.scalar(None, pa.string()))))
     return _scattered(parts, entries.num_rows)
-
-
-def _key_texts(blobs: pa.Array, types: Sequence[DataType]) -> pa.Array:
-    if not types:
-        return pa.nulls(len(blobs), pa.string())
-    right = _of_arity(blobs, len(types))
-    columns = _decoded(pc.if_else(right, blobs, _NO_ROW), types)
-    texts = listed([column.text() for column in columns], len(blobs), "[]")
-    return pc.if_else(right, texts, pa.scalar(None, pa.string()))
 
 
 def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.read.predicate import Conjunct, Predicate, parse_filter
+from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
@@ -121,30 +120,36 @@ def _placed(predicate: Predicate | None) -> Predicate | None:
     """The part of a filter that asks for partition, bucket and level, when all of it must hold."""
     if predicate is None or predicate.groups is None or len(predicate.groups) != 1:
         return None
-    tests = [_as_given(test) for test in predicate.groups[0] if test.column in ("partition", "bucket", "level")]
-    return parse_filter(tests, FILES, "") if tests and None not in tests else None
-
-
-def _as_given(test: Conjunct) -> tuple[object, ...] | None:
-    if test.others:
-        return None
-    if test.value is None:
-        return (test.column, test.op)
-    return (test.column, test.op, test.value.to_pylist() if isinstance(test.value, pa.Array) else test.value.as_py())
+    tests: list[tuple[object, ...]] = []
+    for test in predicate.groups[0]:
+        if test.column not in ("partition", "bucket", "level"):
+            continue
+        if test.others:
+            return None
+        value = test.value
+        if value is None:
+            tests.append((test.column, test.op))
+        else:
+            tests.append((test.column, test.op, value.to_pylist() if isinstance(value, pa.Array) else value.as_py()))
+    return parse_filter(tests, FILES, "") if tests else None
 
 
 def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table:
     makers: dict[str, Callable[[], pa.Array]] = {
         "partition": lambda: partition_texts(store, entries.column("partition")),
         "file_path": lambda: paths(store, entries),
-        "file_format": lambda: _extension(one_array(entries.column("file_name"))),
+        "file_format": lambda: pc.replace_substring_regex(one_array(entries.column("file_name")), r"(?s)^.*\.", ""),
         "record_count": lambda: entries.column("row_count"),
         "file_size_in_bytes": lambda: entries.column("file_size"),
         "min_key": partial(key_texts, store, entries, "min_key"),
         "max_key": partial(key_texts, store, entries, "max_key"),
         "creation_time": lambda: pc.cast(entries.column("creation_time_ms"), pa.timestamp("ms")),
         "deleteRowCount": lambda: entries.column("delete_row_count"),
-        "file_source": lambda: _source(entries.column("file_source")),
+        "file_source": lambda: pc.if_else(
+            pc.equal(entries.column("file_source"), 1),
+            "COMPACT",
+            pc.if_else(pc.equal(entries.column("file_source"), 0), "APPEND", None),
+        ),
     }
     stats = stats_texts(store, entries) if wanted.columns.intersection(_STATS) else {}
     columns = {}
@@ -153,14 +158,6 @@ def _described(store: TableStore, entries: pa.Table, wanted: Wanted) -> pa.Table
             made = stats.get(name)
             columns[name] = made if made is not None else makers.get(name, partial(entries.column, name))()
     return pa.table(columns)
-
-
-def _extension(names: pa.Array) -> pa.Array:
-    return pc.replace_substring_regex(names, r"(?s)^.*\.", "")
-
-
-def _source(source: pa.ChunkedArray) -> pa.Array:
-    return pc.if_else(pc.equal(source, 1), "COMPACT", pc.if_else(pc.equal(source, 0), "APPEND", None))
 
 
 MANIFESTS: Final = table_schema(
@@ -214,12 +211,9 @@ class Manifests(View):
         table = of_columns(MANIFESTS, columns, store.manifest_dir)
         for side in ("min", "max"):
             place = MANIFESTS.field_names.index(f"{side}_partition_stats")
-            table = table.set_column(place, table.field(place), _ranges(store, metas, side))
+            bounds = pa.array([getattr(meta.partition_stats, f"{side}_values") for meta in metas], pa.binary())
+            table = table.set_column(place, table.field(place), row_texts(store, bounds))
         yield table
-
-
-def _ranges(store: TableStore, metas: list[ManifestFileMeta], side: str) -> pa.Array:
-    return row_texts(store, pa.array([getattr(meta.partition_stats, f"{side}_values") for meta in metas], pa.binary()))
 
 
 class TableIndexes(View):

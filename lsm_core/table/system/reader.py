@@ -106,7 +106,14 @@ class ReadOnlyTable(ABC):
         self, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
     ) -> tuple[pa.Schema, Iterator[pa.Table]]:
         schema, parts = self._open(named)
-        chosen = _chosen(self.name, columns, schema)
+        if isinstance(columns, str):
+            raise InvalidFilter(f"table {self.name}: columns are a list of names, not the text {columns!r}")
+        chosen = schema.field_names if columns is None else tuple(columns)
+        for name in chosen:
+            if not schema.has_field(name):
+                raise ColumnNotFound(self.name, name, schema.field_names)
+        if len(set(chosen)) != len(chosen):
+            raise InvalidFilter(f"table {self.name}: a column is chosen twice: {', '.join(chosen)}")
         predicate = parse_filter(given, schema, self.name)
         left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
         used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()
@@ -134,18 +141,6 @@ def _limited(
             yield kept
         if left == 0:
             return
-
-
-def _chosen(table: str, columns: Sequence[str] | None, schema: TableSchema) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise InvalidFilter(f"table {table}: columns are a list of names, not the text {columns!r}")
-    chosen = schema.field_names if columns is None else tuple(columns)
-    for name in chosen:
-        if not schema.has_field(name):
-            raise ColumnNotFound(table, name, schema.field_names)
-    if len(set(chosen)) != len(chosen):
-        raise InvalidFilter(f"table {table}: a column is chosen twice: {', '.join(chosen)}")
-    return chosen
 
 
 __all__ = ["Parts", "ReadOnlyTable"]

@@ -134,16 +134,11 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
         held = whole.slice(ready)
         if ready:
             first = whole.slice(0, ready)
-            yield _in_lists(first, _second_of_pairs(first))
+            kinds = one_array(first.column(ROW_KIND))
+            before, after = (pc.equal(kinds, text).to_numpy(zero_copy_only=False) for text in (_BEFORE, _AFTER))
+            yield _in_lists(first, np.r_[False, before[:-1] & after[1:]])
     if held is not None and held.num_rows:
         yield _in_lists(held, np.zeros(held.num_rows, np.bool_))
-
-
-def _second_of_pairs(part: pa.Table) -> npt.NDArray[np.bool_]:
-    kinds = one_array(part.column(ROW_KIND))
-    before, after = (pc.equal(kinds, text).to_numpy(zero_copy_only=False) for text in (_BEFORE, _AFTER))
-    second: npt.NDArray[np.bool_] = np.r_[False, before[:-1] & after[1:]]
-    return second
 
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
