@@ -58,9 +58,12 @@ class DeletionVector:
             raise CorruptFile(path, f"a deletion vector of {size} bytes, the index manifest records {length}")
         if zlib.crc32(body) != int.from_bytes(view[_WORD + size : _FRAME + size], "big"):
             raise CorruptFile(path, "the checksum of a deletion vector is wrong")
-        if magic == _MAGIC_V1:
-            return DeletionVector(_single(body[_WORD:], path))
-        return DeletionVector(_several(body[_WORD:], path))
+        if magic == _MAGIC_V2:
+            return DeletionVector(_several(body[_WORD:], path))
+        bitmap, end = roaring.decode(body[_WORD:], path)
+        if end != size - _WORD:
+            raise CorruptFile(path, f"{size - _WORD - end} bytes behind a deletion vector's bitmap")
+        return DeletionVector(((0, bitmap),))
 
     def to_bytes(self, *, bitmap64: bool = False) -> tuple[bytes, int]:
         """Blob with size and checksum, and the length that the index manifest records for it. ``bitmap64``: layout v2.
@@ -115,13 +118,6 @@ def index_file(vectors: Sequence[DeletionVector], *, bitmap64: bool = False) -> 
         blobs.append(blob)
         at += len(blob)
     return b"".join(blobs), ranges
-
-
-def _single(body: memoryview, path: str) -> tuple[tuple[int, BitMap], ...]:
-    bitmap, end = roaring.decode(body, path)
-    if end != len(body):
-        raise CorruptFile(path, f"{len(body) - end} bytes behind a deletion vector's bitmap")
-    return ((0, bitmap),)
 
 
 def _several(body: memoryview, path: str) -> tuple[tuple[int, BitMap], ...]:

@@ -164,19 +164,19 @@ def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
 def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
     """Entry objects of an `ENTRY_SCHEMA` table: one object a file, so only for the buckets at work."""
     columns = {f.name: table.column(f.name).to_pylist() for f in ENTRY_SCHEMA}
-    return [_entry({name: values[i] for name, values in columns.items()}) for i in range(table.num_rows)]
-
-
-def _entry(row: dict[str, Any]) -> ManifestEntry:
-    file = DataFileMeta(
-        key_stats=_stats(row, "key_stats"),
-        value_stats=_stats(row, "value_stats"),
-        extra_files=tuple(row["extra_files"] or ()),
-        value_stats_cols=_texts(row["value_stats_cols"]),
-        write_cols=_texts(row["write_cols"]),
-        **{name: row[name] for name in _SAME_NAME},
-    )
-    return ManifestEntry(row["kind"], row["partition"], row["bucket"], row["total_buckets"], file)
+    entries = []
+    for i in range(table.num_rows):
+        row = {name: values[i] for name, values in columns.items()}
+        file = DataFileMeta(
+            key_stats=_stats(row, "key_stats"),
+            value_stats=_stats(row, "value_stats"),
+            extra_files=tuple(row["extra_files"] or ()),
+            value_stats_cols=_texts(row["value_stats_cols"]),
+            write_cols=_texts(row["write_cols"]),
+            **{name: row[name] for name in _SAME_NAME},
+        )
+        entries.append(ManifestEntry(row["kind"], row["partition"], row["bucket"], row["total_buckets"], file))
+    return entries
 
 
 def _stats(row: dict[str, Any], name: str) -> SimpleStats:

@@ -21,21 +21,16 @@ def decimal_text(value: Decimal) -> str:
 
 def date_text(days: int) -> str:
     """`LocalDate.toString` of an epoch day: four digits at least, years beyond 9999 with a sign."""
-    year, month, day = _civil(days)
-    if year > 9999:
-        return f"+{year}-{month:02d}-{day:02d}"
-    return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Proleptic Gregorian year, month, day of an epoch day, for any year (Howard Hinnant's algorithm)."""
-    days += 719_468
-    era, day_of_era = divmod(days, 146_097)
+    # Proleptic Gregorian year, month and day, for any year (Howard Hinnant's algorithm).
+    era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted = (5 * day_of_year + 2) // 153
     month = shifted + 3 if shifted < 10 else shifted - 9
-    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+    year, day = year_of_era + era * 400 + (month <= 2), day_of_year - (153 * shifted + 2) // 5 + 1
+    if year > 9999:
+        return f"+{year}-{month:02d}-{day:02d}"
+    return f"{'-' if year < 0 else ''}{abs(year):04d}-{month:02d}-{day:02d}"
 
 
 def _clock(millis: int, nanos: int) -> tuple[int, int, int, int, int]:

@@ -55,7 +55,7 @@ def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOpt
     """As :func:`partition_dir` on JDK 19 or newer; None where that is the same name, as it nearly always is."""
     if not any(kind.root in _FLOATS for kind in schema.partition_types):
         return None
-    newer = _dirs(schema, [partition], options, newer=True)[0]
+    newer = partition_dirs(schema, [partition], options, newer=True)[0]
     return None if newer == partition_dir(schema, partition, options) else newer
 
 
@@ -64,12 +64,10 @@ def partition_text(schema: TableSchema, partition: bytes, options: TableOptions)
     return partition_dir(schema, partition, options)
 
 
-def partition_dirs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
-    """As :func:`partition_dir` for many partitions, decoded at once."""
-    return _dirs(schema, partitions, options)
-
-
-def _dirs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False) -> list[str]:
+def partition_dirs(
+    schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
+) -> list[str]:
+    """As :func:`partition_dir` (or, if ``newer``, as JDK 19 and newer name them) for many partitions, decoded at once."""
     if not schema.partition_keys:
         return [""] * len(partitions)
     columns = _texts(schema, partitions, options, newer=newer)
@@ -107,7 +105,15 @@ def _texts(
 def _formatter(kind: DataType, legacy: bool, newer: bool) -> Callable[[Any], str]:
     root = kind.root
     if root in _TIMESTAMPS:
-        return _timestamp_formatter(kind, legacy)
+        # Instants (LTZ) are named in UTC: Java takes its JVM's zone, and every engine of one table has to agree on it.
+        per_milli = _PER_MILLI[to_arrow(kind).unit]
+
+        def text(value: int) -> str:
+            millis, rest = divmod(value, per_milli)
+            nanos = rest * (1_000_000 // per_milli)
+            return local_date_time_text(millis, nanos) if legacy else timestamp_text(millis, nanos, kind.precision or 0)
+
+        return text
     if root in _BINARIES:
         if legacy:
             raise UnsupportedFeature("BINARY partition columns with partition.legacy-name=true")
@@ -123,18 +129,6 @@ def _formatter(kind: DataType, legacy: bool, newer: bool) -> Callable[[Any], str
     if not legacy and root is TypeRoot.TIME:
         return lambda value: time_text(value, kind.precision or 0)
     return str
-
-
-def _timestamp_formatter(kind: DataType, legacy: bool) -> Callable[[Any], str]:
-    """Instants (LTZ) are named in UTC: Java takes its JVM's zone, and every engine of one table has to agree on it."""
-    per_milli = _PER_MILLI[to_arrow(kind).unit]
-
-    def text(value: int) -> str:
-        millis, rest = divmod(value, per_milli)
-        nanos = rest * (1_000_000 // per_milli)
-        return local_date_time_text(millis, nanos) if legacy else timestamp_text(millis, nanos, kind.precision or 0)
-
-    return text
 
 
 def partition_values(schema: TableSchema, partition: bytes) -> dict[str, Any]:

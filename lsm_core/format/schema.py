@@ -154,7 +154,13 @@ class TableSchema:
             time_millis=reader.optional_integer("timeMillis") or 0,
             version=version,
         )
-        _check_consistent(schema, path)
+        if len(set(schema.field_names)) != len(schema.field_names):
+            raise CorruptFile(path, "two columns share a name")
+        if len({column.id for column in schema.fields}) != len(schema.fields):
+            raise CorruptFile(path, "two columns share a field id")
+        for name in (*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys):
+            if not schema.has_field(name):
+                raise CorruptFile(path, f'key column "{name}" is not a column of the table')
         return schema
 
 
@@ -173,13 +179,3 @@ def _field(item: Mapping[str, Any], path: str) -> DataField:
         reader.optional_text("description"),
         None if default is None else str(default),
     )
-
-
-def _check_consistent(schema: TableSchema, path: str) -> None:
-    if len(set(schema.field_names)) != len(schema.field_names):
-        raise CorruptFile(path, "two columns share a name")
-    if len({column.id for column in schema.fields}) != len(schema.fields):
-        raise CorruptFile(path, "two columns share a field id")
-    for name in (*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys):
-        if not schema.has_field(name):
-            raise CorruptFile(path, f'key column "{name}" is not a column of the table')

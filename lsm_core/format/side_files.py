@@ -48,7 +48,15 @@ class Tag:
         text = self.snapshot.to_json().decode()
         extra = []
         if self.create_time_ms is not None:
-            extra.append(f'  "{_CREATED}" : {pretty(_parts(self.create_time_ms, self.create_nanos))}')
+            # Jackson's array of a LocalDateTime, whose trailing zeros are left out from the seconds on.
+            moment = _EPOCH + timedelta(milliseconds=self.create_time_ms)
+            parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute]
+            fraction = moment.microsecond * 1000 + self.create_nanos
+            if fraction or moment.second:
+                parts.append(moment.second)
+            if fraction:
+                parts.append(fraction)
+            extra.append(f'  "{_CREATED}" : {pretty(parts)}')
         if self.time_retained_ms is not None:
             sign, whole = "-" if self.time_retained_ms < 0 else "", abs(self.time_retained_ms)
             seconds = f"{sign}{whole // _MILLIS}.{whole % _MILLIS:03d}000000"
@@ -60,17 +68,12 @@ class Tag:
         """Parse a tag file; raises :class:`CorruptFile` naming ``path``."""
         members = parse_object(data, path)
         created, nanos = _created(members.get(_CREATED), path)
-        return Tag(snapshot_from_object(members, path), created, _retained(members, path), nanos)
-
-
-def _parts(millis: int, nanos: int) -> list[int]:
-    """Jackson's array of a LocalDateTime."""
-    moment = _EPOCH + timedelta(milliseconds=millis)
-    parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute]
-    fraction = moment.microsecond * 1000 + nanos
-    if fraction:
-        return [*parts, moment.second, fraction]
-    return [*parts, moment.second] if moment.second else parts
+        snapshot, retained = snapshot_from_object(members, path), members.get(_RETAINED)
+        if retained is None:
+            return Tag(snapshot, created, None, nanos)
+        if isinstance(retained, bool) or not isinstance(retained, int | float) or not abs(retained) < 1e15:
+            raise CorruptFile(path, f'member "{_RETAINED}" must be a number of seconds, found {retained!r}')
+        return Tag(snapshot, created, round(retained * _MILLIS), nanos)
 
 
 def _created(value: Any, path: str) -> tuple[int | None, int]:
@@ -86,15 +89,6 @@ def _created(value: Any, path: str) -> tuple[int | None, int]:
     except (ValueError, OverflowError) as error:
         raise CorruptFile(path, f'member "{_CREATED}": {error}') from error
     return (moment - _EPOCH) // timedelta(milliseconds=1), nanos % _NANOS
-
-
-def _retained(members: dict[str, Any], path: str) -> int | None:
-    value = members.get(_RETAINED)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
-        raise CorruptFile(path, f'member "{_RETAINED}" must be a number of seconds, found {value!r}')
-    return round(value * _MILLIS)
 
 
 # -- consumers: how far one stream has read (Java `Consumer`) ----------------------------------------------------------

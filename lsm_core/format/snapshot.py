@@ -131,22 +131,16 @@ def snapshot_from_object(members: Mapping[str, Any], path: str) -> Snapshot:
     values["total_record_count"] = reader.optional_integer("totalRecordCount") or 0
     values["delta_record_count"] = reader.optional_integer("deltaRecordCount") or 0
     values["properties"] = reader.text_map("properties")
-    values["log_offsets"] = _log_offsets(members, path)
-    values["commit_kind"] = _commit_kind(reader.text("commitKind"), path)
-    return Snapshot(**values)
-
-
-def _commit_kind(text: str, path: str) -> CommitKind:
+    offsets = members.get("logOffsets")
+    if offsets is not None:
+        if not isinstance(offsets, dict) or any(
+            isinstance(v, bool) or not isinstance(v, int) for v in offsets.values()
+        ):
+            raise CorruptFile(path, f'member "logOffsets" must be an object of whole numbers, found {offsets!r}')
+        values["log_offsets"] = dict(offsets)
+    kind = reader.text("commitKind")
     try:
-        return CommitKind(text)
+        values["commit_kind"] = CommitKind(kind)
     except ValueError as error:
-        raise CorruptFile(path, f'unknown commitKind "{text}"') from error
-
-
-def _log_offsets(members: Mapping[str, Any], path: str) -> dict[str, int] | None:
-    value = members.get("logOffsets")
-    if value is None:
-        return None
-    if not isinstance(value, dict) or any(isinstance(v, bool) or not isinstance(v, int) for v in value.values()):
-        raise CorruptFile(path, f'member "logOffsets" must be an object of whole numbers, found {value!r}')
-    return dict(value)
+        raise CorruptFile(path, f'unknown commitKind "{kind}"') from error
+    return Snapshot(**values)

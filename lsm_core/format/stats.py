@@ -20,6 +20,7 @@ from lsm_core.options import TableOptions
 from lsm_core.types import NESTED, DataType, TypeRoot, to_arrow
 
 _MODE_KEY = "metadata.stats-mode"
+_LEVEL_MODE_KEY = "metadata.stats-mode.per.level"
 _TRUNCATE = re.compile(r"truncate\(\s*(\d{1,9})\s*\)")
 _LAST_CODE_POINT = 0x10FFFF
 _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
@@ -80,7 +81,8 @@ ColumnValues = Mapping[str, ColumnStats]
 
 def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[StatsMode]:
     """Mode of each table column for files of ``level``; raises :class:`InvalidOption` for a mode nobody knows."""
-    general = _level_mode(options, level)
+    of_level = options.get(_LEVEL_MODE_KEY).get(str(level))
+    general = StatsMode.parse(options.stats_mode) if of_level is None else StatsMode.parse(of_level, _LEVEL_MODE_KEY)
     thin_keys = set(schema.trimmed_primary_keys) if options.thin_mode else set()
     keep = int(options.get("metadata.stats-keep-first-n-columns"))
     modes = []
@@ -94,14 +96,6 @@ def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[Sta
         else:
             modes.append(_NAMED_MODES["none"] if 0 <= keep <= index else general)
     return modes
-
-
-def _level_mode(options: TableOptions, level: int) -> StatsMode:
-    key = "metadata.stats-mode.per.level"
-    mode = options.get(key).get(str(level))
-    if mode is not None:
-        return StatsMode.parse(mode, key)
-    return StatsMode.parse(options.stats_mode)
 
 
 def value_stats(
@@ -192,17 +186,19 @@ def _simple(columns: Sequence[ColumnStats], types: Sequence[DataType]) -> Simple
 
 def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> SimpleStats:
     """Full statistics of Arrow columns in Java's order (NaN greatest, -0.0 < 0.0); unordered types have null counts only."""
-    return _simple([_column_stats(column, kind) for column, kind in zip(columns, types, strict=True)], types)
-
-
-def _column_stats(column: pa.Array, kind: DataType) -> ColumnStats:
-    if kind.root in _UNORDERED or len(column) == column.null_count:
-        return _unknown(kind, column.null_count)
-    if kind.root in _FLOATS:
-        low, high = float_bounds(column.drop_null().to_numpy(zero_copy_only=False))
-        return ColumnStats(pa.array([low], column.type), pa.array([high], column.type), column.null_count)
-    bounds = pc.min_max(column)
-    return ColumnStats(pa.repeat(bounds["min"], 1), pa.repeat(bounds["max"], 1), column.null_count)
+    found = []
+    for column, kind in zip(columns, types, strict=True):
+        if kind.root in _UNORDERED or len(column) == column.null_count:
+            found.append(_unknown(kind, column.null_count))
+            continue
+        if kind.root in _FLOATS:
+            bounds = float_bounds(column.drop_null().to_numpy(zero_copy_only=False))
+            low, high = (pa.array([bound], column.type) for bound in bounds)
+        else:
+            ends = pc.min_max(column)
+            low, high = (pa.repeat(ends[name], 1) for name in ("min", "max"))
+        found.append(ColumnStats(low, high, column.null_count))
+    return _simple(found, types)
 
 
 def float_bounds(values: Any) -> tuple[float, float]:

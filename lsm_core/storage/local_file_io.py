@@ -232,10 +232,17 @@ class LocalFileIO:
 
     def list_dir(self, path: str) -> list[FileStatus]:
         """Return the entries by name."""
+        found: list[FileStatus] = []
         with _step("list", path):
             try:
                 with os.scandir(path) as entries:
-                    found = [status for entry in entries if (status := _status(entry)) is not None]
+                    for entry in entries:
+                        try:
+                            seen = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:  # removed while we were listing
+                            continue
+                        is_dir, changed_ms = entry.is_dir(follow_symlinks=False), seen.st_mtime_ns // 1_000_000
+                        found.append(FileStatus(entry.path, entry.name, seen.st_size, changed_ms, is_dir))
             except FileNotFoundError:
                 return []
         return sorted(found, key=lambda status: status.name)
@@ -275,15 +282,6 @@ class LocalFileIO:
                 raise OSError(number, os.strerror(number), path)
             shutil.rmtree(path)
             return True
-
-
-def _status(entry: os.DirEntry[str]) -> FileStatus | None:
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:  # removed while we were listing
-        return None
-    is_dir = entry.is_dir(follow_symlinks=False)
-    return FileStatus(entry.path, entry.name, found.st_size, found.st_mtime_ns // 1_000_000, is_dir)
 
 
 def _sync_dir(folder: str) -> None:

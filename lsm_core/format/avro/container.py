@@ -50,7 +50,16 @@ class Container:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
         self.sync = self._take(SYNC_BYTES)
         self.header_bytes = int(source.tell())
-        self.blocks = list(self._frames())
+        self.blocks: list[Block] = []
+        while source.tell() < self._end:
+            rows, size = self._long(), self._long()
+            start = int(source.tell())
+            if rows < 0 or size < 0 or start + size + SYNC_BYTES > self._end:
+                raise CorruptFile(path, f"an Avro block of {rows} records and {size} bytes does not fit the file")
+            source.seek(start + size)
+            if self._take(SYNC_BYTES) != self.sync:
+                raise CorruptFile(path, "an Avro sync marker is missing")
+            self.blocks.append(Block(rows, start, size))
         self.rows = sum(block.rows for block in self.blocks)
 
     def plain(self, block: Block) -> bytes:
@@ -60,17 +69,6 @@ class Container:
         if block.rows > len(found):
             raise CorruptFile(self._path, f"an Avro block claims {block.rows} records in {len(found)} bytes")
         return found
-
-    def _frames(self) -> Iterator[Block]:
-        while self._source.tell() < self._end:
-            rows, size = self._long(), self._long()
-            start = int(self._source.tell())
-            if rows < 0 or size < 0 or start + size + SYNC_BYTES > self._end:
-                raise CorruptFile(self._path, f"an Avro block of {rows} records and {size} bytes does not fit the file")
-            self._source.seek(start + size)
-            if self._take(SYNC_BYTES) != self.sync:
-                raise CorruptFile(self._path, "an Avro sync marker is missing")
-            yield Block(rows, start, size)
 
     def _members(self) -> dict[str, bytes]:
         members: dict[str, bytes] = {}

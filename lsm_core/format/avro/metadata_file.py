@@ -81,7 +81,7 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
     ``rows`` is how many records there must be, where that is known. Raises :class:`CorruptFile` naming ``path`` for anything
     malformed, and for more bytes than a manifest can unfold to.
     """
-    container = _container(data, path)
+    container = Container(pa.BufferReader(data), path)
     # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
     if container.rows > allowance:
@@ -109,7 +109,7 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
 
 def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:
     """The writer's schema (of the record) and all records of an Avro file, as :func:`read_table` has them."""
-    return record_of(_container(data, path).schema, path)[0], read_table(data, path).to_pylist()
+    return record_of(Container(pa.BufferReader(data), path).schema, path)[0], read_table(data, path).to_pylist()
 
 
 def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
@@ -118,15 +118,11 @@ def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
     Where the root is a union of null and the record (paimon-rust), only the header changes: entries are in the field ``entry``
     of a record then. Raises :class:`CorruptFile` naming ``path``.
     """
-    container = _container(data, path)
+    container = Container(pa.BufferReader(data), path)
     if not record_of(container.schema, path)[1]:
         return data, False
     start = header(in_record(container.schema), container.codec, container.sync)
     return start + data[container.header_bytes :], True
-
-
-def _container(data: bytes, path: str) -> Container:
-    return Container(pa.BufferReader(data), path)
 
 
 __all__ = ["Record", "arrow_schema", "read_records", "read_table", "with_record_root", "write_pieces", "write_records"]

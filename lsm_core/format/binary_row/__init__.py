@@ -41,15 +41,15 @@ def one_value(value: Any, arrow: pa.DataType) -> pa.Array:
 
 def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)") -> tuple[Any, ...]:
     """Python values of one serialised BinaryRow; raises CorruptFile naming ``path``. Nanosecond timestamps are np.datetime64."""
-    return tuple(_python(column) for column in decode_rows(pa.array([data], pa.binary()), types, path))
-
-
-def _python(column: pa.Array) -> Any:
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        # datetime has no nanoseconds, and pandas may not be there.
-        value = column.cast(pa.int64())[0].as_py()
-        return None if value is None else np.datetime64(value, "ns")
-    return column[0].as_py()
+    found = []
+    for column in decode_rows(pa.array([data], pa.binary()), types, path):
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            # datetime has no nanoseconds, and pandas may not be there.
+            value = column.cast(pa.int64())[0].as_py()
+            found.append(None if value is None else np.datetime64(value, "ns"))
+        else:
+            found.append(column[0].as_py())
+    return tuple(found)
 
 
 def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.BinaryArray:

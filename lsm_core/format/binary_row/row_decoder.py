@@ -202,11 +202,6 @@ def _gather(source: Source, starts: I64, lengths: I64, nulls: Bools | None, arro
     return build(arrow, nulls, len(lengths), [ends.astype(np.int32), data])
 
 
-def gather_bytes(source: Source, starts: I64, lengths: I64) -> pa.Array:
-    """Byte ranges as Arrow binary values."""
-    return _gather(source, starts, lengths, None, pa.binary())
-
-
 def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     unit = layout.arrow.unit
     words = source.load(slots.at)
@@ -218,21 +213,16 @@ def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     source.check(not (nanos > _MAX_NANOS).any(), "more than 999999 nanoseconds in a millisecond")
     beyond = (millis > _MAX_MILLIS[unit]) | (millis < -_MAX_MILLIS[unit])
     if unit == "ns" and beyond.any():
-        beyond &= ~_reached(millis, nanos)
+        # Not the moments of the first and the last millisecond that 64 bits of nanoseconds reach into.
+        (first, low), (last, high) = (divmod(end, _NANOS_PER_MILLI) for end in (-(2**63), 2**63 - 1))
+        after = (millis > first) | ((millis == first) & (nanos >= low))
+        beyond &= ~(after & ((millis < last) | ((millis == last) & (nanos <= high))))
     if unit == "ns" and beyond.any():
         # True Paimon data: Arrow's nanoseconds reach from 1677 to 2262 only.
         raise UnsupportedFeature(f"timestamps of more than 6 digits outside 1677 to 2262 ({source.path})")
     source.check(not beyond.any(), f"a timestamp is outside the range of {layout.arrow}")
     per_milli, step = (1000, 1000) if unit == "us" else (1_000_000, 1)
     return build(layout.arrow, slots.nulls, len(words), [millis * per_milli + nanos // step])
-
-
-def _reached(millis: I64, nanos: I64) -> Bools:
-    """Moments of the first and the last millisecond that 64 bits of nanoseconds reach into."""
-    first, last = -(2**63) // _NANOS_PER_MILLI, (2**63 - 1) // _NANOS_PER_MILLI
-    low, high = -(2**63) % _NANOS_PER_MILLI, (2**63 - 1) % _NANOS_PER_MILLI
-    after = (millis > first) | ((millis == first) & (nanos >= low))
-    return np.asarray(after & ((millis < last) | ((millis == last) & (nanos <= high))))
 
 
 def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:
@@ -253,9 +243,16 @@ def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     present = np.arange(len(starts)) if slots.nulls is None else np.flatnonzero(~slots.nulls)
     starts, lengths = starts[present], lengths[present]
     if layout.kind is Kind.ROW:
-        return _rows(source, starts, lengths, slots.nulls, layout)
+        columns = decode_region(source, starts, lengths, layout.children)
+        return _struct(columns, slots.nulls, len(starts), layout.arrow)
     if layout.kind is Kind.VARIANT:
-        return _variants(source, starts, lengths, slots.nulls, layout)
+        source.check(not (lengths < _COUNT_BYTES).any(), "too short for a variant")
+        value_sizes = source.load(starts, 4).astype(np.int64)
+        source.check(not (value_sizes + _COUNT_BYTES > lengths).any(), "a variant's value does not fit")
+        starts, lengths = starts + _COUNT_BYTES, lengths - _COUNT_BYTES
+        parts = ((starts, value_sizes), (starts + value_sizes, lengths - value_sizes))
+        columns = [_gather(source, at, sizes, None, pa.binary()) for at, sizes in parts]
+        return _struct(columns, slots.nulls, len(starts), layout.arrow)
     source.check(not (lengths < _COUNT_BYTES).any(), "too short for a collection")
     if layout.kind is Kind.ARRAY:
         counts, child = _arrays(source, starts, lengths, layout.children[0])
@@ -301,11 +298,6 @@ def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots,
     return build(layout.arrow, slots.nulls, len(slots.at), [_list_ends(counts, present, slots)], [entries])
 
 
-def _rows(source: Source, starts: I64, lengths: I64, nulls: Bools | None, layout: Layout) -> pa.Array:
-    columns = decode_region(source, starts, lengths, layout.children)
-    return _struct(columns, nulls, len(starts), layout.arrow)
-
-
 def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.DataType) -> pa.Array:
     """A struct array of the columns of its present rows, null rows put back between them."""
     if nulls is None:
@@ -314,15 +306,6 @@ def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.
     where = pa.array(np.maximum(index, 0), mask=nulls)
     spread = [column.take(where) for column in columns]
     return build(arrow, nulls, len(nulls), [], spread)
-
-
-def _variants(source: Source, starts: I64, lengths: I64, nulls: Bools | None, layout: Layout) -> pa.Array:
-    source.check(not (lengths < _COUNT_BYTES).any(), "too short for a variant")
-    value_bytes = source.load(starts, 4).astype(np.int64)
-    source.check(not (value_bytes + _COUNT_BYTES > lengths).any(), "a variant's value does not fit")
-    values = gather_bytes(source, starts + _COUNT_BYTES, value_bytes)
-    metadata = gather_bytes(source, starts + _COUNT_BYTES + value_bytes, lengths - _COUNT_BYTES - value_bytes)
-    return _struct([values, metadata], nulls, len(starts), layout.arrow)
 
 
 __all__ = ["decode_rows"]

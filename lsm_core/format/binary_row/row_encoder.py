@@ -80,7 +80,13 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
     if int(offsets[-1]) * 8 > _MAX_BYTES:
         raise ValueTooLarge(f"{count} rows take {int(offsets[-1]) * 8} bytes as binary rows, more than {_MAX_BYTES}")
     if all(part.words is None for part in parts):
-        return _assemble_fixed(headers, parts, count), offsets
+        matrix = np.zeros((count, fixed), np.uint64)
+        for index, header in enumerate(headers):
+            if header is not None:
+                matrix[:, index] = header
+        for index, part in enumerate(parts, len(headers)):
+            matrix[:, index] = part.slots
+        return matrix.reshape(-1), offsets
     words = np.zeros(int(offsets[-1]), np.uint64)
     starts = offsets[:-1]
     for index, header in enumerate(headers):
@@ -96,16 +102,6 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
             cursor += part.words
         words[starts + index] = slots
     return words, offsets
-
-
-def _assemble_fixed(headers: Sequence[U64 | None], parts: Sequence[Parts], count: int) -> U64:
-    matrix = np.zeros((count, len(headers) + len(parts)), np.uint64)
-    for index, header in enumerate(headers):
-        if header is not None:
-            matrix[:, index] = header
-    for index, part in enumerate(parts, len(headers)):
-        matrix[:, index] = part.slots
-    return matrix.reshape(-1)
 
 
 def serialise(words: U64, offsets: I64, arity: int | None) -> pa.BinaryArray:
@@ -311,13 +307,22 @@ def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U
     owner = np.repeat(np.arange(len(counts)), counts)
     position = np.arange(len(child), dtype=np.int64) - offsets[:-1][owner]
     if part.nulls is not None:
-        _set_null_bits(data, 8 * starts[:-1][owner] + _COUNT_BYTES, position, part.nulls)
+        null = np.flatnonzero(part.nulls)
+        bits = np.left_shift(1, position[null] & 7).astype(np.uint8)
+        np.bitwise_or.at(data, 8 * starts[:-1][owner[null]] + _COUNT_BYTES + (position[null] >> 3), bits)
     tail_start = fixed[owner] + before[:-1] - before[offsets[:-1]][owner]
     slots = part.slots
     if part.payload is not None:
         slots = slots | (np.where(child_words > 0, 8 * tail_start, 0).view(np.uint64) << np.uint64(32))
         out[slice_places(starts[:-1] + fixed, tails)] = part.payload
-    _store(data, (8 * starts[:-1] + headers)[owner] + position * layout.width, slots, layout.width)
+    # The low bytes of each slot, at byte positions that are multiples of min(width, 4).
+    at = (8 * starts[:-1] + headers)[owner] + position * layout.width
+    if layout.width == 8:
+        halves = out.view("<u4")
+        halves[at >> 2] = slots.astype(np.uint32)
+        halves[(at >> 2) + 1] = (slots >> np.uint64(32)).astype(np.uint32)
+    else:
+        data.view(f"<u{layout.width}")[at // layout.width] = slots.astype(f"<u{layout.width}")
     return 8 * np.diff(starts), out
 
 
@@ -333,22 +338,6 @@ def _without_reserved_nulls(part: Parts) -> Parts:
     keep = np.repeat(~part.nulls, part.words)
     words = np.where(part.nulls, 0, part.words)
     return Parts(np.where(part.nulls, np.uint64(0), part.slots), part.nulls, words, part.payload[keep])
-
-
-def _set_null_bits(data: U8, bits_start: I64, position: I64, nulls: Bools) -> None:
-    at = np.flatnonzero(nulls)
-    masks = np.left_shift(1, position[at] & 7).astype(np.uint8)
-    np.bitwise_or.at(data, bits_start[at] + (position[at] >> 3), masks)
-
-
-def _store(data: U8, at: I64, slots: U64, width: int) -> None:
-    """Write the low ``width`` bytes of each slot at byte positions that are multiples of min(width, 4)."""
-    if width == 8:
-        halves = data.view("<u4")
-        halves[at >> 2] = slots.astype(np.uint32)
-        halves[(at >> 2) + 1] = (slots >> np.uint64(32)).astype(np.uint32)
-    else:
-        data.view(f"<u{width}")[at // width] = slots.astype(f"<u{width}")
 
 
 def _map(array: Any, layout: Layout) -> tuple[I64, U64]:

@@ -60,23 +60,20 @@ class BitmapIndex:
         block = bisect.bisect_right(self._firsts, key) - 1
         if block < 0:
             return BitMap()
-        keys, numbers = self._block(block)
+        if block not in self._known:
+            start = self._entries_at + int(self._places[block, 0])
+            count = number(self._view, start, self._path)
+            if count < 0:
+                raise CorruptFile(self._path, f"a block of {count} entries in a bitmap index")
+            keys, numbers, _ = read_keys(self._view, start + _WORD, count, self.kind, 2, self._path)
+            self._known[block] = (keys, numbers)
+        keys, numbers = self._known[block]
         at = bisect.bisect_left(keys, key)
         return self._rows_at(int(numbers[at, 0])) if at < len(keys) and keys[at] == key else BitMap()
 
     def below(self, key: Key) -> BitMap | None:
         """None: the dictionary does not answer ranges."""
         return None
-
-    def _block(self, index: int) -> Entries:
-        if index not in self._known:
-            at = self._entries_at + int(self._places[index, 0])
-            count = number(self._view, at, self._path)
-            if count < 0:
-                raise CorruptFile(self._path, f"a block of {count} entries in a bitmap index")
-            keys, numbers, _ = read_keys(self._view, at + _WORD, count, self.kind, 2, self._path)
-            self._known[index] = (keys, numbers)
-        return self._known[index]
 
     def _rows_at(self, offset: int) -> BitMap:
         if offset >= 0:

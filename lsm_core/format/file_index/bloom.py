@@ -51,11 +51,8 @@ def hashes_of(array: pa.Array, data_type: DataType) -> I64:
         array = array.drop_null()
     if data_type.root in _TEXTS:
         return xxhash64(array)
-    return _mixed(numbers_of(array, data_type))
-
-
-def _mixed(numbers: I64) -> I64:
-    """Thomas Wang's mix of 64 bits, with Java's arithmetic shifts."""
+    # Thomas Wang's mix of 64 bits, with Java's arithmetic shifts.
+    numbers = numbers_of(array, data_type)
     key = ~numbers + (numbers << np.int64(21))
     key = key ^ (key >> np.int64(24))
     key = (key + (key << np.int64(3))) + (key << np.int64(8))

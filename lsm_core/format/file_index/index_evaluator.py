@@ -86,9 +86,16 @@ class FileIndex:
             BLOOM in kinds
             and op in ("=", "in")
             and given is not None
-            and not self._bloom_passes(column, data_type, given)
+            and hashable(data_type)
+            and len(given) <= _MOST_LITERALS
+            and kinds[BLOOM][1] <= _LARGEST
         ):
-            return False
+            wanted = given
+            if pa.types.is_floating(given.type) and pc.any(pc.equal(given, 0)).as_py():
+                wanted = pa.concat_arrays([given, pa.array([0.0, -0.0]).cast(given.type)])  # equal, with different bits
+            bloom = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
+            if not bloom.may_contain(hashes_of(wanted, data_type)).any():
+                return False
         found = self._passing(column, data_type, op, given)
         return found is None or len(found[1]) > 0
 
@@ -120,14 +127,6 @@ class FileIndex:
         mask = np.zeros(rows, np.bool_)
         mask[np.asarray(found[1].to_array(), np.int64)] = True
         return mask
-
-    def _bloom_passes(self, column: str, data_type: DataType, given: pa.Array) -> bool:
-        if not hashable(data_type) or len(given) > _MOST_LITERALS or self._places[column][BLOOM][1] > _LARGEST:
-            return True
-        if pa.types.is_floating(given.type) and pc.any(pc.equal(given, 0)).as_py():
-            given = pa.concat_arrays([given, pa.array([0.0, -0.0]).cast(given.type)])  # equal, with different bits
-        found = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
-        return bool(found.may_contain(hashes_of(given, data_type)).any())
 
     def _passing(self, column: str, data_type: DataType, op: str, given: pa.Array | None) -> tuple[int, BitMap] | None:
         """(rows of the file, those that can pass) by all indexes that know rows; None without one."""

@@ -77,21 +77,16 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
     if root is TypeRoot.DECIMAL:
         return decimal_limbs(array)[1].view(np.int64)  # the whole value where it fits
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return _float_bits(array, wide=root is TypeRoot.DOUBLE)
+        # Java's floatToIntBits and doubleToLongBits: every NaN is the same one.
+        wide = root is TypeRoot.DOUBLE
+        values = values_of(array, "<f8" if wide else "<f4")
+        bits: I64 = values.view("<i8" if wide else "<i4").astype(np.int64)
+        bits[np.isnan(values)] = 0x7FF8000000000000 if wide else 0x7FC00000
+        return bits
     raw: I64 = values_of(array, f"<i{array.type.bit_width // 8}").astype(np.int64, copy=False)
     if root in _TIMESTAMPS and array.type.unit == "ns":
         raw = np.floor_divide(raw, 1000)
     return raw
-
-
-def _float_bits(array: pa.Array, *, wide: bool) -> I64:
-    """Java's floatToIntBits and doubleToLongBits: every NaN is the same one."""
-    values = values_of(array, "<f8" if wide else "<f4")
-    bits: I64 = values.view("<i8" if wide else "<i4").astype(np.int64)
-    nan = np.isnan(values)
-    if nan.any():
-        bits[nan] = 0x7FF8000000000000 if wide else 0x7FC00000
-    return bits
 
 
 def _ordered(bits: I64, *, wide: bool) -> I64:
@@ -135,25 +130,21 @@ def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, pat
     Raises :class:`CorruptFile` before memory is taken for more entries than the bytes can hold.
     """
     if kind.stored is None:
-        return _read_texts(view, at, count, extra, path)
+        take(view, at, count * _WORD * (1 + extra), path)
+        texts: list[Key] = []
+        numbers = np.empty((count, extra), np.int64)
+        for index in range(count):  # distinct values of a dictionary, not rows
+            length = number(view, at, path)
+            texts.append(bytes(take(view, at + _WORD, length, path)))
+            at += _WORD + length
+            numbers[index] = np.frombuffer(take(view, at, _WORD * extra, path), ">i4")
+            at += _WORD * extra
+        return texts, numbers, at
     row = np.dtype([("key", kind.stored), ("extra", ">i4", (extra,))])
     part = np.frombuffer(take(view, at, count * row.itemsize, path), row)
     raw = part["key"].astype(np.int64)
     keys = _ordered(raw, wide=kind.stored.itemsize == 8) if kind.is_float else raw
     return list(keys.tolist()), part["extra"].astype(np.int64).reshape(count, extra), at + count * row.itemsize
-
-
-def _read_texts(view: memoryview, at: int, count: int, extra: int, path: str) -> tuple[list[Key], I64, int]:
-    take(view, at, count * _WORD * (1 + extra), path)
-    keys: list[Key] = []
-    numbers = np.empty((count, extra), np.int64)
-    for index in range(count):  # distinct values of a dictionary, not rows
-        length = number(view, at, path)
-        keys.append(bytes(take(view, at + _WORD, length, path)))
-        at += _WORD + length
-        numbers[index] = np.frombuffer(take(view, at, _WORD * extra, path), ">i4")
-        at += _WORD * extra
-    return keys, numbers, at
 
 
 def number(view: memoryview, at: int, path: str) -> int:

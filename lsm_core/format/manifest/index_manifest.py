@@ -58,23 +58,20 @@ def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
 
     Raises :class:`UnsupportedFeature` for a global index, of which more would have to be kept than we read.
     """
+    records: list[Record] = []
     for entry in entries:
         if entry.is_global:
             raise UnsupportedFeature(f"writing global indexes ({entry.file_name})")
-    return write_records(INDEX_MANIFEST, (_record(entry) for entry in entries))
-
-
-def _record(entry: IndexManifestEntry) -> Record:
-    record: Record = {avro: getattr(entry, name) for avro, name, _ in _FIELDS}
-    ranges = entry.deletion_vectors
-    return {
-        "_VERSION": INDEX_VERSION,
-        **record,
-        "_DELETIONS_VECTORS_RANGES": None
-        if ranges is None
-        else [{"f0": r.data_file, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in ranges],
-        "_EXTERNAL_PATH": entry.external_path,
-    }
+        record: Record = {"_VERSION": INDEX_VERSION, **{avro: getattr(entry, name) for avro, name, _ in _FIELDS}}
+        ranges = entry.deletion_vectors
+        record["_DELETIONS_VECTORS_RANGES"] = (
+            None
+            if ranges is None
+            else [{"f0": r.data_file, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in ranges]
+        )
+        record["_EXTERNAL_PATH"] = entry.external_path
+        records.append(record)
+    return write_records(INDEX_MANIFEST, records)
 
 
 def _entry(record: Record, path: str) -> IndexManifestEntry:

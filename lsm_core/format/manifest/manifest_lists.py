@@ -58,40 +58,38 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
     keeps_row_ids = any(meta.min_row_id is not None or meta.max_row_id is not None for meta in metas)
     schema = MANIFEST_LIST_WITH_ROW_IDS if keeps_row_ids else MANIFEST_LIST
     nullable = _NULLABLE if keeps_row_ids else _NULLABLE[:4]
-    return write_records(schema, [_record(meta, nullable) for meta in metas])
-
-
-def _record(meta: ManifestFileMeta, nullable: Sequence[tuple[str, str]]) -> Record:
-    stats, nulls = meta.partition_stats, meta.partition_stats.null_counts
-    record: Record = {"_VERSION": VERSION}
-    record |= {avro: getattr(meta, name) for avro, name, _ in _FIELDS}
-    record |= {avro: getattr(meta, name) for avro, name in nullable}
-    record["_PARTITION_STATS"] = {
-        "_MIN_VALUES": stats.min_values,
-        "_MAX_VALUES": stats.max_values,
-        "_NULL_COUNTS": None if nulls is None else list(nulls),
-    }
-    return record
+    records: list[Record] = []
+    for meta in metas:
+        stats, nulls = meta.partition_stats, meta.partition_stats.null_counts
+        record: Record = {"_VERSION": VERSION}
+        record |= {avro: getattr(meta, name) for avro, name, _ in _FIELDS}
+        record |= {avro: getattr(meta, name) for avro, name in nullable}
+        record["_PARTITION_STATS"] = {
+            "_MIN_VALUES": stats.min_values,
+            "_MAX_VALUES": stats.max_values,
+            "_NULL_COUNTS": None if nulls is None else list(nulls),
+        }
+        records.append(record)
+    return write_records(schema, records)
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """Manifests of a manifest list file, in its order; raises :class:`CorruptFile` naming ``path``."""
-    return [_meta(record, path) for record in read_table(data, path).to_pylist()]
-
-
-def _meta(record: Record, path: str) -> ManifestFileMeta:
-    if record.get("_VERSION") != VERSION:
-        raise UnsupportedFeature(
-            f"manifest list of serializer version {record.get('_VERSION')} ({path}); known: {VERSION}"
-        )
-    values: dict[str, Any] = {}
-    for avro, name, kind in _FIELDS:
-        value = record.get(avro)
-        if not isinstance(value, kind):
-            raise CorruptFile(path, f"manifest list field {avro} is {value!r}")
-        values[name] = value
-    values |= {name: record.get(avro) for avro, name in _NULLABLE}
-    return ManifestFileMeta(partition_stats=stats_from_record(record.get("_PARTITION_STATS"), path), **values)
+    metas = []
+    for record in read_table(data, path).to_pylist():
+        version = record.get("_VERSION")
+        if version != VERSION:
+            raise UnsupportedFeature(f"manifest list of serializer version {version} ({path}); known: {VERSION}")
+        values: dict[str, Any] = {}
+        for avro, name, kind in _FIELDS:
+            value = record.get(avro)
+            if not isinstance(value, kind):
+                raise CorruptFile(path, f"manifest list field {avro} is {value!r}")
+            values[name] = value
+        values |= {name: record.get(avro) for avro, name in _NULLABLE}
+        stats = stats_from_record(record.get("_PARTITION_STATS"), path)
+        metas.append(ManifestFileMeta(partition_stats=stats, **values))
+    return metas
 
 
 def stats_from_record(record: Any, path: str) -> SimpleStats:
