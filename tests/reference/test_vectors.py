@@ -18,14 +18,14 @@ from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.types import DataType, parse, to_arrow
 from tests.vectors.cases import Case, cases
 from tests.vectors.sketches import with_bytes
-from tests.vectors.values import aggregate_value
+from tests.vectors.values import arrow_value
 
 KINDS = ("+I", "-U", "+U", "-D")
 
 
 def plain(raw: Any, kind: DataType) -> Any:
     arrow = to_arrow(kind)
-    return plain_values(pa.array([aggregate_value(raw, arrow)], arrow))[0]
+    return plain_values(pa.array([arrow_value(raw, arrow)], arrow))[0]
 
 
 def schema_of(columns: list[list[str]], keys: list[str]) -> TableSchema:
