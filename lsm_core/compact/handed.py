@@ -98,7 +98,9 @@ class Handed:
             return None
         if self.groups is None:
             return self.content.live.value
-        return sum(_value(group) for group in self.groups) % _MODULUS
+        values = [group.streams.value for group in self.groups if group.streams is not None]
+        values += [group.content.live.value for group in self.groups if group.content is not None]
+        return sum(values) % _MODULUS
 
     def _take(self, rows: int) -> list[pa.RecordBatch]:
         taken: list[pa.RecordBatch] = []
@@ -122,12 +124,6 @@ class Handed:
         for batch in batches:
             content = content.plus(content_of(batch, self._schema))
         return HandedGroup(rows, content=content)
-
-
-def _value(group: HandedGroup) -> int:
-    if group.streams is not None:
-        return group.streams.value
-    return 0 if group.content is None else group.content.live.value
 
 
 __all__ = ["Handed", "HandedGroup"]

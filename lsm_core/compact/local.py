@@ -22,7 +22,12 @@ def run_tasks_locally(
     outputs of results that were not handed out are deleted; those handed out already are the caller's to abort.
     """
     workers = usable_cores() if threads is None else threads
-    pieces = _cut(store, tasks, workers)
+    # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock twice as often.
+    pieces = [[task] for task in tasks]
+    if workers > 2 or (workers == 2 and len(tasks) != 1):
+        sizes = [rewritten_bytes(store, task) for task in tasks]
+        wanted = pieces_wanted(sizes, workers, store.options.piece_size)
+        pieces = [cut_task(store, task, count) for task, count in zip(tasks, wanted, strict=True)]
     if workers < 2 or sum(map(len, pieces)) < 2:
         for task in tasks:
             yield run_bucket_task(store, task, judge, pipelined=workers > 1)
@@ -43,7 +48,11 @@ def run_tasks_locally(
                 handed = i + 1  # from here on joining deletes what it cannot join
                 yield join(store, tasks[i], results)
         finally:
-            _clean(store, tasks, futures, handed)
+            rest = [(i, future) for i in range(handed, len(tasks)) for future in futures[i]]
+            running = [(i, future) for i, future in rest if not future.cancel()]
+            for i, future in running:
+                if future.exception() is None:  # waits for a running one
+                    discard(store, tasks[i], future.result().message.own_files())
 
 
 def usable_cores() -> int:
@@ -52,25 +61,6 @@ def usable_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
-
-
-def _cut(store: TableStore, tasks: Sequence[BucketTask], workers: int) -> list[list[BucketTask]]:
-    if workers < 2 or (workers == 2 and len(tasks) == 1):
-        # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock twice as often.
-        return [[task] for task in tasks]
-    sizes = [rewritten_bytes(store, task) for task in tasks]
-    wanted = pieces_wanted(sizes, workers, store.options.piece_size)
-    return [cut_task(store, task, count) for task, count in zip(tasks, wanted, strict=True)]
-
-
-def _clean(
-    store: TableStore, tasks: Sequence[BucketTask], futures: dict[int, list[Future[BucketResult]]], handed: int
-) -> None:
-    rest = [(i, future) for i in range(handed, len(tasks)) for future in futures[i]]
-    running = [(i, future) for i, future in rest if not future.cancel()]
-    for i, future in running:
-        if future.exception() is None:  # waits for a running one
-            discard(store, tasks[i], future.result().message.own_files())
 
 
 __all__ = ["run_tasks_locally", "usable_cores"]

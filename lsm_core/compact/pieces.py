@@ -79,26 +79,19 @@ def cut_task(store: TableStore, task: BucketTask, pieces: int) -> list[BucketTas
         return [task]
     bounds = sample.cuts(pieces)
     ranges = [KeyRange(low, high) for low, high in zip([None, *bounds], [*bounds, None], strict=True)]
-    if len(ranges) < 2 or not _worth_it(store, files, shapes, ranges, sample):
+    if len(ranges) < 2:
         return [task]
-    return [replace(task, piece=one) for one in ranges]
+    whole, longest = sample.rows + _OPENING * len(files), 0.0
+    for one in ranges:
+        within = KeyBounds(store, one)
+        opened = sum(within.meets(shape) for shape in shapes.of(files))
+        longest = max(longest, sample.cost(one) + _OPENING * opened)
+    return [replace(task, piece=one) for one in ranges] if whole >= _LEAST_GAIN * longest else [task]
 
 
 def _rewritten(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:
     names = {file.name for file in plan_of(store, task, shapes).rewritten_files}
     return [file for file in task.files if file.file_name in names]
-
-
-def _worth_it(
-    store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes, ranges: Sequence[KeyRange], sample: _Sample
-) -> bool:
-    whole = sample.rows + _OPENING * len(files)
-    longest = 0.0
-    for one in ranges:
-        bounds = KeyBounds(store, one)
-        opened = sum(bounds.meets(shape) for shape in shapes.of(files))
-        longest = max(longest, sample.cost(one) + _OPENING * opened)
-    return whole >= _LEAST_GAIN * longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +197,9 @@ class _SampledKeys:
         self.total = len(counts)
         chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))
         starts = np.cumsum(counts[chosen]) - counts[chosen]
-        taken: list[Any] = [_spread(int(rows)) for rows in counts[chosen]]
+        # row numbers of each group from its first on, evenly; none of a group without rows
+        evenly = np.arange(_KEYS_OF_A_GROUP)
+        taken: list[Any] = [np.unique(evenly * rows // _KEYS_OF_A_GROUP)[:rows] for rows in counts[chosen]]
         self._rows = np.concatenate([start + part for start, part in zip(starts, taken, strict=True)])
         self.groups = np.repeat(chosen, [len(part) for part in taken])
         read = max(1, int(counts[chosen].sum()))
@@ -216,11 +211,6 @@ class _SampledKeys:
             ]
         )
         return [int(group) for group in chosen]
-
-
-def _spread(rows: int) -> npt.NDArray[np.int64]:
-    """Row numbers of a group from its first on, evenly."""
-    return np.unique(np.arange(_KEYS_OF_A_GROUP) * rows // _KEYS_OF_A_GROUP) if rows else np.zeros(0, np.int64)
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
@@ -270,6 +260,7 @@ def _report(
     made = message.own_files()
     judged = [report for report in reports if report.rows_in] or reports  # nothing to say of a piece without rows
     reasons = sorted({reason for report in reports for reason in report.rows_dropped})
+    digests = [report.digest for report in reports]
     return BucketReport(
         rows_in=sum(report.rows_in for report in reports),
         rows_out=sum(report.rows_out for report in reports),
@@ -280,7 +271,8 @@ def _report(
         files_out=len(made),
         files_upgraded=upgrades,
         seconds=max(report.seconds for report in reports),
-        digest=_sum_of([report.digest for report in reports]),
+        # digests of rewrites and of pieces add up; there is none where one of them was not taken
+        digest=f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}" if all(digests) else "",
         verification=min(report.verification for report in judged),
         setting=reports[0].setting,
         rows_read_again=sum(report.rows_read_again for report in reports),
@@ -288,13 +280,6 @@ def _report(
         keys_folded=sum(report.keys_folded for report in reports),
         keys_one_by_one=sum(report.keys_one_by_one for report in reports),
     )
-
-
-def _sum_of(digests: Sequence[str]) -> str:
-    """Digests of rewrites and of pieces add up; "" where one of them was not taken."""
-    if not all(digests):
-        return ""
-    return f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}"
 
 
 __all__ = ["cut_task", "join", "pieces_wanted", "rewritten_bytes"]

@@ -77,22 +77,17 @@ class _Column:
             self._lengths.update(np.diff(ends).data)
             if data is not None:
                 self._values.update(memoryview(data)[int(ends[0]) : int(ends[-1])])
-        else:
-            self._values.update(_bytes(column))
-
-
-def _bytes(column: pa.Array) -> memoryview:
-    """The values side by side; every NaN as the same one."""
-    kind = column.type
-    if pa.types.is_boolean(kind):
-        return memoryview(column.to_numpy(zero_copy_only=False))
-    width = int(kind.bit_width) // 8
-    data = memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
-    if pa.types.is_floating(kind):
-        values: npt.NDArray[Any] = np.frombuffer(data, np.float64 if width == 8 else np.float32)
-        if np.isnan(values).any():
-            return np.where(np.isnan(values), values.dtype.type(np.nan), values).data
-    return data
+            return
+        if pa.types.is_boolean(column.type):
+            self._values.update(memoryview(column.to_numpy(zero_copy_only=False)))
+            return
+        width = int(column.type.bit_width) // 8
+        side_by_side = memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+        if pa.types.is_floating(column.type):
+            values: npt.NDArray[Any] = np.frombuffer(side_by_side, np.float64 if width == 8 else np.float32)
+            if np.isnan(values).any():  # every NaN as the same one
+                side_by_side = np.where(np.isnan(values), values.dtype.type(np.nan), values).data
+        self._values.update(side_by_side)
 
 
 def keeps_every_bit(kind: pa.DataType) -> bool:

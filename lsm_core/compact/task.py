@@ -72,7 +72,9 @@ class BucketTask:
             "bins": self.bins,
             "by_file": self.by_file,
             "now_ms": self.now_ms,
-            "piece": None if self.piece is None else [_hex(self.piece.low), _hex(self.piece.high)],
+            "piece": None
+            if self.piece is None
+            else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
         }
         return files_to_bytes(self.files, {b"dredge.task": json.dumps(rest).encode()})
 
@@ -184,10 +186,6 @@ class Judge(Protocol):
 
         ``pieces``: into so many tasks the bucket was cut, each of which gets a witness of its own.
         """
-
-
-def _hex(bound: bytes | None) -> str | None:
-    return None if bound is None else bound.hex()
 
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:

@@ -55,7 +55,13 @@ def run_bucket_task(
         else:
             plan = plan_of(store, task, shapes)
             within = None if task.piece is None else KeyBounds(store, task.piece)
-            groups = _groups(task, plan, within)
+            by_name = {file.file_name: file for file in task.files}
+            # the files of every rewrite that hold keys of the task's range
+            groups = [
+                [by_name[file.name] for run in runs for file in run.files if within is None or within.meets(file)]
+                for runs in plan.rewrites
+            ]
+            groups = [files for files in groups if files]
             if judge is not None and task.verification != COUNTS and groups:
                 inputs = [file for group in groups for file in group]
                 witness = judge.watch(store, task, inputs, within, share)
@@ -79,16 +85,6 @@ def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) 
                 store.file_io.delete(path)
             except (OSError, DredgeError) as error:
                 _LOG.warning("%s of table %s stays as an orphan: %s", path, store.name, error)
-
-
-def _groups(task: BucketTask, plan: TaskPlan, within: KeyBounds | None) -> list[list[DataFileMeta]]:
-    """The files of every rewrite that hold keys of the task's range."""
-    by_name = {file.file_name: file for file in task.files}
-    groups = [
-        [by_name[file.name] for run in runs for file in run.files if within is None or within.meets(file)]
-        for runs in plan.rewrites
-    ]
-    return [files for files in groups if files]
 
 
 def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:

@@ -61,17 +61,14 @@ def changelog_function(
     if isinstance(function, FirstRow):
         return FirstRowChangelog(function)
     ignored = [name.strip() for name in str(options.get(_IGNORED, "")).split(",") if name.strip()]
-    compared = tuple(name for name in schema.field_names if name not in ignored) if _deduplicates(options) else None
+    deduplicates = options.get("changelog-producer.row-deduplicate", "false").strip().lower() == "true"
+    compared = tuple(name for name in schema.field_names if name not in ignored) if deduplicates else None
     if producer == "lookup":
         return LookupChangelog(function, compared)
     return FullChangelog(function, compared, max_level)
 
 
 _IGNORED = "changelog-producer.row-deduplicate-ignore-fields"
-
-
-def _deduplicates(options: Mapping[str, str]) -> bool:
-    return options.get("changelog-producer.row-deduplicate", "false").strip().lower() == "true"
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,18 +154,15 @@ class LookupChangelog:
         kept = (versions.levels <= 0) | (np.arange(len(versions.levels)) == high[group_of])
         parts = [versions.batch.filter(pa.array(kept))]
         if looked_up is not None and looked_up.num_rows:
-            asked = self._asked(versions, looked_up, new & (high == NO_ROW))
+            # of these rows only those whose key has a new version, and none of its own above level 0
+            mine, theirs = _key_codes(self.function, versions, looked_up)
+            asked = np.flatnonzero(np.isin(theirs, mine[new & (high == NO_ROW)]))
             parts.append(looked_up.select(batch.schema.names).take(pa.array(asked)))
         chosen = Versions.of(pa.concat_batches(parts), self.function)
         rows, place = merged(self.function, chosen, bypass=False)
         before = np.where(new, chosen.lowest_high(), NO_ROW)
         changes = _changes(chosen, before, rows, np.where(new, place, NO_ROW), self.compared)
         return rows, changes
-
-    def _asked(self, versions: Versions, looked_up: pa.RecordBatch, wanted: Mask) -> Ints:
-        """Rows of ``looked_up`` whose key is in need of one."""
-        mine, theirs = _key_codes(self.function, versions, looked_up)
-        return np.flatnonzero(np.isin(theirs, mine[wanted]))
 
 
 def _key_codes(function: MergeFunction, versions: Versions, others: pa.RecordBatch) -> tuple[Ints, Ints]:
@@ -250,22 +244,21 @@ def _changes(
     insert, delete, update = adds & ~was, told & ~adds & was, adds & was
     if compared is not None and update.any():
         both = np.flatnonzero(update)
-        update[both[_equal(versions.batch, before[both], rows, after[both], compared)]] = False
+        equal = np.ones(len(both), np.bool_)
+        for name in compared:
+            if name in versions.batch.schema.names and not name.startswith(KEY_PREFIX):
+                sides = (
+                    versions.batch.column(name).take(pa.array(before[both])),
+                    rows.column(name).take(pa.array(after[both])),
+                )
+                code = codes(pa.concat_arrays(sides))  # null equals null
+                equal &= code[: len(both)] == code[len(both) :]
+        update[both[equal]] = False
     old, new = np.flatnonzero(delete | update), np.flatnonzero(insert | update)
     left = _with_kinds(versions.batch.take(pa.array(before[old])), np.where(delete[old], DELETE, UPDATE_BEFORE))
     right = _with_kinds(rows.take(pa.array(after[new])), np.where(insert[new], INSERT, UPDATE_AFTER))
     together = pa.concat_batches([left, right])
     return together.take(pa.array(np.argsort(np.concatenate((old, new)), kind="stable")))
-
-
-def _equal(left: pa.RecordBatch, at: Ints, right: pa.RecordBatch, on: Ints, columns: tuple[str, ...]) -> Mask:
-    """Where rows agree in ``columns``; null equals null."""
-    equal = np.ones(len(at), np.bool_)
-    names = [name for name in columns if name in left.schema.names and not name.startswith(KEY_PREFIX)]
-    for name in names:
-        code = codes(pa.concat_arrays([left.column(name).take(pa.array(at)), right.column(name).take(pa.array(on))]))
-        equal &= code[: len(at)] == code[len(at) :]
-    return equal
 
 
 def _with_kinds(batch: pa.RecordBatch, kinds: Ints) -> pa.RecordBatch:

@@ -75,7 +75,14 @@ class Scale:
     def of(column: pa.Array) -> Scale:
         """The scale of sampled values. Raises UnsupportedFeature for a type without order."""
         values = flat(column).drop_null()
-        prefix = _shared_start(values) if is_text(values.type) else b""
+        prefix = b""
+        if is_text(values.type) and len(values):
+            # what all of them start with is what the smallest and the largest start with
+            texts = ByteKeys.of(*text_parts(values))
+            order, _ = texts.order(sorted_runs=False)
+            low, high = texts.scalar(int(order[0])), texts.scalar(int(order[-1]))
+            differs = (i for i, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
+            prefix = low[: next(differs, min(len(low), len(high)))]
         words = np.sort(_words_after(values, prefix))
         kept = words[np.linspace(0, len(words) - 1, min(_SAMPLED, len(words))).astype(np.int64)]
         nulls = (len(column) - len(words)) * len(kept) // max(1, len(words))
@@ -126,9 +133,10 @@ class Curve:
     def _block(self, columns: Sequence[pa.Array], widths: Sequence[int]) -> Bytes:
         parts = [ordered_bytes(column, size) for column, size in zip(columns, widths, strict=True)]
         if not self.scales:
-            return (
-                interleaved(parts) if self.strategy == ZORDER else _hilbert([_as_words(part) for part in parts], _BITS)
-            )
+            if self.strategy == ZORDER:
+                return interleaved(parts)
+            words = [np.ascontiguousarray(part).view(">u8").reshape(len(part)).astype(np.uint64) for part in parts]
+            return _hilbert(words, _BITS)
         places = [scale.places(column) for scale, column in zip(self.scales, columns, strict=True)]
         if self.strategy == ZORDER:
             head = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
@@ -151,9 +159,17 @@ def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
 
     Two values may share their bytes: texts with the same start, decimals beyond 64 bits (clamped), null and the smallest.
     """
-    if is_text(column.type):
-        return _text_start(column, text_bytes)
-    return _as_bytes(_words(column), _BITS)
+    if not is_text(column.type):
+        return _as_bytes(_words(column), _BITS)
+    keys = ByteKeys.of(*text_parts(column))
+    result = np.empty((len(column), -(-text_bytes // _WORD) * _WORD), np.uint8)
+    for position in range(0, text_bytes, _WORD):
+        words = keys.words(position).astype(">u8")  # zeros after the end of a text
+        result[:, position : position + _WORD] = words.view(np.uint8).reshape(len(column), _WORD)
+    valid = valid_mask(column)
+    if valid is not None:
+        result[~valid] = 0
+    return result[:, :text_bytes]
 
 
 def interleaved(parts: Sequence[Bytes]) -> Bytes:
@@ -204,43 +220,22 @@ def _as_bytes(words: Words, bits: int) -> Bytes:
     return words.astype(">u8").view(np.uint8).reshape(len(words), _WORD)[:, _WORD - bits // 8 :]
 
 
-def _as_words(part: Bytes) -> Words:
-    return np.ascontiguousarray(part).view(">u8").reshape(len(part)).astype(np.uint64)
-
-
 def _words(column: pa.Array) -> Words:
     """Unsigned numbers in the order of the values."""
     kind = column.type
     if pa.types.is_boolean(kind):
         words = np.where(numbers(column) != 0, _TRUE, _FALSE)
     elif pa.types.is_decimal128(kind) and width_of(kind) == 2 * _WORD:
-        words = _clamped(column) ^ _SIGN
+        # 128-bit numbers as 64-bit ones; what does not fit becomes the largest or the smallest
+        high, low = decimal_limbs(column)
+        sign = low.view(np.int64) >> np.int64(63)
+        edge = np.where(high < 0, np.int64(-(1 << 63)), np.int64((1 << 63) - 1))
+        words = np.where(high == sign, low.view(np.int64), edge).view(np.uint64) ^ _SIGN
     else:
         width_of(kind)
         words = numbers(column).view(np.uint64) ^ _SIGN
     valid = valid_mask(column)
     return words if valid is None else np.where(valid, words, np.uint64(0))
-
-
-def _clamped(column: pa.Array) -> Words:
-    """128-bit numbers as 64-bit ones; what does not fit becomes the largest or the smallest."""
-    high, low = decimal_limbs(column)
-    sign = low.view(np.int64) >> np.int64(63)
-    edge = np.where(high < 0, np.int64(-(1 << 63)), np.int64((1 << 63) - 1))
-    return np.where(high == sign, low.view(np.int64), edge).view(np.uint64)
-
-
-def _text_start(column: pa.Array, width: int) -> Bytes:
-    """The first ``width`` bytes of each text, zeros after its end."""
-    keys = ByteKeys.of(*text_parts(column))
-    result = np.empty((len(column), -(-width // _WORD) * _WORD), np.uint8)
-    for position in range(0, width, _WORD):
-        words = keys.words(position).astype(">u8")
-        result[:, position : position + _WORD] = words.view(np.uint8).reshape(len(column), _WORD)
-    valid = valid_mask(column)
-    if valid is not None:
-        result[~valid] = 0
-    return result[:, :width]
 
 
 def _words_after(column: pa.Array, prefix: bytes) -> Words:
@@ -258,17 +253,6 @@ def _words_after(column: pa.Array, prefix: bytes) -> Words:
         result[same & (found > expected)] = _ALL
         same &= found == expected
     return result
-
-
-def _shared_start(texts: pa.Array) -> bytes:
-    """What all of ``texts`` start with."""
-    keys = ByteKeys.of(*text_parts(texts))
-    if not len(keys):
-        return b""
-    order, _ = keys.order(sorted_runs=False)
-    low, high = keys.scalar(int(order[0])), keys.scalar(int(order[-1]))
-    differs = (i for i, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
-    return low[: next(differs, min(len(low), len(high)))]
 
 
 @lru_cache(maxsize=256)

@@ -87,7 +87,9 @@ def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
     first.fill(0)
     second.fill(0)
     for field_id, column in columns:
-        factor = np.uint64(_mixed(field_id) | 1)
+        mixed = (field_id * int(_SPREAD) + _POSITION) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        factor = np.uint64(((mixed ^ (mixed >> 27)) & _MASK) | 1)
         valid = valid_mask(column)
         for raw in _raw_words(column):
             np.multiply(raw, _SPREAD, out=spread)
@@ -248,9 +250,3 @@ def _finish(words: Words, scratch: Words) -> Words:
         if factor:
             np.multiply(words, factor, out=words)
     return words
-
-
-def _mixed(number: int) -> int:
-    number = (number * int(_SPREAD) + _POSITION) & _MASK
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    return (number ^ (number >> 27)) & _MASK

@@ -29,10 +29,6 @@ _SIGNED_BITS = 63
 _KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9))], dtype=np.uint64)
 
 
-def _no_mask() -> Mask:
-    return np.zeros(0, np.bool_)
-
-
 @dataclass(frozen=True, eq=False)
 class IntKeys:
     """Keys as int64."""
@@ -196,34 +192,31 @@ class ByteKeys:
 
     def bisect(self, key: int | bytes, right: bool) -> int:
         """Number of rows of these ascending keys below ``key`` (or not above it)."""
-        low, high = self._where_lead(key) if isinstance(key, bytes) and len(self) else (0, len(self))
+        low, high = 0, len(self)
+        if isinstance(key, bytes) and high:
+            # rows before those with the lead of `key` are smaller, all behind larger
+            position, words = self.lead.position, self.lead.words
+            begins, first = key[:position].ljust(position, b"\0"), self.scalar(0)[:position].ljust(position, b"\0")
+            if begins != first:
+                return 0 if begins < first else len(self)
+            word = np.uint64(int.from_bytes(key[position : position + 8].ljust(8, b"\0"), "big"))
+            low, high = int(np.searchsorted(words, word, "left")), int(np.searchsorted(words, word, "right"))
         return (bisect_right if right else bisect_left)(range(len(self)), key, low, high, key=self.scalar)
-
-    def _where_lead(self, key: bytes) -> tuple[int, int]:
-        """The rows of these ascending keys whose lead is that of ``key``: all before are smaller, all behind larger."""
-        position, words = self.lead.position, self.lead.words
-        begins, first = key[:position].ljust(position, b"\0"), self.scalar(0)[:position].ljust(position, b"\0")
-        if begins != first:
-            return (0, 0) if begins < first else (len(self), len(self))
-        word = np.uint64(int.from_bytes(key[position : position + 8].ljust(8, b"\0"), "big"))
-        return int(np.searchsorted(words, word, "left")), int(np.searchsorted(words, word, "right"))
 
     def words(self, position: int, rows: Ints | None = None) -> Words:
         """Bytes ``position`` to ``position + 8`` of each key as big-endian numbers, zeros beyond its end."""
-        if rows is None:
-            whole = self.width and position + 8 <= self.width
-            return self._columns(position) if whole else self._load(self.starts + position, self.lengths - position)
-        return self.words_at(rows, position)
+        if rows is not None:
+            return self.words_at(rows, position)
+        if not self.width or position + 8 > self.width:
+            return self._load(self.starts + position, self.lengths - position)
+        # keys that lie side by side: a strided copy
+        first = int(self.starts[0]) if len(self) else 0
+        strided = np.ndarray((len(self),), np.dtype(">u8"), self.data, offset=first + position, strides=(self.width,))
+        return strided.astype(np.uint64)
 
     def words_at(self, rows: Ints, positions: Ints | int) -> Words:
         """As :meth:`words`, with a position for each of the ``rows``."""
         return self._load(self.starts[rows] + positions, self.lengths[rows] - positions)
-
-    def _columns(self, position: int) -> Words:
-        """The same eight bytes of keys that lie side by side: a strided copy."""
-        first = int(self.starts[0]) if len(self) else 0
-        strided = np.ndarray((len(self),), np.dtype(">u8"), self.data, offset=first + position, strides=(self.width,))
-        return strided.astype(np.uint64)
 
     def _load(self, at: Ints, left: Ints) -> Words:
         """Eight bytes at each byte number ``at`` of the data, of which the first ``left`` count."""
@@ -262,7 +255,7 @@ class ByteKeys:
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
         """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""
         if len(self) == 0:
-            return np.zeros(0, np.int64), _no_mask()
+            return np.zeros(0, np.int64), np.zeros(0, np.bool_)
         longest = int(self.lengths.max())
         position, words = self.lead.position, self.lead.words
         order = np.argsort(words, kind="stable")
@@ -275,11 +268,8 @@ class ByteKeys:
         if same.any() and int(self.lengths.min()) != longest:
             lengths = self.lengths[order]
             if (same & (lengths[1:] != lengths[:-1])).any():
-                _refine(order, same, self._lengths_as_words, 0)
+                _refine(order, same, lambda _, rows: self.lengths[rows].astype(np.uint64), 0)
         return order, same
-
-    def _lengths_as_words(self, _position: int, rows: Ints) -> Words:
-        return self.lengths[rows].astype(np.uint64)
 
     @staticmethod
     def concat(parts: Sequence[ByteKeys]) -> ByteKeys:
@@ -361,7 +351,10 @@ def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
     """
     valid = valid_mask(column)
     if is_text(column.type):
-        parts = [_ranks(column)]
+        order, same = ByteKeys.of(*text_parts(column)).order(sorted_runs=False)
+        ranks = np.zeros(len(order), np.int64)
+        ranks[order[1:]] = np.cumsum(~same)
+        parts = [ranks]  # what a null gets does not matter
     elif pa.types.is_decimal128(column.type) and column.type.precision > 18:
         high, low = decimal_limbs(column)
         parts = [high, (low ^ np.uint64(1 << 63)).view(np.int64)]
@@ -373,11 +366,3 @@ def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
     if valid is None:
         return parts
     return [valid.astype(np.int64), *(np.where(valid, part, 0) for part in parts)]
-
-
-def _ranks(column: pa.Array) -> Ints:
-    """Dense ranks of texts; what a null gets does not matter."""
-    order, same = ByteKeys.of(*text_parts(column)).order(sorted_runs=False)
-    ranks = np.zeros(len(order), np.int64)
-    ranks[order[1:]] = np.cumsum(~same)
-    return ranks

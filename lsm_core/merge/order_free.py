@@ -78,24 +78,18 @@ def order_free(
     null, from which they begin anew. Raises InvalidOption as `merge_function` does.
     """
     function = merge_function(schema, options, table)
-    reasons = (
-        *_of_engine(function, has_retracts),
-        *_of_expiry(function, RowExpiry.of(schema, options, table), has_expired),
-    )
+    reasons = tuple(_reasons(function, RowExpiry.of(schema, options, table), has_retracts, has_expired))
     return Verdict(not reasons, reasons)
 
 
-def _of_engine(function: MergeFunction, has_retracts: bool) -> Iterator[str]:
+def _reasons(function: MergeFunction, expiry: RowExpiry | None, has_retracts: bool, has_expired: bool) -> Iterator[str]:
     if isinstance(function, PartialUpdate):
         yield from _of_partial_update(function, has_retracts)
     elif isinstance(function, Aggregation):
         yield from _of_aggregation(function, has_retracts)
     elif not isinstance(function, (Deduplicate, FirstRow)):
+        # those two take the greatest (smallest) row of one total order, whatever the order of merging
         yield f"merge engine {function.name} is not known to be order-free"
-    # those two take the greatest (smallest) row of one total order, whatever the order of merging
-
-
-def _of_expiry(function: MergeFunction, expiry: RowExpiry | None, has_expired: bool) -> Iterator[str]:
     if expiry is None:
         return
     if has_expired:
@@ -115,19 +109,13 @@ def _of_partial_update(function: PartialUpdate, has_retracts: bool) -> Iterator[
     elif has_retracts:
         yield "retracts: the first row of a merge starts it with all of its values, and merged rows hide that they retract"
     grouped = {name for group in function.groups for name in group.protected}
-    for name, aggregate in function.functions.items():
-        if name in grouped:
-            yield from _late(name, aggregate)
-
-
-def _late(column: str, function: AggregateFunction) -> Iterator[str]:
-    """What late data of a sequence group makes depend on the order."""
-    yield from _inexact(column, function)
-    associative = function.name in _COMMUTING or function.name == "last_value"
-    if function.name == "collect":
-        associative = True  # late elements are appended like any others
-    if not associative:
-        yield f"column '{column}': {function.name} in a sequence group folds late rows where they arrive"
+    for column, aggregate in function.functions.items():
+        if column not in grouped:
+            continue
+        yield from _inexact(column, aggregate)
+        # late elements of `collect` are appended like any others
+        if aggregate.name not in _COMMUTING | {"last_value", "collect"}:
+            yield f"column '{column}': {aggregate.name} in a sequence group folds late rows where they arrive"
 
 
 def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
@@ -140,7 +128,9 @@ def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
             yield f"column '{column}': {aggregate.name} is not known to be order-free"
         elif sequences and aggregate.name not in _COMMUTING | {"last_value", "primary-key"}:
             yield f"column '{column}': {aggregate.name} folds by sequence.field, under which a merged row has one place only"
-        yield from _limited(column, aggregate)
+        keyed = aggregate.name == "nested_update" and bool(aggregate.options.text("nested-key"))
+        if keyed and aggregate.options.text("count-limit") is not None:
+            yield f"column '{column}': {aggregate.name} with count-limit leaves out updates of keys that only older rows have"
         if has_retracts:
             yield from _retracted(column, aggregate)
 
@@ -152,13 +142,6 @@ def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
         yield f"column '{column}': HLL sketches keep size and estimators of what was merged first"
     if function.name == "product" and function.type.root in (*_FLOATS, TypeRoot.DECIMAL):
         yield f"column '{column}': products of {function.type} round, and overflow, at other steps"
-
-
-def _limited(column: str, function: AggregateFunction) -> Iterator[str]:
-    """Functions that forget what a later merge would need."""
-    keyed = function.name == "nested_update" and bool(function.options.text("nested-key"))
-    if keyed and function.options.text("count-limit") is not None:
-        yield f"column '{column}': {function.name} with count-limit leaves out updates of keys that only older rows have"
 
 
 def _retracted(column: str, function: AggregateFunction) -> Iterator[str]:

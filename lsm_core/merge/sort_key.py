@@ -83,20 +83,9 @@ def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
             return IntKeys(numbers(columns[0]))
     widths = [None if is_text(column.type) else _sort_width(column.type) for column in columns]
     fixed = [width for width in widths if width is not None]
-    if len(fixed) == len(columns):
-        return _fixed_keys(columns, sum(fixed))
-    encoded = _joined(columns, nulls=False)
-    return ByteKeys.of(*text_parts(encoded))
-
-
-def _sort_width(kind: pa.DataType) -> int:
-    width = width_of(kind)
-    assert width is not None
-    return 8 if pa.types.is_floating(kind) else width
-
-
-def _fixed_keys(columns: Sequence[pa.Array], width: int) -> NormalisedKeys:
-    rows = len(columns[0])
+    if len(fixed) < len(columns):
+        return ByteKeys.of(*text_parts(_joined(columns, nulls=False)))
+    rows, width = len(columns[0]), sum(fixed)
     matrix = np.zeros((rows, max(width, 8)), np.uint8)
     at = matrix.shape[1] - width
     for column in columns:
@@ -109,6 +98,12 @@ def _fixed_keys(columns: Sequence[pa.Array], width: int) -> NormalisedKeys:
         )
     starts = np.arange(rows, dtype=np.int64) * width
     return ByteKeys.of(matrix.reshape(-1), starts, np.full(rows, width, np.int64))
+
+
+def _sort_width(kind: pa.DataType) -> int:
+    width = width_of(kind)
+    assert width is not None
+    return 8 if pa.types.is_floating(kind) else width
 
 
 def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:

@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.kv_layout import VALUE_KIND
-from lsm_core.merge.comparable import Ints
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.fold import FoldInput, OpenState
-from lsm_core.merge.function import FoldFunction, MergeFunction, PickFunction
+from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.order import Groups, Newest, merge_order, newest_versions
 from lsm_core.merge.rows import Piece, Rows, emit, retracts, window_parts
 from lsm_core.merge.sort_key import KeySpec
@@ -87,26 +85,26 @@ class Buffer:
             item = next(self._source, None)
             if item is None:
                 self.exhausted = True
-            elif item[0].num_rows:
-                self._add(*item)
+                return
+            batch, level, age = item
+            if not batch.num_rows:
+                continue
+            keys = self._spec.keys(batch)
+            climbing = keys.climbing()
+            behind = self._last is not None and keys.scalar(0) < self._last  # type: ignore[operator]
+            if behind or not (climbing or keys.ascending()):
+                raise UnsortedInput(self.index, self.name)
+            self._last = keys.scalar(len(keys) - 1)
+            self._most_rows = max(self._most_rows, len(keys))
+            self._most_bytes = max(self._most_bytes, batch.nbytes)
+            self.rows += len(keys)
+            self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys), climbing))
 
     def _full(self, at_least: int | None) -> bool:
         if at_least is not None or self.rows == 0:
             return self.rows >= max(at_least or 1, 1)
         held = sum(len(piece) * piece.row_bytes for piece in self.pieces)
         return self.rows >= self._most_rows or held >= self._most_bytes
-
-    def _add(self, batch: pa.RecordBatch, level: int, age: int) -> None:
-        keys = self._spec.keys(batch)
-        first = keys.scalar(0)
-        climbing = keys.climbing()
-        if (self._last is not None and first < self._last) or not (climbing or keys.ascending()):  # type: ignore[operator]
-            raise UnsortedInput(self.index, self.name)
-        self._last = keys.scalar(len(keys) - 1)
-        self._most_rows = max(self._most_rows, len(keys))
-        self._most_bytes = max(self._most_bytes, batch.nbytes)
-        self.rows += len(keys)
-        self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys), climbing))
 
     @property
     def last_key(self) -> Key:
@@ -223,11 +221,6 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
     return rows, Groups(order, starts)
 
 
-def _adds(batch: pa.RecordBatch) -> pa.Array:
-    kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-    return pa.array(~retracts(kinds))
-
-
 @dataclass
 class Merger:
     """Merges windows one after another, carrying the open key between them."""
@@ -252,11 +245,20 @@ class Merger:
             return []
         rows = Rows.of(pieces)
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
-        groups, picked = self._picked(self.function, rows, kinds, carry is not None and carry.folded, sorted_runs)
+        carry_folded = carry is not None and carry.folded
+        # keys are ordered only where that matters
+        newest = newest_versions(rows, self.spec) if sorted_runs and self.function.takes_newest(kinds) else None
+        groups: Groups | Newest
+        if newest is not None:
+            groups, picked = newest, newest.newest
+        else:
+            groups = merge_order(rows, self.spec, sorted_runs=sorted_runs)
+            picked = self.function.pick(groups, kinds, carry_folded)
         self.counters.drop(OLDER_VERSION, len(rows) - len(groups))
         if open_end:
-            folded = groups.last_size > 1 or (len(groups) == 1 and carry is not None and carry.folded)
-            self.carry = self._hold(rows, int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1]), folded)
+            folded = groups.last_size > 1 or (len(groups) == 1 and carry_folded)
+            last = int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1])
+            self.carry = OpenKey(self._copy(rows, last), folded)
             picked = picked[:-1]
         found = picked >= 0
         if not found.all():
@@ -268,21 +270,6 @@ class Merger:
             picked = kept
         self.counters.rows_out += len(picked)
         return emit(rows, picked)
-
-    def _picked(
-        self,
-        function: PickFunction,
-        rows: Rows,
-        kinds: npt.NDArray[np.int64] | None,
-        folded: bool,
-        sorted_runs: bool,
-    ) -> tuple[Groups | Newest, Ints]:
-        """The keys, and what the engine makes of each; they are ordered only where that matters."""
-        newest = newest_versions(rows, self.spec) if sorted_runs and function.takes_newest(kinds) else None
-        if newest is not None:
-            return newest, newest.newest
-        groups = merge_order(rows, self.spec, sorted_runs=sorted_runs)
-        return groups, function.pick(groups, kinds, folded)
 
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
@@ -298,23 +285,24 @@ class Merger:
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
         output = function.fold(FoldInput(rows, groups, kinds, state, open_end))
         self.state = output.state
-        self.newest = None if output.state is None else self._newest(rows, groups)
+        if output.state is None:
+            self.newest = None
+        elif self.newest is None or groups.newest[-1] > 0:  # row 0 alone is the state: what was the newest still is
+            self.newest = self._copy(rows, int(groups.newest[-1]))
         self.counters.keys_folded += output.folded
         self.counters.keys_one_by_one += output.alone
         batches = output.batches
         kept_open = output.state is not None
         self.counters.drop(OLDER_VERSION, len(rows) - sum(batch.num_rows for batch in batches) - kept_open)
         if self.drop_delete and kinds is not None:
-            kept = [batch.filter(_adds(batch)) for batch in batches]
+            kept = [
+                batch.filter(pa.array(~retracts(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))))
+                for batch in batches
+            ]
             self.counters.drop(DELETE_AT_BOTTOM, sum(b.num_rows for b in batches) - sum(b.num_rows for b in kept))
             batches = [batch for batch in kept if batch.num_rows]
         self.counters.rows_out += sum(batch.num_rows for batch in batches)
         return batches
-
-    def _newest(self, rows: Rows, groups: Groups) -> Piece | None:
-        """The newest version of the open key; row 0 alone is the state, so what was the newest still is."""
-        row = int(groups.newest[-1])
-        return self.newest if row == 0 and self.newest is not None else self._copy(rows, row)
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
         """An accumulator cannot take back what came after: an input that brings an older version now is out of order."""
@@ -331,10 +319,6 @@ class Merger:
         at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
         batch = source.batch.slice(at, 1).take(pa.array([0]))
         return Piece(batch, self.spec.keys(batch), source.level, source.age)
-
-    def _hold(self, rows: Rows, row: int, folded: bool) -> OpenKey:
-        """Carry ``row``."""
-        return OpenKey(self._copy(rows, row), folded)
 
 
 def merge_streams(

@@ -33,7 +33,7 @@ class EarlyFullCompaction:
         if len(runs) <= 1:
             return None, state
         max_level = num_levels - 1
-        found = self._by_time(now_ms, state) or self._by_size(max_level, runs)
+        found = self._reached(max_level, runs, now_ms, state)
         if found is None:
             return None, state
         trigger, facts = found
@@ -55,17 +55,13 @@ class EarlyFullCompaction:
             weighed["incremental_size_threshold_bytes"] = self.incremental_size_threshold
         return weighed
 
-    def _by_time(self, now_ms: int, state: State) -> tuple[Trigger, dict[str, int | float | None]] | None:
-        if self.interval_ms is None:
-            return None
-        since = None if state.last_full_ms is None else now_ms - state.last_full_ms
-        if since is not None and since <= self.interval_ms:
-            return None
-        return Trigger.OPTIMIZATION_INTERVAL, {"since_full_ms": since, "interval_ms": self.interval_ms}
-
-    def _by_size(
-        self, max_level: int, runs: Sequence[LevelSortedRun]
+    def _reached(
+        self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
+        """The first threshold that asks for a full compaction, and its numbers: the time, then the two sizes."""
+        since = None if state.last_full_ms is None else now_ms - state.last_full_ms
+        if self.interval_ms is not None and (since is None or since > self.interval_ms):
+            return Trigger.OPTIMIZATION_INTERVAL, {"since_full_ms": since, "interval_ms": self.interval_ms}
         total = sum(run.size for run in runs)
         if self.total_size_threshold is not None and total < self.total_size_threshold:
             return Trigger.TOTAL_SIZE, {"total_bytes": total, "threshold_bytes": self.total_size_threshold}

@@ -34,7 +34,13 @@ def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
         names.add(file.name)
     upper = sorted((f for f in files if f.level > 0), key=lambda f: (f.level, f.min_key, f.max_key))
     for level, group in groupby(upper, key=lambda f: f.level):
-        found.extend(_overlaps(level, tuple(group)))
+        run = tuple(group)
+        reach = run[0]
+        for previous, file in pairwise(run):
+            reach = previous if previous.max_key >= reach.max_key else reach
+            if file.min_key <= reach.max_key:
+                message = f"files {reach.name} and {file.name} of level {level} overlap in key range"
+                found.append(Violation(message, (reach.name, file.name)))
     return tuple(found)
 
 
@@ -57,21 +63,6 @@ def _file_violations(file: DataFile) -> list[Violation]:
                 f"file {file.name} counts {file.row_count} rows, {file.delete_row_count} of them deletes", (file.name,)
             )
         )
-    return found
-
-
-def _overlaps(level: int, files: tuple[DataFile, ...]) -> list[Violation]:
-    found = []
-    reach = files[0]
-    for previous, file in pairwise(files):
-        if previous.max_key >= reach.max_key:
-            reach = previous
-        if file.min_key <= reach.max_key:
-            found.append(
-                Violation(
-                    f"files {reach.name} and {file.name} of level {level} overlap in key range", (reach.name, file.name)
-                )
-            )
     return found
 
 

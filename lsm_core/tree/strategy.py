@@ -182,23 +182,18 @@ def decide_bucket(
     ``state`` None is derived from the levels. ``must_rewrite`` names the files of a fully compacted tree that a full
     compaction may still not leave alone. A unit whose only file already lies at its output level is declined.
     """
-    if full:
-        return _decide_full(levels, options, must_rewrite)
-    strategy = strategy_from_options(options, utc_offset_ms)
     runs = levels.runs()
+    if full:
+        unit = pick_full_compaction(
+            levels.num_levels, runs, force_rewrite_all=options.force_rewrite_all, must_rewrite=must_rewrite
+        )
+        facts = {"sorted_runs": len(runs), "files": len(levels.files)}
+        if unit is None:
+            return Decline(DeclineReason.ALREADY_COMPACTED if runs else DeclineReason.EMPTY, facts)
+        return Pick(unit, Trigger.FULL, {**facts, "files_one_by_one": len(unit.files)} if unit.by_file else facts)
+    strategy = strategy_from_options(options, utc_offset_ms)
     decision, _ = strategy.decide(levels.num_levels, runs, now_ms, State.of(levels) if state is None else state)
     return post_filter(decision)
-
-
-def _decide_full(levels: Levels, options: PickOptions, must_rewrite: MustRewrite | None) -> Decision:
-    runs = levels.runs()
-    unit = pick_full_compaction(
-        levels.num_levels, runs, force_rewrite_all=options.force_rewrite_all, must_rewrite=must_rewrite
-    )
-    facts = {"sorted_runs": len(runs), "files": len(levels.files)}
-    if unit is None:
-        return Decline(DeclineReason.ALREADY_COMPACTED if runs else DeclineReason.EMPTY, facts)
-    return Pick(unit, Trigger.FULL, {**facts, "files_one_by_one": len(unit.files)} if unit.by_file else facts)
 
 
 def post_filter(decision: Decision) -> Decision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -113,7 +113,9 @@ class _Work:
             for file in sections[0][0].files:
                 self.upgrade(file)
         elif sections:
-            self.rewrites.append(_joined(sections))
+            # sections follow each other in key order, so their n-th runs join into one: no more inputs than the widest section
+            joined = ([run for run in runs if run is not None] for runs in zip_longest(*sections))
+            self.rewrites.append(tuple(SortedRun(tuple(file for run in runs for file in run.files)) for runs in joined))
 
     def plan(self) -> TaskPlan:
         return TaskPlan(
@@ -123,14 +125,6 @@ class _Work:
             drops_delete(self.levels, self.output_level),
             tuple(self.unchanged),
         )
-
-
-def _joined(sections: Iterable[list[SortedRun]]) -> Rewrite:
-    """Sections follow each other in key order, so their n-th runs join into one: no more inputs than the widest section."""
-    return tuple(
-        SortedRun(tuple(file for run in runs if run is not None for file in run.files))
-        for runs in zip_longest(*sections)
-    )
 
 
 def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:

@@ -35,9 +35,17 @@ class UniversalCompaction:
                 return early, after
         pick = self._size_amp(max_level, runs) or self._size_ratio(max_level, runs, now_ms)
         pick = pick or self._file_count(max_level, runs, now_ms)
-        if pick is None:
-            return self._decline(num_levels, runs, now_ms, state), state
-        return pick, replace(state, last_full_ms=now_ms) if pick.unit.full else state
+        if pick is not None:
+            return pick, replace(state, last_full_ms=now_ms) if pick.unit.full else state
+        facts = {
+            **self._facts(runs),
+            "max_amplification_percent": self.max_size_amp,
+            "size_ratio_percent": self.size_ratio + self._off_peak_ratio(now_ms),
+        }
+        if self.early_full is not None:
+            facts |= self.early_full.facts(num_levels, runs, now_ms, state)
+        few = DeclineReason.TOO_FEW_RUNS if len(runs) < self.num_run_trigger else DeclineReason.WITHIN_LIMITS
+        return Decline(few if runs else DeclineReason.EMPTY, facts), state
 
     def pick(self, num_levels: int, runs: Runs, now_ms: int = 0, state: State | None = None) -> CompactUnit | None:
         """The unit that :meth:`decide` picks, without its reasons."""
@@ -119,16 +127,3 @@ class UniversalCompaction:
             "oldest_run_bytes": last,
             "amplification_percent": None if last == 0 else newer * 100 // last,
         }
-
-    def _decline(self, num_levels: int, runs: Runs, now_ms: int, state: State) -> Decline:
-        facts = {
-            **self._facts(runs),
-            "max_amplification_percent": self.max_size_amp,
-            "size_ratio_percent": self.size_ratio + self._off_peak_ratio(now_ms),
-        }
-        if self.early_full is not None:
-            facts |= self.early_full.facts(num_levels, runs, now_ms, state)
-        if not runs:
-            return Decline(DeclineReason.EMPTY, facts)
-        few = len(runs) < self.num_run_trigger
-        return Decline(DeclineReason.TOO_FEW_RUNS if few else DeclineReason.WITHIN_LIMITS, facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -47,21 +48,10 @@ class Cuts:
         order, _ = keys.order(sorted_runs=False)
         ends, at = [0], 0
         for bound in self.bounds:
-            at = _first_not_below(keys, order, bound, at)
+            at = bisect_left(order, bound, lo=at, key=lambda row: keys.scalar(int(row)))
             ends.append(at)
         ends.append(len(order))
         return order, [(i, one, end) for i, (one, end) in enumerate(pairwise(ends)) if one < end]
-
-
-def _first_not_below(keys: ByteKeys, order: Ints, bound: bytes, low: int) -> int:
-    high = len(order)
-    while low < high:
-        middle = (low + high) // 2
-        if keys.scalar(int(order[middle])) < bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:

@@ -32,7 +32,8 @@ class Answers:
         self._forms: list[Form] = []
         self._roundings: dict[int, float] = {}
         for i, field in enumerate(schema.fields):
-            name = _function(field, options)
+            own = options.get(f"fields.{field.name}.aggregate-function")
+            name = own or options.get("fields.default-aggregate-function") or ""
             self._forms.append(_form(field, name, options))
             if name in {"sum", "product"} and field.type.root in _EPSILON:
                 self._roundings[i] = _EPSILON[field.type.root]
@@ -54,11 +55,6 @@ class Answers:
         share = len(inputs) * self._roundings[i]
         weight = sum(abs(row.values[i]) for row in inputs if row.values[i] is not None)
         return bool(abs(mine - theirs) <= share * max(weight, abs(mine)))
-
-
-def _function(field: DataField, options: Mapping[str, str]) -> str:
-    own = options.get(f"fields.{field.name}.aggregate-function")
-    return own or options.get("fields.default-aggregate-function") or ""
 
 
 def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:

@@ -104,8 +104,6 @@ class _Engine:
             merge = AggregationMerge(self._schema, self._options)
         for row in versions:
             merge.add(row)
-        return self._built(versions[-1], *merge.result())
-
-    def _built(self, last: Row, sequence: int, kind: int, values: Sequence[Any]) -> Row:
+        last, (sequence, kind, values) = versions[-1], merge.result()
         order = tuple(values[i] for i in self._ordering) if last.sequence_fields else ()
         return Row(last.key, order, sequence, kind, tuple(values), last.level, last.age)

@@ -43,25 +43,20 @@ class PartialUpdateMerge:
         self._schema, self._ignore_delete = schema, ignore_delete
         self._groups = groups_of(schema, options)
         self._group_of = {i: group for group in self._groups for i in (*group.ordering, *group.protected)}
-        self._functions = self._functions_of(schema, options)
+        # of protected columns; outside of groups there is only last_non_null_value, which is what happens anyway
+        self._functions: dict[int, Function] = {}
+        for i, field in enumerate(schema.fields):
+            name = options.get(f"fields.{field.name}.aggregate-function")
+            name = name or options.get("fields.default-aggregate-function")
+            group = self._group_of.get(i)
+            if name and group and i not in group.ordering and field.name not in schema.primary_keys:
+                self._functions[i] = function_of(name, field.name, field.type, options)
         self._remove_on_delete = options.get("partial-update.remove-record-on-delete", "false").lower() == "true"
         removing = options.get("partial-update.remove-record-on-sequence-group", "").split(",")
         self._removing = set(_numbers(schema, removing))
         self._row: list[Any] = [None] * len(schema.fields)
         self._sequence = 0
         self._started = self._met_insert = self._deleted = False
-
-    def _functions_of(self, schema: TableSchema, options: Mapping[str, str]) -> dict[int, Function]:
-        """Functions of protected columns; outside of groups there is only last_non_null_value, which is what happens anyway."""
-        found = {}
-        for i, field in enumerate(schema.fields):
-            name = options.get(f"fields.{field.name}.aggregate-function") or options.get(
-                "fields.default-aggregate-function"
-            )
-            group = self._group_of.get(i)
-            if name and group and i not in group.ordering and field.name not in schema.primary_keys:
-                found[i] = function_of(name, field.name, field.type, options)
-        return found
 
     def add(self, row: Row) -> None:
         """Give one version."""

@@ -45,10 +45,6 @@ _LOW: Final = np.uint64(0xFFFF)
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _random_odd() -> int:
-    return int.from_bytes(uuid.uuid4().bytes[:8]) | 1
-
-
 @dataclass(frozen=True)
 class Place:
     """One bucket of a table, or the keys ``within`` a range of it."""
@@ -57,7 +53,7 @@ class Place:
     partition: bytes
     bucket: int
     within: KeyBounds | None = None
-    salt: int = field(default_factory=_random_odd)
+    salt: int = field(default_factory=lambda: int.from_bytes(uuid.uuid4().bytes[:8]) | 1)
     """An odd number of 64 bits, drawn by chance, so that every run looks at other keys."""
 
     def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
@@ -77,7 +73,13 @@ class Place:
 
     def ranks(self, batch: pa.RecordBatch) -> Ranks:
         """The rank of each row's key: equal for equal keys, otherwise as good as random. Keys enter a sample smallest first."""
-        keys = [_one_nan(column) for column in self.keys(batch)]
+        # all NaNs are one key, so they must have one hash
+        keys = [
+            pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+            if pa.types.is_floating(column.type)
+            else column
+            for column in self.keys(batch)
+        ]
         if len(keys) == 1 and pa.types.is_integer(keys[0].type) and not keys[0].null_count:
             words = keys[0].to_numpy().astype(np.int64, copy=False).view(np.uint64)
         else:
@@ -87,13 +89,6 @@ class Place:
         ranks ^= ranks >> np.uint64(29)
         ranks *= _ODD
         return ranks
-
-
-def _one_nan(column: pa.Array) -> pa.Array:
-    """All NaNs are one key, so they must have one hash."""
-    if not pa.types.is_floating(column.type):
-        return column
-    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
 
 
 @dataclass(frozen=True)
@@ -168,7 +163,11 @@ class Catch:
         """The rows just chosen."""
         if not rows.num_rows:
             return
-        self._parts.setdefault(name, []).append((self._chosen, plain_batch(self._shaped(rows))))
+        schema = self._place.store.schema
+        names = [SEQUENCE_NUMBER, VALUE_KIND, *schema.field_names]
+        columns = [*self._place.keys(rows), *(rows.column(name) for name in names)]
+        shaped = pa.RecordBatch.from_arrays(columns, [*(KEY_PREFIX + k for k in schema.trimmed_primary_keys), *names])
+        self._parts.setdefault(name, []).append((self._chosen, plain_batch(shaped)))
         self._rows += rows.num_rows
         if self._rows >= self._look_at:
             self._sample = self._tighter()
@@ -203,19 +202,10 @@ class Catch:
 
     def _narrow(self, sample: Sample) -> None:
         self._sample = sample
-        self._parts = {name: [_kept(sample, *part) for part in parts] for name, parts in self._parts.items()}
+        for name, parts in self._parts.items():
+            looked_at = [(sample.chosen(ranks), ranks, batch) for ranks, batch in parts]
+            self._parts[name] = [(ranks[kept], batch.take(pa.array(kept))) for kept, ranks, batch in looked_at]
         self._rows = sum(len(ranks) for parts in self._parts.values() for ranks, _ in parts)
-
-    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        schema = self._place.store.schema
-        names = [SEQUENCE_NUMBER, VALUE_KIND, *schema.field_names]
-        columns = [*self._place.keys(batch), *(batch.column(name) for name in names)]
-        return pa.RecordBatch.from_arrays(columns, [*(KEY_PREFIX + k for k in schema.trimmed_primary_keys), *names])
-
-
-def _kept(sample: Sample, ranks: Ranks, batch: pa.RecordBatch) -> tuple[Ranks, pa.RecordBatch]:
-    chosen = sample.chosen(ranks)
-    return ranks[chosen], batch.take(pa.array(chosen))
 
 
 def _deleted(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
@@ -236,7 +226,8 @@ def _tied(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     Seen ranks of (key, order) are kept as bits, so a chance collision merely chooses one key more.
     """
     ordering = list(place.store.options.sequence_field)
-    if not ordering and not _sequences_meet(files):
+    ranges = sorted((file.min_sequence_number, file.max_sequence_number) for file in files)
+    if not ordering and all(one[1] < following[0] for one, following in pairwise(ranges)):
         return np.empty(0, np.uint64)
     types = [place.store.schema.field(name).type for name in ordering]
     seen, found = np.zeros(_BITS, np.bool_), []
@@ -252,11 +243,6 @@ def _tied(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
             found.append(ranks[seen[slots]])
             seen[slots] = True
     return _some(found)
-
-
-def _sequences_meet(files: Sequence[DataFileMeta]) -> bool:
-    ordered = sorted((file.min_sequence_number, file.max_sequence_number) for file in files)
-    return any(one[1] >= following[0] for one, following in pairwise(ordered))
 
 
 def _with_nulls(place: Place, files: Sequence[DataFileMeta]) -> Ranks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from typing import Any, NamedTuple
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
@@ -34,10 +34,8 @@ class Row(NamedTuple):
 def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
     """Versions of one key, the first to be merged first; of versions equal in everything the later given is later."""
 
-    def versions(left: Row, right: Row) -> int:
-        return _compare_versions(left, right, descending)
-
-    return sorted(rows, key=cmp_to_key(versions)) if len(rows) > 1 else list(rows)
+    by_version = cmp_to_key(partial(_compare_versions, descending=descending))
+    return sorted(rows, key=by_version) if len(rows) > 1 else list(rows)
 
 
 def _compare_versions(left: Row, right: Row, descending: bool) -> int:
@@ -77,10 +75,6 @@ def compare_values(left: Any, right: Any) -> int:
 def _rank(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()
-    return _float_rank(value) if isinstance(value, float) else value
-
-
-def _float_rank(value: float) -> tuple[int, float, float]:
-    if math.isnan(value):
-        return 1, 0.0, 0.0
-    return 0, value, math.copysign(1.0, value)
+    if isinstance(value, float):
+        return (1, 0.0, 0.0) if math.isnan(value) else (0, value, math.copysign(1.0, value))
+    return value

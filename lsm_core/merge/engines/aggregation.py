@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -97,7 +96,9 @@ class Aggregation:
         seen = np.zeros(len(inputs), np.bool_)
         if inputs.begun and window.state is not None:
             seen[0] = window.state.flags["seen"][name]
-        ops, before = _operations(inputs.kinds), inputs.before
+        back = (inputs.kinds & 1) == 1
+        ops = np.where(back, RETRACT, AGG).astype(np.int8) if back.any() else None
+        before = inputs.before
         if reset is not None:
             # what came before the last -D is gone; only that the function was called stays
             seen |= reset.began
@@ -163,9 +164,3 @@ class _Reset:
         shown = offsets_from(inputs.kinds != DELETE)
         began = (last >= 0) & (shown[np.maximum(last, 0)] > shown[inputs.offsets[:-1]])
         return _Reset(last, gone, began, (last >= 0) & (last == inputs.offsets[1:] - 1))
-
-
-def _operations(kinds: npt.NDArray[np.int64]) -> Operations | None:
-    """Adds are aggregated, -U and -D retracted; None if all are adds."""
-    back = (kinds & 1) == 1
-    return np.where(back, RETRACT, AGG).astype(np.int8) if back.any() else None

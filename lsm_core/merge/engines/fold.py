@@ -82,14 +82,16 @@ class FoldInput:
     def picked(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
         """As :meth:`taken`, in much less time where values are numbers; ``some_null``: NO_ROW among ``rows`` gives null."""
         _, whole, valid = self._column(name)
-        if not _is_number(whole.type) or not len(whole):
+        kind = whole.type
+        fixed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+        if not fixed or pa.types.is_interval(kind) or not len(whole):
             return _take(whole, rows, some_null)
-        values = values_of(whole, np.dtype(f"i{whole.type.bit_width // 8}"))[rows]
+        values = values_of(whole, np.dtype(f"i{kind.bit_width // 8}"))[rows]
         present = None if valid is None else valid[rows]
         if some_null:
             present = rows >= 0 if present is None else present & (rows >= 0)
         bits = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-        return pa.Array.from_buffers(whole.type, len(rows), [bits, pa.py_buffer(values)])
+        return pa.Array.from_buffers(kind, len(rows), [bits, pa.py_buffer(values)])
 
     def valid(self, name: str) -> Mask | None:
         """Which rows hold a value in column ``name``; None: all do."""
@@ -315,12 +317,6 @@ def finish(answer: Answer) -> FoldOutput:
     return FoldOutput(batches, state, folded, 0 if answer.alone is None else int(answer.alone.sum()))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    """Whether values are of one, two, four or eight bytes each."""
-    fixed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
-    return bool(fixed and not pa.types.is_interval(kind))
-
-
 def _plain(values: pa.Array) -> bool:
     """Whether values lie in memory as NumPy has them."""
     kind = values.type
@@ -340,16 +336,13 @@ def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:
     versions = len(window.groups.order) - int(window.groups.starts[-1])
     if len(window.groups) == 1 and window.state is not None:
         versions += window.state.versions - 1
-    own = pa.RecordBatch.from_arrays([_own(column) for column in row.columns], schema=row.schema)
+    # a copy: a slice would keep its whole window in memory
+    copies = [pa.concat_arrays([column.take(pa.array([0]))]) for column in row.columns]
+    own = pa.RecordBatch.from_arrays(copies, schema=row.schema)
     offset = int(window.rows.offsets[int(window.rows.piece_of(np.array([newest], np.int64))[0])])
     keys = place.keys.slice(newest - offset, newest - offset + 1)
     piece = Piece(own, keys, place.level, place.age, float(own.nbytes))
     return OpenState(piece, versions, answer.flags if versions > 1 else {})
-
-
-def _own(column: pa.Array) -> pa.Array:
-    """A copy of one row: a slice would keep its whole window in memory."""
-    return pa.concat_arrays([column.take(pa.array([0]))])
 
 
 __all__ = ["DELETE", "INSERT", "NO_ROW", "Answer", "FoldInput", "FoldOutput", "GroupRows", "OpenState", "finish"]

@@ -64,14 +64,12 @@ class Differences:
         # one row so far: the other answer's may follow; two rows: all there will be
         if window.open_end and int(groups.ends[-1] - groups.starts[-1]) == 1:
             differs[-1] = False
-            state = self._open(window, int(groups.newest[-1]))
+            row = int(groups.newest[-1])
+            place = rows.piece_at(row)
+            at = row - int(rows.offsets[int(rows.piece_of(np.array([row], np.int64))[0])])
+            batch = place.batch.slice(at, 1).take(np.zeros(1, np.int64))
+            state = OpenState(Piece(batch, self.key_spec.keys(batch), place.level, place.age), 1)
         return FoldOutput(emit(rows, groups.newest[differs]), state)
-
-    def _open(self, window: FoldInput, row: int) -> OpenState:
-        place = window.rows.piece_at(row)
-        at = row - int(window.rows.offsets[int(window.rows.piece_of(np.array([row], np.int64))[0])])
-        batch = place.batch.slice(at, 1).take(np.zeros(1, np.int64))
-        return OpenState(Piece(batch, self.key_spec.keys(batch), place.level, place.age), 1)
 
 
 __all__ = ["AllVersions", "Differences"]

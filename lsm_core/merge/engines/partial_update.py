@@ -89,8 +89,12 @@ class PartialUpdate:
         met[0] |= flags.get("met_insert", False)
         answer = Answer(window, np.where(deleted | ~met, DELETE, INSERT).astype(np.int8))
         seen: dict[str, bool] = {}
-        if self.ignore_delete and backs.any():
-            _leave_out(answer, inputs, backs)
+        if self.ignore_delete and backs.any() and window.rows.has(SEQUENCE_NUMBER):
+            # ignored deletes do not lend the row their sequence number; a key of nothing else has 0, as in Java
+            numbers = np.asarray(window.rows.integers(SEQUENCE_NUMBER, np.int64))
+            last = last_place(inputs, ~backs)
+            source = np.where(last >= 0, inputs.rows[last], inputs.before)
+            answer.compute(SEQUENCE_NUMBER, pa.array(np.where(source >= 0, numbers[source], 0), pa.int64()))
         self._loose(answer, inputs, segment, ~backs)
         for group in self.groups:
             seen |= self._group(answer, inputs, segment, backs, group, flags.get("seen", {}))
@@ -113,46 +117,36 @@ class PartialUpdate:
             segment = Segment(base, begin)
             return removed(removing, window, inputs, segment) if removing else (segment, none)
         if not self.remove_on_delete:
-            self._refuse(window, inputs, int(np.argmax(backs)))
+            key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(backs))]), self.key_spec)
+            raise RetractNotSupported(f"table {self.table}, key {key}: {REFUSAL}")
         last = last_place(inputs, inputs.kinds == DELETE)
         hit = last >= 0
         base[hit], begin[hit] = inputs.rows[last[hit]], last[hit] + 1
         return Segment(base, begin), hit & (begin == inputs.offsets[1:])
-
-    def _refuse(self, window: FoldInput, inputs: GroupRows, place: int) -> None:
-        key = key_of(window, inputs, int(inputs.group_of[place]), self.key_spec)
-        raise RetractNotSupported(f"table {self.table}, key {key}: {REFUSAL}")
 
     def _loose(self, answer: Answer, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
         """Fields outside all groups: the last add that is not null, else what the key began with."""
         window = answer.window
         shown = adds & segment.counts(inputs)
         everything = bool(shown.all()) and not inputs.begun
+        keys = self.key_spec.key_columns
         for name in window.rows.pieces[0].batch.schema.names:
-            if (name.startswith("_") and name in _SYSTEM) or self._stays(name):
+            if name in _SYSTEM or name in self.group_of or name in keys or name.startswith(KEY_PREFIX):
                 continue
             valid = window.valid(name)
             if valid is None and everything:
                 continue  # the newest version has it
             if name in self.required and not self.groups:
-                self._refuse_nulls(window, inputs, name, shown)
+                nulls = np.zeros(0, np.bool_) if valid is None else shown & ~valid[inputs.rows]
+                if nulls.any():
+                    key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(nulls))]), self.key_spec)
+                    raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
             newest = inputs.newest_with(valid) if everything and valid is not None else None
             if newest is not None:
                 answer.pick(name, newest)
                 continue
             last = last_place(inputs, shown if valid is None else shown & valid[inputs.rows])
             answer.pick(name, np.where(last >= 0, inputs.rows[last], segment.base))
-
-    def _refuse_nulls(self, window: FoldInput, inputs: GroupRows, name: str, shown: Mask) -> None:
-        valid = window.valid(name)
-        if valid is not None and (nulls := shown & ~valid[inputs.rows]).any():
-            key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(nulls))]), self.key_spec)
-            raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
-
-    def _stays(self, name: str) -> bool:
-        return (
-            name in _SYSTEM or name in self.group_of or name in self.key_spec.key_columns or name.startswith(KEY_PREFIX)
-        )
 
     def _group(
         self,
@@ -239,17 +233,6 @@ class PartialUpdate:
             given = Accumulators(self._initial(window, before, name), begun)
             begun = function.fold_ops(values, inputs.offsets, ops, given).seen
         return begun
-
-
-def _leave_out(answer: Answer, inputs: GroupRows, backs: Mask) -> None:
-    """Ignored deletes do not lend the row their sequence number; a key of nothing else has 0, as in Java."""
-    window = answer.window
-    if not window.rows.has(SEQUENCE_NUMBER):
-        return
-    numbers = np.asarray(window.rows.integers(SEQUENCE_NUMBER, np.int64))
-    last = last_place(inputs, ~backs)
-    source = np.where(last >= 0, inputs.rows[last], inputs.before)
-    answer.compute(SEQUENCE_NUMBER, pa.array(np.where(source >= 0, numbers[source], 0), pa.int64()))
 
 
 _SYSTEM: Final = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL})

@@ -64,7 +64,9 @@ class Refusals:
     @staticmethod
     def of(function: MergeFunction, schema: TableSchema, table: str) -> Refusals:
         """Of a primary-key table."""
-        return Refusals(tuple(_refused(function)), tuple(_decoded(function)), tuple(schema.primary_keys), table)
+        aggregates = function.functions.values() if isinstance(function, (Aggregation, PartialUpdate)) else ()
+        decoded = tuple(aggregate for aggregate in aggregates if isinstance(aggregate, OneByOne))
+        return Refusals(tuple(_refused(function)), decoded, tuple(schema.primary_keys), table)
 
     def require_mergeable(self, rows: pa.Table, kinds: pa.Array) -> None:
         """Raise RetractNotSupported, naming table, column and key, for the first retract that cannot be merged.
@@ -77,7 +79,8 @@ class Refusals:
         if not len(places):
             return
         found = kinds.to_numpy(zero_copy_only=False)[places]
-        given = rows.select(self._needed()).take(pa.array(places))
+        needed = [name for rule in self.retracts for group in (rule.ordering, *rule.removing) for name in group]
+        given = rows.select(list(dict.fromkeys([*self.keys, *needed]))).take(pa.array(places))
         for rule in self.retracts:
             refused = rule.among(given, found)
             if refused.any():
@@ -101,10 +104,6 @@ class Refusals:
                 row = int(pc.index(column, value).as_py())
                 said = f"{row_name(row)}, key {self._key(rows, row)}: {reason}"
                 raise InvalidData(self.table, function.field, said)
-
-    def _needed(self) -> list[str]:
-        rules = [name for rule in self.retracts for group in (rule.ordering, *rule.removing) for name in group]
-        return list(dict.fromkeys([*self.keys, *rules]))
 
     def _key(self, rows: pa.Table, row: int) -> dict[str, Any]:
         return {name: rows.column(name)[row].as_py() for name in self.keys}
@@ -132,11 +131,6 @@ def _of_partial_update(function: PartialUpdate) -> Iterator[RefusedRetracts]:
         name, reason = next(((name, reason) for name, reason in found if reason is not None), ("", ""))
         if reason:
             yield RefusedRetracts(reason, name, ordering=group.ordering, removing=removing)
-
-
-def _decoded(function: MergeFunction) -> Iterator[OneByOne]:
-    if isinstance(function, (Aggregation, PartialUpdate)):
-        yield from (aggregate for aggregate in function.functions.values() if isinstance(aggregate, OneByOne))
 
 
 def _has_value(rows: pa.Table, names: Sequence[str]) -> Mask:

@@ -84,7 +84,12 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
     if len(group.ordering) > 1 or inputs.begun:
         return None
     column = _at(window.whole(group.ordering[0]), inputs.rows)
-    parts = order_parts(column) if not column.null_count else [numbers(column)] if _is_narrow(column.type) else []
+    kind = column.type
+    fixed = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind)
+    if not column.null_count:
+        parts = order_parts(column)
+    else:  # `numbers` says nothing of a null, and has only types of a fixed width of up to eight bytes
+        parts = [numbers(column)] if fixed and not pa.types.is_float16(kind) else []
     if len(parts) != 1:
         return None
     valid = valid_mask(column)
@@ -151,12 +156,6 @@ def _at(whole: pa.Array, rows: Ints) -> pa.Array:
 def _nulls(column: pa.Array) -> Mask:
     valid = valid_mask(column)
     return np.zeros(len(column), np.bool_) if valid is None else ~valid
-
-
-def _is_narrow(kind: pa.DataType) -> bool:
-    """Whether :func:`numbers` tells the order of its values."""
-    fixed = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind)
-    return fixed and not pa.types.is_float16(kind)
 
 
 __all__ = ["Segment", "SequenceGroup", "accepted", "last_place", "newest_of_inserts", "removed"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -323,30 +324,17 @@ _NOT_COMPARABLE = {
     TypeRoot.GEOGRAPHY,
     TypeRoot.VECTOR,
 }
+_COMPARABLE: Final = "a type with an order (not nested, VARIANT, BLOB or GEO)"
 
 
-def _extreme(function: type[_Extreme]) -> object:
+def _extreme(function: type[_Extreme], refused: AbstractSet[TypeRoot], accepted: str) -> object:
     def make(kind: DataType, options: FieldOptions) -> AggregateFunction:
-        if kind.root in _NOT_COMPARABLE:
-            raise _wrong_type(function.name, kind, options, "a type with an order (not nested, VARIANT, BLOB or GEO)")
+        if kind.root in refused:
+            key, value = options.key("aggregate-function"), f"{function.name} on type {kind}"
+            raise InvalidOption(key, value, f"this function for {accepted}", options.table)
         return function(kind, options)
 
     return make
-
-
-def _boolean(function: type[_Extreme]) -> object:
-    def make(kind: DataType, options: FieldOptions) -> AggregateFunction:
-        if kind.root is not TypeRoot.BOOLEAN:
-            raise _wrong_type(function.name, kind, options, "BOOLEAN")
-        return function(kind, options)
-
-    return make
-
-
-def _wrong_type(name: str, kind: DataType, options: FieldOptions, accepted: str) -> InvalidOption:
-    return InvalidOption(
-        options.key("aggregate-function"), f"{name} on type {kind}", f"this function for {accepted}", options.table
-    )
 
 
 FUNCTIONS = {
@@ -356,8 +344,8 @@ FUNCTIONS = {
     "first_non_null_value": FirstNonNullValue,
     "first_not_null_value": FirstNonNullValue,
     "primary-key": PrimaryKey,
-    "max": _extreme(Max),
-    "min": _extreme(Min),
-    "bool_and": _boolean(BoolAnd),
-    "bool_or": _boolean(BoolOr),
+    "max": _extreme(Max, _NOT_COMPARABLE, _COMPARABLE),
+    "min": _extreme(Min, _NOT_COMPARABLE, _COMPARABLE),
+    "bool_and": _extreme(BoolAnd, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
+    "bool_or": _extreme(BoolOr, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
 }

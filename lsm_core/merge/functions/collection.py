@@ -15,7 +15,7 @@ from lsm_core.merge.comparable import (
     Mask,
 )
 from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
-from lsm_core.merge.functions.elements import Chains, Flat, ListFold, codes, flattened, rebuilt
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flattened, rebuilt
 from lsm_core.types import DataType, TypeRoot
 from lsm_core.types.data_type import MAX_LENGTH
 
@@ -59,11 +59,6 @@ class Collect(ListFold):
         times = np.bincount(place[count:], minlength=len(distinct))
         kept = np.flatnonzero(number >= times[place[:count]])
         return rebuilt(held.only(kept), self.arrow_type, ~_valid(before))
-
-
-def _valid(values: pa.Array) -> Mask:
-    mask = valid_mask(values)
-    return np.ones(len(values), np.bool_) if mask is None else mask
 
 
 class ListAggregate(ListFold):

@@ -78,16 +78,12 @@ def codes(values: pa.Array) -> Ints:
         valid = _valid(values)
         parts = [np.where(valid, codes(values.field(place)), -1) for place in range(kind.num_fields)]
         return dense([valid.astype(np.int64), *parts])
-    if pa.types.is_map(kind) or pa.types.is_list(kind):
-        return _list_codes(values)
-    return dense(order_parts(values))
-
-
-def _list_codes(values: pa.Array) -> Ints:
+    if not pa.types.is_map(kind) and not pa.types.is_list(kind):
+        return dense(order_parts(values))
     lengths, elements = list_parts(values)
     inner = codes(elements)
     starts = offsets_from(lengths)[:-1]
-    if pa.types.is_map(values.type):
+    if pa.types.is_map(kind):
         inner = inner[np.lexsort((inner, np.repeat(np.arange(len(values)), lengths)))]
     code = dense([_valid(values).astype(np.int64), lengths])
     for position in range(int(lengths.max(initial=0))):

@@ -14,8 +14,8 @@ from lsm_core.arrays import offsets_from
 from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptions, GroupError
-from lsm_core.merge.functions.collection import Collect, _all_null, _valid
-from lsm_core.merge.functions.elements import Chains, Flat, ListFold, codes, dense, flattened, rebuilt
+from lsm_core.merge.functions.collection import Collect, _all_null
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, dense, flattened, rebuilt
 from lsm_core.merge.keys import order_parts
 from lsm_core.types import DataType, TypeRoot
 
@@ -161,20 +161,17 @@ class _Nested(ListFold):
         flat = self._with_keys(flattened(lists, bounds), groups)
         alone = _alone(lists, bounds)
         several = ~alone[flat.group] & _valid(flat.elements)
-        joined = self._joined(flat.only(np.flatnonzero(several)), lists, bounds)
-        untouched = rebuilt(flat.only(np.flatnonzero(alone[flat.group])), self.arrow_type, _all_null(lists, bounds))
-        return _chosen(alone, untouched, joined)
-
-    def _joined(self, flat: Flat, lists: pa.Array, bounds: Ints) -> pa.Array:
-        code = dense([codes(flat.elements.field(place)) for place in self.keys])
-        chains = Chains.of(flat.group, code)
+        nothing = _all_null(lists, bounds)
+        untouched = rebuilt(flat.only(np.flatnonzero(alone[flat.group])), self.arrow_type, nothing)
+        flat = flat.only(np.flatnonzero(several))
+        chains = Chains.of(flat.group, dense([codes(flat.elements.field(place)) for place in self.keys]))
         order = np.argsort(chains.first, kind="stable")
         first = chains.first[order]
         owner = flat.group[first]
         # beside the keys of the first list, the first ones of a group, as many as the limit lets in
         number = np.arange(len(order)) - np.searchsorted(owner, owner, side="left")
         order = order[(number < self.limit) | _in_first_list(lists, bounds, flat)[first]]
-        return rebuilt(self._rows(flat, chains, order), self.arrow_type, _all_null(lists, bounds))
+        return _chosen(alone, untouched, rebuilt(self._rows(flat, chains, order), self.arrow_type, nothing))
 
     def _with_keys(self, flat: Flat, groups: Ints) -> Flat:
         if self.strategy == "merge":

@@ -96,7 +96,11 @@ class SumIntegers(_Numeric):
         filled = begun | (given.sizes > 0)
         bits = _INTEGERS[self.type.root]
         minus = given.ops == RETRACT if given.ops is not None else None
-        if self._is_safe(values, start, given, bits):
+        largest = max(-int(values.min()), int(values.max()))
+        held = max(-int(start.min(initial=0)), int(start.max(initial=0)))
+        most = largest * int(given.sizes.max()) + held
+        if most < 1 << (bits - 1) and largest * len(values) + held < 1 << 63:
+            # no prefix of any group can reach the limit, and the sum over everything fits 64 bits
             signed = values if minus is None else np.where(minus, -values, values)
             running = offsets_from(signed)
             total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
@@ -109,14 +113,6 @@ class SumIntegers(_Numeric):
         if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
             return None
         return _accumulated(np.add, values, layers)
-
-    @staticmethod
-    def _is_safe(values: Ints, start: Ints, given: Folding, bits: int) -> bool:
-        """Whether no prefix of any group can reach the limit, and the sum over everything fits 64 bits."""
-        largest = max(-int(values.min()), int(values.max()))
-        held = max(-int(start.min(initial=0)), int(start.max(initial=0)))
-        longest = int(given.sizes.max())
-        return largest * longest + held < 1 << (bits - 1) and largest * len(values) + held < 1 << 63
 
     def _checked(self, values: Ints, minus: Mask | None, start: Ints, given: Folding, bits: int) -> Ints:
         high, low = values >> _SHIFT, values & _LOW_HALF
@@ -208,9 +204,9 @@ class SumFloats(_Stepwise):
         return long
 
     def _one(self, values: npt.NDArray[Any]) -> Any:
-        # `add.accumulate` goes from left to right; `sum` and `reduceat` add in pairs and give other bits
+        # `accumulate` goes from left to right; `sum` and `reduceat` add in pairs and give other bits
         with np.errstate(all="ignore"):
-            return np.add.accumulate(values)[-1]
+            return self._adding.accumulate(values)[-1]
 
     def _step(
         self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
@@ -224,10 +220,6 @@ class ProductFloats(SumFloats):
 
     name: ClassVar[str] = "product"
     _adding: ClassVar[np.ufunc] = np.multiply
-
-    def _one(self, values: npt.NDArray[Any]) -> Any:
-        with np.errstate(all="ignore"):
-            return np.multiply.accumulate(values)[-1]
 
     def _step(
         self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
@@ -256,7 +248,8 @@ class ProductIntegers(_Stepwise):
             # NumPy's division rounds down: exact here, as it only undoes the multiplication
             wrapped = (left != 0) & ((product // safe != right) | ((left == -1) & (right == np.iinfo(np.int64).min)))
             divisor = np.where(right == 0, 1, right)
-            quotient = _truncated(left, divisor)
+            down = left // divisor
+            quotient = down + ((down < 0) & (down * divisor != left))  # rounds towards zero, as Java's
         by_zero = minus & filled & (right == 0)
         if by_zero.any():
             group = int(groups[int(np.argmax(by_zero))])
@@ -267,12 +260,6 @@ class ProductIntegers(_Stepwise):
             raise self._overflow(int(groups[int(np.argmax(wrong))]))
         changed = np.where(minus, quotient, product)
         return np.where(filled, changed, right).astype(total.dtype), filled | ~minus
-
-
-def _truncated(left: Ints, divisor: Ints) -> Ints:
-    """Division that rounds towards zero, as Java's."""
-    down = left // divisor
-    return np.asarray(down + ((down < 0) & (down * divisor != left)))
 
 
 class _Decimals(_Numeric):

@@ -66,12 +66,8 @@ class _Source:
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
 
-    @property
-    def left(self) -> int:
-        return len(self._data) - self.at
-
     def take(self, length: int) -> bytes:
-        if length < 0 or length > self.left:
+        if length < 0 or length > len(self._data) - self.at:
             raise CorruptFile(_WHERE, f"ends after {len(self._data)} bytes, {self.at + length} are needed")
         self.at += length
         return self._data[self.at - length : self.at]
@@ -90,7 +86,13 @@ def decode(data: bytes) -> Bitmap64:
     _read_node(source, b"", places)
     if len(places) != declared:
         raise CorruptFile(_WHERE, f"its tree says {declared} keys and has {len(places)}")
-    containers = _read_containers(source)
+    containers: dict[int, BitMap] = {}
+    for array in range(source.number("<i")):
+        source.take(1)  # a mark that has one meaning only
+        for slot in range(source.number("<i")):
+            if source.number("<b") == _FILLED:
+                containers[array << 32 | slot] = _read_container(source)
+    source.take(16)  # the number of containers, and where the last one is
     if set(containers) != set(places):
         raise CorruptFile(_WHERE, "its tree and its containers do not fit together")
     return {key: containers[index] for index, key in places.items()}
@@ -133,18 +135,6 @@ def _by_longs(data: bytes) -> bytes:
     return b"".join(data[at : at + 8][::-1] for at in range(0, len(data), 8))
 
 
-def _read_containers(source: _Source) -> dict[int, BitMap]:
-    """Containers by index: the number of their array, and of the slot in it."""
-    found: dict[int, BitMap] = {}
-    for array in range(source.number("<i")):
-        source.take(1)  # a mark that has one meaning only
-        for slot in range(source.number("<i")):
-            if source.number("<b") == _FILLED:
-                found[array << 32 | slot] = _read_container(source)
-    source.take(16)  # the number of containers, and where the last one is
-    return found
-
-
 def _read_container(source: _Source) -> BitMap:
     kind, size = source.number("<b"), source.number("<i")
     if kind == _RUN:
@@ -171,20 +161,20 @@ def encode(bitmap: Bitmap64) -> bytes:
     count = len(keys)
     out = [bytes([_FILLED]), struct.pack("<q", count)]
     _write_node(keys, 0, count, 0, out)
-    slots = _capacity(count)
+    slots = 1  # of Java's array, which grew by half at a time
+    while slots < count:
+        slots = max(slots + (slots >> 1), slots + 1)
     out.append(struct.pack("<ibi", 1, _NOT_TRIMMED, slots))
-    out += [bytes([_FILLED]) + _container(bitmap[key]) for key in keys]
+    for key in keys:
+        portable, size = settled(bitmap[key]), len(bitmap[key])
+        if portable[0] == 0x3B:
+            kind, content = _RUN, portable[9:]
+        else:
+            kind, content = _BITS if size > _ARRAY_MOST else _ARRAY, portable[16:]
+        out.append(struct.pack("<bbi", _FILLED, kind, size) + content)
     out.append(bytes(slots - count))
     out.append(struct.pack("<qii", count, 0, count - 1))
     return b"".join(out)
-
-
-def _capacity(count: int) -> int:
-    """Slots of Java's array that grew, by half at a time, to hold ``count`` containers."""
-    slots = 1
-    while slots < count:
-        slots = max(slots + (slots >> 1), slots + 1)
-    return slots
 
 
 def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[bytes]) -> None:
@@ -215,14 +205,6 @@ def _node(children: list[int]) -> tuple[int, bytes]:
             slots[byte] = slot
         return _NODE48, _by_longs(bytes(slots))
     return _NODE256, sum(1 << byte for byte in children).to_bytes(_SLOTS // 8, "little")
-
-
-def _container(part: BitMap) -> bytes:
-    portable = settled(part)
-    count = len(part)
-    if portable[0] == 0x3B:
-        return struct.pack("<bi", _RUN, count) + portable[9:]
-    return struct.pack("<bi", _BITS if count > _ARRAY_MOST else _ARRAY, count) + portable[16:]
 
 
 def settled(bitmap: BitMap) -> bytes:

@@ -33,7 +33,14 @@ class _Reader:
         (count,) = self._next("<q")
         high: dict[int, int] = {}
         while len(high) < count:
-            self._node(high)
+            # nodes stand before what is below them, so only leaves say anything
+            kind, _, prefix = self._next("<bHB")
+            self._at += prefix
+            if kind == _LEAF:
+                key, index = self._next("<6sq")
+                high[index] = int.from_bytes(key, "big")
+            else:
+                self._at += _INNER_BYTES[kind]
         (arrays,) = self._next("<i")
         found: set[int] = set()
         for array in range(arrays):
@@ -43,16 +50,6 @@ class _Reader:
                     upper = high[array << 32 | slot] << 16
                     found.update(upper | low for low in self._container())
         return found
-
-    def _node(self, high: dict[int, int]) -> None:
-        """Nodes stand before what is below them, so only leaves say anything."""
-        kind, _, prefix = self._next("<bHB")
-        self._at += prefix
-        if kind == _LEAF:
-            key, index = self._next("<6sq")
-            high[index] = int.from_bytes(key, "big")
-        else:
-            self._at += _INNER_BYTES[kind]
 
     def _container(self) -> list[int]:
         kind, size = self._next("<bi")

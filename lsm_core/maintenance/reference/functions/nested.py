@@ -55,15 +55,10 @@ class NestedUpdate(_Keyed):
         """The accumulator's rows and the input's, as far as the limit allows."""
         if acc is None or value is None:
             return self.lone(acc if value is None else value)
-        return self._upserted(acc, value) if self.key else self._appended(acc, value)
-
-    def _appended(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
-        there = self.admitted(acc)
-        return [*there, *self.admitted(value)[: max(0, self.limit - len(there))]]
-
-    def _upserted(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
-        found: dict[Any, Nested] = {}
         held = self.admitted(acc)
+        if not self.key:
+            return [*held, *self.admitted(value)[: max(0, self.limit - len(held))]]
+        found: dict[Any, Nested] = {}
         for number, row in enumerate([*held, *self.admitted(value)]):
             there = found.get(self.key_of(row))
             if there is None:

@@ -25,19 +25,15 @@ def fitted(field: Field, value: Any) -> Any:
             raise ArithmeticOverflow(f"column {field.name}: {value} is out of the range of {field.type}")
         return value
     if root is TypeRoot.FLOAT:
-        return _single(value)
+        try:
+            return float(struct.unpack("f", struct.pack("f", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
     if root is TypeRoot.DECIMAL:
         scale = field.type.scale or 0
         rounded = value.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
         return rounded if abs(rounded.scaleb(scale, _EXACT)) < 10 ** (field.type.precision or 0) else None
     return value
-
-
-def _single(value: float) -> float:
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
 
 
 class Sum(NullsChangeNothing):
@@ -68,7 +64,11 @@ class Product(NullsChangeNothing):
         if acc is None or value is None:
             return acc
         if isinstance(acc, float):
-            return fitted(self.field, _divided(acc, value))
+            # IEEE's division, which Python refuses by zero
+            if value != 0:
+                return fitted(self.field, acc / value)
+            by_zero = math.copysign(math.inf, acc) * math.copysign(1.0, value)
+            return fitted(self.field, math.nan if acc == 0 or math.isnan(acc) else by_zero)
         if not value:
             raise InvalidData("", self.field.name, f"{acc} divided by zero")
         exact = Fraction(acc) / Fraction(value)
@@ -81,15 +81,6 @@ class Product(NullsChangeNothing):
         if left != 1:
             raise InvalidData("", self.field.name, f"{acc} / {value} has no exact decimal")
         return fitted(self.field, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
-
-
-def _divided(left: float, right: float) -> float:
-    """IEEE's division, which Python refuses by zero."""
-    if right != 0:
-        return left / right
-    if left == 0 or math.isnan(left):
-        return math.nan
-    return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
 FUNCTIONS: Final[dict[str, type[Function]]] = {"sum": Sum, "product": Product}
