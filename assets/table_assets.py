@@ -76,12 +76,18 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
     apply = apply_op(card).alias("apply")
     verify = verify_op(card, key).alias("verify")
     record = record_op(card).alias("record")
+    description = (
+        f"Layout of **{card.name}**: maintenance declines: {card.refusal}."
+        if card.refusal
+        else f"Layout of **{card.name}**: how its rows lie in files. Sensors materialise it when sorted runs pile up; "
+        "a compaction never changes what the table says, and the blocking check *merged_view_unchanged* proves it."
+    )
 
     @dg.graph_asset(
         key=key,
         ins={"data": dg.AssetIn(key=data, dagster_type=dg.Nothing)},
         config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_spread),
-        description=_describe_layout(card),
+        description=description,
         partitions_def=partitions_definition(card),
         group_name=names.part(database),
         owners=[names.OWNER],
@@ -99,12 +105,3 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
 def _spread(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Give the launch config (names and hashes only) to the two ops that plan."""
     return {verb: {"config": dict(config)} for verb in ("plan", "apply")}
-
-
-def _describe_layout(card: TableCard) -> str:
-    if card.refusal:
-        return f"Layout of **{card.name}**: maintenance declines: {card.refusal}."
-    return (
-        f"Layout of **{card.name}**: how its rows lie in files. Sensors materialise it when sorted runs pile up; "
-        "a compaction never changes what the table says, and the blocking check *merged_view_unchanged* proves it."
-    )

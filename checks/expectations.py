@@ -120,7 +120,13 @@ def run_suite(card: TableCard, frame: pd.DataFrame) -> list[ExpectationResult]:
     )
     result = batch.get_batch({"dataframe": frame}).validate(suite)
     texts = [text for text, _ in expectations(card, frame)]
-    return [_outcome(card.name, text, item) for text, item in zip(texts, result.results, strict=True)]
+    outcomes = []
+    for text, item in zip(texts, result.results, strict=True):
+        if any(detail.get("raised_exception") for detail in _exceptions(item.exception_info)):
+            raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {item.exception_info}")
+        unexpected = int((item.result or {}).get("unexpected_count") or 0)
+        outcomes.append(ExpectationResult(text, bool(item.success), unexpected))
+    return outcomes
 
 
 def expectations(card: TableCard, frame: pd.DataFrame) -> list[tuple[str, Any]]:
@@ -146,12 +152,6 @@ def expectations(card: TableCard, frame: pd.DataFrame) -> list[tuple[str, Any]]:
     if not made:
         made.append(("the table has columns", gxe.ExpectTableColumnCountToBeBetween(min_value=1)))
     return made
-
-
-def _outcome(table: str, text: str, item: Any) -> ExpectationResult:
-    if any(detail.get("raised_exception") for detail in _exceptions(item.exception_info)):
-        raise SuiteCrashed(f"table {table}: expectation '{text}' crashed: {item.exception_info}")
-    return ExpectationResult(text, bool(item.success), int((item.result or {}).get("unexpected_count") or 0))
 
 
 def _exceptions(info: Any) -> list[dict[str, Any]]:

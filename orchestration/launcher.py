@@ -69,11 +69,16 @@ class WarmRunLauncher(DefaultRunLauncher):
     def launch_run(self, context: LaunchRunContext) -> None:
         """Fork a process that executes the run; one that ends before its run does is reported as the run's failure."""
         run, origin = context.dagster_run, context.job_code_origin
-        if origin is None or not _is_ours(origin.repository_origin.executable_path):
+        executable = None if origin is None else origin.repository_origin.executable_path
+        foreign = executable is not None and os.path.realpath(executable) != os.path.realpath(sys.executable)
+        if origin is None or foreign:
             super().launch_run(context)
             return
         arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref())
-        process = self._context().Process(target=_execute, args=(serialize_value(arguments),))
+        if self._forks is None:
+            self._forks = multiprocessing.get_context("forkserver")
+            self._forks.set_forkserver_preload(self._preload)
+        process = self._forks.Process(target=_execute, args=(serialize_value(arguments),))
         process.start()
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{process.pid}:{start_tick(process.pid or 0) or 0}"})
         self._run_ids.add(run.run_id)
@@ -106,12 +111,6 @@ class WarmRunLauncher(DefaultRunLauncher):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {run.tags[PROCESS_TAG]} is gone")
 
-    def _context(self) -> ForkServerContext:
-        if self._forks is None:
-            self._forks = multiprocessing.get_context("forkserver")
-            self._forks.set_forkserver_preload(self._preload)
-        return self._forks
-
     def _watch(self, process: ForkServerProcess, run_id: str) -> None:
         process.join()
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
@@ -129,10 +128,6 @@ def _execute(arguments: str) -> None:
     from dagster._cli.api import api_cli
 
     api_cli.main(["execute_run", arguments], prog_name="dagster api")
-
-
-def _is_ours(executable: str | None) -> bool:
-    return executable is None or os.path.realpath(executable) == os.path.realpath(sys.executable)
 
 
 def _living(run: DagsterRun) -> int | None:

@@ -57,12 +57,14 @@ def expected_decisions(tick: str) -> list[ExpectedDecision]:
         # The list counts from the last append; the sensor from the newest file (Paimon's rule), which may be a compaction's.
         idle = None if days is None else min(days, rested.get((name, partition), days))
         words, runs = _words(ours[name], sensor, decision), decision in _RUNS
-        fixed = {"trigger": _trigger(ours[name]), "pause": PAUSE}
+        table = ours[name]
+        subject = f"{table.identifier}/{table.partition_keys[0]}={partition}" if partition else table.identifier
+        fixed = {"trigger": table.all_options.get(_TRIGGER, "5"), "pause": PAUSE}
         left = None if runs else compacted.get((name, partition))
         found.append(
             ExpectedDecision(
                 sensor,
-                _subject(ours[name], partition),
+                subject,
                 words.format(number=number, days=idle, s="" if number == 1 else "s", **fixed),
                 runs,
                 None if left is None else words.format(number=left, days=0, s="" if left == 1 else "s", **fixed),
@@ -109,14 +111,6 @@ def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, 
         days = (now - datetime.datetime.fromisoformat(told["clock"])).days
         found.update({(line[1], line[2]): days for line in told["decisions"] if line[-1] in _RUNS})
     return found
-
-
-def _subject(table: DemoTable, partition: str) -> str:
-    return f"{table.identifier}/{table.partition_keys[0]}={partition}" if partition else table.identifier
-
-
-def _trigger(table: DemoTable) -> str:
-    return table.all_options.get(_TRIGGER, "5")
 
 
 def _words(table: DemoTable, sensor: str, decision: str) -> str:

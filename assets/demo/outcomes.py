@@ -75,11 +75,23 @@ OUTCOMES: Final[dict[str, tuple[Outcome, ...]]] = {
 def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:
     """What lies otherwise in snapshot ``after`` than in snapshot ``before``, by partition; nobody may have written in between."""
     first, second = _by_partition(store, before), _by_partition(store, after)
-    return [
-        _change(table, first.get(text, []), second[text])
-        for text in sorted(second)
-        if [h.files_per_level for h in first.get(text, [])] != [h.files_per_level for h in second[text]]
-    ]
+    found = []
+    for text, buckets in sorted(second.items()):
+        earlier = first.get(text, [])
+        if [bucket.files_per_level for bucket in earlier] == [bucket.files_per_level for bucket in buckets]:
+            continue
+        found.append(
+            Outcome(
+                table,
+                "/".join(str(value) for value in buckets[0].partition.values()),
+                _largest(earlier),
+                _largest(buckets),
+                tuple(sorted({level for bucket in buckets for level in bucket.bytes_per_level})),
+                rows=(sum(bucket.rows for bucket in earlier), sum(bucket.rows for bucket in buckets)),
+                deletes=(sum(bucket.deletes for bucket in earlier), sum(bucket.deletes for bucket in buckets)),
+            )
+        )
+    return found
 
 
 def _by_partition(store: TableStore, snapshot_id: int) -> dict[str, list[BucketHealth]]:
@@ -87,18 +99,6 @@ def _by_partition(store: TableStore, snapshot_id: int) -> dict[str, list[BucketH
     for bucket in health(store, snapshot_id=snapshot_id):
         found.setdefault(bucket.partition_text, []).append(bucket)
     return found
-
-
-def _change(table: str, before: list[BucketHealth], after: list[BucketHealth]) -> Outcome:
-    return Outcome(
-        table,
-        "/".join(str(value) for value in after[0].partition.values()),
-        _largest(before),
-        _largest(after),
-        tuple(sorted({level for bucket in after for level in bucket.bytes_per_level})),
-        rows=(sum(bucket.rows for bucket in before), sum(bucket.rows for bucket in after)),
-        deletes=(sum(bucket.deletes for bucket in before), sum(bucket.deletes for bucket in after)),
-    )
 
 
 def _largest(buckets: list[BucketHealth]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
@@ -55,17 +55,14 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.
     return app
 
 
-def _plugins(verbs: Collection[str]) -> dict[str, EntryPoint]:
-    """Verbs that installed packages bring (`demo`); built-in ones win. Nothing of them is imported here."""
-    return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in verbs}
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
     given = list(arguments) or ["--help"]
     try:
         verbs = _verbs()
-        plugins = {} if given[0] in verbs else _plugins(verbs)  # to look for them takes 30 ms
+        # Verbs that installed packages bring (`demo`); built-in ones win, and to look for others takes 30 ms. Nothing is imported.
+        installed = () if given[0] in verbs else entry_points(group=_PLUGINS)
+        plugins = {entry.name: entry for entry in installed if entry.name not in verbs}
         if given[0] in plugins:
             return _code(_call(plugins[given[0]], given[1:]))
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None

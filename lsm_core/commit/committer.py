@@ -183,7 +183,9 @@ class Committer:
         for identifier, messages in numbered.items():
             parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
-            if done is None and self._was_committed(messages):
+            # Where all snapshots of this user have expired, the table may hold, or have held, the commit's new files.
+            new = {file.file_name for message in messages for file in message.new_files}
+            if done is None and new and new <= AddedFiles(self._store, messages).in_use():
                 _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
             elif parts.append.num_rows and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
@@ -245,11 +247,6 @@ class Committer:
             return True
         _, entries = entries_source(self._store, added, scope)(snapshots.latest(self._store))
         return has_deletes(entries)
-
-    def _was_committed(self, messages: Sequence[CommitMessage]) -> bool:
-        """Whether the table holds, or held, the new files of a commit whose snapshot, as all of this user's, has expired."""
-        new = {file.file_name for message in messages for file in message.new_files}
-        return bool(new) and new <= AddedFiles(self._store, messages).in_use()
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
         """``request`` with the check that its new files are there, and are new to the table at every attempt."""

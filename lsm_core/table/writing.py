@@ -144,7 +144,7 @@ class BatchCommit:
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
-            return _last(self._committer.commit(mine, commit_identifier=identifier).snapshot_ids)
+            return self._committer.commit(mine, commit_identifier=identifier).snapshot_id
 
     def overwrite(
         self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None
@@ -153,7 +153,7 @@ class BatchCommit:
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
-            return _last(self._committer.overwrite(mine, spec).snapshot_ids)
+            return self._committer.overwrite(mine, spec).snapshot_id
 
 
 def write_once(
@@ -173,10 +173,6 @@ def write_once(
     if not replacing:
         return commit.commit(messages)
     return commit.overwrite(messages, overwrite if isinstance(overwrite, Mapping) else None)
-
-
-def _last(snapshot_ids: Sequence[int]) -> int | None:
-    return snapshot_ids[-1] if snapshot_ids else None
 
 
 __all__ = ["BatchCommit", "BatchWrite", "StreamCommit", "StreamWrite", "write_once"]

@@ -99,7 +99,9 @@ class TableSweep:
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
             )
         answer, deadline = TickAnswer(), time.monotonic() + self.settings.sensor_budget_seconds
-        waiting = _in_turn(self.cards, cursor.next_table)
+        # It starts where the last tick stopped, so that slow tables starve nobody.
+        start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
+        waiting = [*self.cards[start:], *self.cards[:start]]
         while waiting and (len(waiting) == len(self.cards) or time.monotonic() < deadline):
             self._add(context, warehouse, waiting.pop(0), answer)
         if waiting:
@@ -204,9 +206,3 @@ def _no_time(warehouse: WarehouseResource) -> str | None:
     except InvalidOption as error:
         return str(error)
     return None
-
-
-def _in_turn(cards: Sequence[TableCard], first: str | None) -> list[TableCard]:
-    """Start where the last tick stopped, so that slow tables starve nobody."""
-    start = next((index for index, card in enumerate(cards) if card.name == first), 0)
-    return [*cards[start:], *cards[:start]]

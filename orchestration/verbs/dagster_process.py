@@ -64,14 +64,24 @@ def start_platform(
     chosen = free_port() if port is None else require_free(port, WEB_SERVER)
     if not (home / "dagster.yaml").exists():
         shutil.copyfile(INSTANCE, home / "dagster.yaml")
+    # The workspace file of a checkout; an installed package is named instead.
+    file = _ROOT / "workspace.yaml"
+    workspace = ["-w", str(file)] if file.is_file() else ["-m", "orchestration.definitions", "-a", "defs"]
+    paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    quiet = {
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "GX_ANALYTICS_ENABLED": "false",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join([str(_ROOT), *(part for part in paths if part != str(_ROOT))]),
+    }
     with (home / _LOG).open("ab") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", *_workspace(), "--host", LOOPBACK, "--port", str(chosen)],
+            [sys.executable, "-m", "dagster", "dev", *workspace, "--host", LOOPBACK, "--port", str(chosen)],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_quiet(), **environment, "DAGSTER_HOME": str(home)},
+            env={**os.environ, **quiet, **environment, "DAGSTER_HOME": str(home)},
             start_new_session=True,
         )
     platform = Platform(process, home, chosen)
@@ -83,29 +93,15 @@ def start_platform(
     return platform
 
 
-def _workspace() -> list[str]:
-    """The workspace file of a checkout; an installed package is named instead."""
-    workspace = _ROOT / "workspace.yaml"
-    return ["-w", str(workspace)] if workspace.is_file() else ["-m", "orchestration.definitions", "-a", "defs"]
-
-
-def _quiet() -> dict[str, str]:
-    paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    return {
-        "DAGSTER_DISABLE_TELEMETRY": "yes",
-        "GX_ANALYTICS_ENABLED": "false",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), *(part for part in paths if part != str(_ROOT))]),
-    }
-
-
 def _wait_ready(platform: Platform, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if platform.process.poll() is not None:
-            raise PlatformFailed(
-                "start", f"it ended with code {platform.process.returncode}: {_last_line(platform.log)}"
-            )
+            console = platform.log.read_text("utf-8", "replace").splitlines()
+            lines = [line.strip() for line in console if line.strip()]
+            telling = [line for line in lines if "Error" in line or "error" in line]
+            last = (telling or lines or ["no output"])[-1]
+            raise PlatformFailed("start", f"it ended with code {platform.process.returncode}: {last}")
         if _answers(platform.port) and platform.client.loaded():
             return
         time.sleep(0.2)
@@ -118,9 +114,3 @@ def _answers(port: int) -> bool:
     except PlatformFailed:
         return False
     return True
-
-
-def _last_line(path: Path) -> str:
-    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "error" in line]
-    return (telling or lines or ["no output"])[-1]

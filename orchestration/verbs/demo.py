@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -63,7 +63,11 @@ def demo(
         say(summary(story.findings))
         if not headless:
             _show(story, say)
-            _wait()
+            try:
+                while True:
+                    signal.pause()
+            except KeyboardInterrupt:
+                print("ending", file=sys.stderr)
     if story.failed:
         raise typer.Exit(1)
 
@@ -81,19 +85,7 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     say(f"{len(tables)} empty tables in {warehouse.path}")
     stack.callback(stop_server, home / "spark")
     server = start_server(home / "spark", conf=_SPARK, wait=False)  # both take seconds to start: side by side
-    platform = start_platform(
-        home / "dagster", {**_environment(warehouse), **server.environment(one_session=True)}, port=port
-    )
-    stack.callback(platform.stop)
-    platform.client.dismiss_welcome()
-    say(f"Dagster with its daemon: {platform.url}")
-    await_server(server)
-    say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
-    return Story(platform.client, warehouse, clock, say)
-
-
-def _environment(warehouse: WarehouseResource) -> Mapping[str, str]:
-    return {
+    environment = {
         "DREDGE_DEMO": "1",
         "DREDGE_WAREHOUSE": warehouse.path,
         "DREDGE_CLOCK": warehouse.clock,
@@ -102,7 +94,15 @@ def _environment(warehouse: WarehouseResource) -> Mapping[str, str]:
         "DREDGE_RUNNER": "spark",
         "DREDGE_SENSOR_SECONDS": "3",  # at every round of Dagster's sensor daemon, which takes 5 s
         "DREDGE_SCHEDULES": "off",  # the story's clock is not the wall's: it launches retention itself
+        **server.environment(one_session=True),
     }
+    platform = start_platform(home / "dagster", environment, port=port)
+    stack.callback(platform.stop)
+    platform.client.dismiss_welcome()
+    say(f"Dagster with its daemon: {platform.url}")
+    await_server(server)
+    say(f"one Spark for all runs: Spark Connect on loopback port {server.port}")
+    return Story(platform.client, warehouse, clock, say)
 
 
 def _emptied(folder: Path) -> Path:
@@ -151,12 +151,3 @@ def _orderly_end() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _wait() -> None:
-    """Wait for Ctrl-C."""
-    try:
-        while True:
-            signal.pause()
-    except KeyboardInterrupt:
-        print("ending", file=sys.stderr)

@@ -69,7 +69,9 @@ class Story:
         self._retain()
 
     def _tick(self, tick: Tick, began: float) -> None:
-        written = self._written()
+        # The newest snapshot of each table that the replay wrote: compactions may already be at work.
+        stores = {table.name: self.warehouse.store(table.identifier) for table in TABLES}
+        written = {name: data_version(store, snapshots.latest_id(store) or 0) or 0 for name, store in stores.items()}
         due = self._due(written)
         self._hold_answers(tick.name, "as written", written)
         first = {sensor: self._answer_after(sensor, began) for sensor in SENSORS}
@@ -175,11 +177,6 @@ class Story:
         """The newest snapshot of each table."""
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
-    def _written(self) -> dict[str, int]:
-        """The newest snapshot of each table that the replay wrote: compactions may already be at work."""
-        stores = {table.name: self.warehouse.store(table.identifier) for table in TABLES}
-        return {name: data_version(store, snapshots.latest_id(store) or 0) or 0 for name, store in stores.items()}
-
     def _hold_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
         """What lies otherwise than at the tick's begin, in the scenario's numbers; everything else lies as it did."""
         for table in TABLES:
@@ -225,7 +222,9 @@ class Story:
 
     def _due(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
         """Tables and partitions that their own rules would compact in these snapshots, from metadata, without the sensors."""
-        asked = [table for table in TABLES if table.primary_keys and table.name not in self._paused()]
+        # The rules of tables that a policy holds back do not count.
+        paused = {alert.table for alert in expected_alerts(TICKS[0].name)}
+        asked = [table for table in TABLES if table.primary_keys and table.name not in paused]
         found = {
             table: health(self.warehouse.store(table.identifier), snapshot_id=versions[table.name]) for table in asked
         }
@@ -235,11 +234,6 @@ class Story:
             for bucket in buckets
             if bucket.cost_minor
         }
-
-    @staticmethod
-    def _paused() -> set[str]:
-        """Tables whose own rules do not count: a policy holds them back."""
-        return {alert.table for alert in expected_alerts(TICKS[0].name)}
 
     def _hold_decisions(
         self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]

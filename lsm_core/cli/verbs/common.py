@@ -86,24 +86,22 @@ def partition_specs(schema: TableSchema, texts: Sequence[str] | None, table: str
     """Typed partitions from "dt=2024-01-01,h=3". Raises InvalidOption naming what does not fit."""
     if not texts:
         return None
-    return [_partition(schema, text, table) for text in texts]
-
-
-def _partition(schema: TableSchema, text: str, table: str) -> dict[str, Any]:
     import pyarrow as pa
 
-    given = dict(_pair(part, "--partition") for part in text.split(","))
-    keys = schema.partition_keys
-    if set(given) != set(keys):
-        raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table)
-    values: dict[str, Any] = {}
-    for key in keys:
-        kind = schema.arrow_schema.field(key).type
-        try:
-            values[key] = pa.scalar(given[key]).cast(kind).as_py() if given[key] else None
-        except pa.ArrowException as error:
-            raise InvalidOption("--partition", text, f"a {kind} for column {key}", table) from error
-    return values
+    found, keys = [], schema.partition_keys
+    for text in texts:
+        given = dict(_pair(part, "--partition") for part in text.split(","))
+        if set(given) != set(keys):
+            raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table)
+        values: dict[str, Any] = {}
+        for key in keys:
+            kind = schema.arrow_schema.field(key).type
+            try:
+                values[key] = pa.scalar(given[key]).cast(kind).as_py() if given[key] else None
+            except pa.ArrowException as error:
+                raise InvalidOption("--partition", text, f"a {kind} for column {key}", table) from error
+        found.append(values)
+    return found
 
 
 def when(epoch_ms: int | None) -> str:

@@ -11,7 +11,7 @@ from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Wareho
 from lsm_core.errors import InvalidFilter
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance import RowStory, RowVersion
+    from lsm_core.maintenance import RowStory
     from lsm_core.table import Table
 
 Key = Annotated[
@@ -44,7 +44,10 @@ def explain(
             f"table {opened.name} has no column '{column}'; it has {', '.join(opened.schema.field_names)}"
         )
     if as_json:
-        print_json(story.to_object() if column is None else _of_column(story, column))
+        told: Any = story.to_object()
+        if column is not None:
+            told = next((one for one in told["columns"] if one["column"] == column), None)
+        print_json(told)
         return
     say(f"{story.table} {_text(story.key)}: {story.summary}")
     if story.versions:
@@ -52,9 +55,13 @@ def explain(
     if story.answer is None and story.versions:
         say("a read gives no row")
     if column is not None:
-        _show_column(story, column)
+        for one in story.columns:
+            if one.column == column:
+                say(f"{column} = {_short(one.value)}: {one.why}")
+                print_table("", ["version", "what it did"], [[number, role] for number, role in one.roles.items()])
     elif story.columns:
-        _show_columns(story)
+        rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
+        print_table("", ["column", "value", "from version", "why"], rows)
 
 
 def key_of(table: Table, text: str) -> dict[str, Any]:
@@ -76,37 +83,12 @@ def key_of(table: Table, text: str) -> dict[str, Any]:
 
 def _show_versions(story: RowStory) -> None:
     columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
-    rows = [
-        [v.number, v.kind, v.level, v.sequence, v.file, v.position, when(v.written_ms), _values(story, v), _remarks(v)]
-        for v in story.versions
-    ]
+    rows = []
+    for v in story.versions:
+        values = _text({name: value for name, value in v.values.items() if name not in story.key})
+        remarks = "; ".join(text for text in (v.hidden and f"not read: {v.hidden}", v.note) if text)
+        rows.append([v.number, v.kind, v.level, v.sequence, v.file, v.position, when(v.written_ms), values, remarks])
     print_table("", columns, rows)
-
-
-def _values(story: RowStory, version: RowVersion) -> str:
-    return _text({name: value for name, value in version.values.items() if name not in story.key})
-
-
-def _remarks(version: RowVersion) -> str:
-    return "; ".join(text for text in (version.hidden and f"not read: {version.hidden}", version.note) if text)
-
-
-def _show_columns(story: RowStory) -> None:
-    rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
-    print_table("", ["column", "value", "from version", "why"], rows)
-
-
-def _show_column(story: RowStory, column: str) -> None:
-    told = next((one for one in story.columns if one.column == column), None)
-    if told is None:
-        return
-    say(f"{column} = {_short(told.value)}: {told.why}")
-    print_table("", ["version", "what it did"], [[number, role] for number, role in told.roles.items()])
-
-
-def _of_column(story: RowStory, column: str) -> dict[str, Any] | None:
-    told = story.to_object()["columns"]
-    return next((one for one in told if one["column"] == column), None)
 
 
 def _text(values: Any) -> str:

@@ -63,7 +63,14 @@ def _names(catalog: Catalog, database: str | None = None) -> tuple[list[str], di
         return [f"{database}.{table}" for table in catalog.list_tables(database)], {}
     databases = catalog.list_databases()
     if not databases:
-        _require_warehouse(catalog)
+        root = catalog.root.rstrip("/")
+        inside = {entry.path.rstrip("/").rpartition("/")[2] for entry in catalog.file_io.list_dir(catalog.root)}
+        if {"schema", "snapshot"} & inside:
+            raise DatabaseNotFound(f"{root} is a table, not a warehouse; its warehouse is two folders up")
+        if root.endswith(".db"):
+            raise DatabaseNotFound(f"{root} is a database, not a warehouse; its warehouse is one folder up")
+        if inside:
+            raise DatabaseNotFound(f"{root} is no warehouse: no folder in it is a database (NAME.db)")
     names: list[str] = []
     broken: dict[str, str] = {}
     for name in databases:
@@ -72,17 +79,6 @@ def _names(catalog: Catalog, database: str | None = None) -> tuple[list[str], di
         except Exception as error:  # noqa: BLE001  (one database that cannot be listed hides no other)
             broken[name] = _line(error)
     return names, broken
-
-
-def _require_warehouse(catalog: Catalog) -> None:
-    root = catalog.root.rstrip("/")
-    inside = {entry.path.rstrip("/").rpartition("/")[2] for entry in catalog.file_io.list_dir(catalog.root)}
-    if {"schema", "snapshot"} & inside:
-        raise DatabaseNotFound(f"{root} is a table, not a warehouse; its warehouse is two folders up")
-    if root.endswith(".db"):
-        raise DatabaseNotFound(f"{root} is a database, not a warehouse; its warehouse is one folder up")
-    if inside:
-        raise DatabaseNotFound(f"{root} is no warehouse: no folder in it is a database (NAME.db)")
 
 
 def _line(error: Exception) -> str:
@@ -132,15 +128,12 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     if not rows:
         say("no tables yet")
         return
-    shown = [
-        [*(when(row[name]) if name == "committed" else row[name] for name in names), _remarks(row)] for row in rows
-    ]
+    shown = []
+    for row in rows:
+        cannot = f"be looked at: {row['error']}" if row["error"] else "; ".join(row["cannot"]) or "-"
+        shown.append([*(when(row[name]) if name == "committed" else row[name] for name in names), cannot])
     columns = [SCORE if name == "score" else name for name in names]
     print_table("", [*columns, "cannot"], shown)
-
-
-def _remarks(row: dict[str, Any]) -> str:
-    return f"be looked at: {row['error']}" if row["error"] else "; ".join(row["cannot"]) or "-"
 
 
 def _without_status(name: str, error: str) -> dict[str, Any]:
@@ -186,7 +179,7 @@ def _shape(found: list[BucketHealth]) -> dict[str, list[Any]]:
         "rows": [b.rows for b in found],
         "deletes": [b.deletes for b in found],
         "bytes": [b.total_bytes for b in found],
-        "by level": [_levels(b) for b in found],
+        "by level": [", ".join(f"L{level} {size:,}" for level, size in b.bytes_per_level.items()) for b in found],
         SCORE: [b.score for b in found],
         "why": ["; ".join(b.reasons) or "healthy" for b in found],
     }
@@ -212,10 +205,6 @@ def _reading(found: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
 
 def _places(found: list[BucketHealth]) -> dict[str, list[Any]]:
     return {"partition": [b.partition_text or "-" for b in found], "bucket": [b.bucket for b in found]}
-
-
-def _levels(bucket: BucketHealth) -> str:
-    return ", ".join(f"L{level} {size:,}" for level, size in bucket.bytes_per_level.items())
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> str | None:

@@ -73,11 +73,7 @@ class Files(View):
     """Live files of a version by partition, bucket and name, as wide as ``columns`` says."""
 
     def __init__(self, columns: TableSchema) -> None:
-        self._columns = columns
-
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return self._columns
+        self.columns = columns
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """Only the entry columns that are needed stay in memory. Raises CorruptFile."""
@@ -194,9 +190,7 @@ _SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_cou
 class Manifests(View):
     """One row a manifest of the version: carried over, its own, and those of its changelog."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return MANIFESTS
+    columns = MANIFESTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once: a version has some hundred manifests. Raises CorruptFile."""
@@ -219,9 +213,7 @@ class Manifests(View):
 class TableIndexes(View):
     """One row an index file of the version: hash indexes, deletion vectors with the place of each."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return INDEXES
+    columns = INDEXES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once: there is one index file a bucket at most. Raises CorruptFile."""
@@ -312,9 +304,7 @@ def _added_up(part: pa.Table, keys: Sequence[str]) -> pa.Table:
 class Buckets(View):
     """One row a bucket with files, those that wait for a bucket (-2) too."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return BUCKETS
+    columns = BUCKETS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once: one row a bucket. Raises CorruptFile."""
@@ -328,11 +318,9 @@ class Buckets(View):
 
 
 class Partitions(View):
-    """One row a partition with files (one row for a table without partitions)."""
+    """One row a partition with files (one row for a table without partitions); what only catalog servers know is null."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table; what only catalog servers know is null."""
-        return PARTITIONS
+    columns = PARTITIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once: one row a partition. Raises CorruptFile."""

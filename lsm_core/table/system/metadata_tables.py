@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.json_text import ObjectReader, parse_object, pretty
-from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import branches, consumers, schemas, snapshots, tags
-from lsm_core.metadata.store import TableStore
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
 SCHEMAS: Final = table_schema(
@@ -43,10 +41,7 @@ class Schemas(View):
     """All schemas of the table (or branch), oldest first."""
 
     timeless = True
-
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return SCHEMAS
+    columns = SCHEMAS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
@@ -74,9 +69,7 @@ def _compact(value: Any) -> str:
 class Options(View):
     """Options as the schema (of a version: its schema) stores them."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return OPTIONS
+    columns = OPTIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once."""
@@ -87,9 +80,7 @@ class Options(View):
 class AggregationFields(View):
     """Every column with the values and the keys of its `fields.<column>.*` options."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return AGGREGATIONS
+    columns = AGGREGATIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once."""
@@ -156,9 +147,7 @@ _SAME: Final = [name for name in SNAPSHOTS.field_names if name not in {"snapshot
 class Snapshots(View):
     """All snapshots, oldest first, or the one named; record counts are of unmerged rows, times are UTC."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return SNAPSHOTS
+    columns = SNAPSHOTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
@@ -175,10 +164,7 @@ class Tags(View):
     """All tags, oldest snapshot first."""
 
     timeless = True
-
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return TAGS
+    columns = TAGS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
@@ -214,10 +200,7 @@ class Branches(View):
     """All branches but main, with the time when their directory last changed."""
 
     timeless = True
-
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return BRANCHES
+    columns = BRANCHES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once."""
@@ -229,10 +212,7 @@ class Consumers(View):
     """All consumers by name, with the next snapshot that each reads."""
 
     timeless = True
-
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return CONSUMERS
+    columns = CONSUMERS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
@@ -246,9 +226,7 @@ class Consumers(View):
 class Statistics(View):
     """The statistics that the version carries: one row, or none."""
 
-    def schema(self, store: TableStore) -> TableSchema:
-        """The same for every table."""
-        return STATISTICS
+    columns = STATISTICS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """At most one row. Raises CorruptFile."""

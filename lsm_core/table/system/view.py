@@ -57,9 +57,12 @@ class View(ABC):
     timeless = False
     """Whether it is the same at every version (tags, branches ...), so that naming one is an error."""
 
-    @abstractmethod
+    columns: TableSchema
+    """Its columns, where they are the same for every table; else :meth:`schema` tells them."""
+
     def schema(self, store: TableStore) -> TableSchema:
         """Its columns for a table as of one of its schemas."""
+        return self.columns
 
     @abstractmethod
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
