@@ -123,6 +123,7 @@ class LastValue(PickAggregate):
 
     name: ClassVar[str] = "last_value"
     supports_retract: ClassVar[bool] = True
+    retract_leaves_null: ClassVar[bool] = True
 
     def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
         return _last(folding), seen | (folding.sizes > 0)
@@ -131,19 +132,15 @@ class LastValue(PickAggregate):
         assert folding.ops is not None
         picks = _last(folding, folding.ops != LATE)
         taken_back = (picks >= 0) & (folding.ops[np.maximum(picks, 0)] == RETRACT) if len(folding.ops) else picks >= 0
-        return np.where(taken_back, self._after_retract(picks), picks), seen | (folding.sizes > 0)
-
-    def _after_retract(self, picks: Ints) -> Ints:
-        return np.full(len(picks), NULL, np.int64)
+        picks = np.where(taken_back, NULL, picks) if self.retract_leaves_null else picks
+        return picks, seen | (folding.sizes > 0)
 
 
 class PrimaryKey(LastValue):
     """A key column, or one that orders versions: always the input's value."""
 
     name: ClassVar[str] = "primary-key"
-
-    def _after_retract(self, picks: Ints) -> Ints:
-        return picks
+    retract_leaves_null: ClassVar[bool] = False
 
 
 class LastNonNullValue(PickAggregate):
