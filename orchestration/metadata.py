@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
-from lsm_core.maintenance.action import bucket_name
+from lsm_core.maintenance.action import bucket_name, size_text
 from lsm_core.options import not_acted_on
 from orchestration.health import TableHealth, shape_of
-from orchestration.table_card import TableCard, size_text
+from orchestration.table_card import TableCard
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 

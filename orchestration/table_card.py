@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -46,14 +43,6 @@ class TableCard:
     def append_only(self) -> bool:
         """Whether the table has no primary key."""
         return not self.primary_keys
-
-
-def size_text(size: int) -> str:
-    """Bytes for people: ``52 KiB``."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.0f} {_UNITS[unit]}" if value >= 10 or unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def count_text(number: int, one: str, many: str = "") -> str:

@@ -31,6 +31,7 @@ CODE_VERSION: Final = "dredge-0.1.0/plan-1"
 PLAN_PROPERTY: Final = "dredge.plan"
 """Snapshot property: hash of the plan whose application published it."""
 
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Fact: TypeAlias = str | int | float | bool | None
 _Item = TypeVar("_Item", bound="PlanItem")
 
@@ -85,8 +86,8 @@ class PlanItem(ABC):
         """One row of the table under ``columns``: numbers and texts."""
 
     def to_object(self) -> dict[str, Any]:
-        """Plain JSON values; :meth:`from_object` reads them back."""
-        return asdict(self)
+        """Plain JSON values, bytes as hex digits; :meth:`from_object` reads them back."""
+        return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
@@ -264,9 +265,9 @@ class Report(ABC):
     applied_before: Applied | None = field(default=None, kw_only=True)
 
     @property
-    @abstractmethod
     def changed(self) -> bool:
-        """Whether anything was done to the table."""
+        """Whether anything was done to the table: reports of actions that commit no snapshot say it in their own way."""
+        return self.published is not None
 
     @property
     def worth_telling(self) -> bool:
@@ -275,8 +276,9 @@ class Report(ABC):
 
     @property
     def published(self) -> int | None:
-        """The snapshot that was committed; None where the action commits none or did nothing."""
-        return None
+        """The snapshot that was committed (the field ``snapshot_id``); None where the action commits none or did nothing."""
+        number: int | None = getattr(self, "snapshot_id", None)
+        return number
 
     @abstractmethod
     def lines(self, table: str) -> list[str]:
@@ -405,6 +407,14 @@ def plan_maintenance(store: TableStore, action: str, **arguments: Any) -> Mainte
 def bucket_name(partition_text: str, bucket: int) -> str:
     """How plans, reports and ledgers name a bucket: "dt=1/bucket-0"."""
     return f"{partition_text}/bucket-{bucket}" if partition_text else f"bucket-{bucket}"
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: ``52 KiB``."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if value >= 10 or unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def facts_of(values: Mapping[str, object]) -> dict[str, Fact]:

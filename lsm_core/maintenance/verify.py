@@ -254,12 +254,12 @@ def _compare_picked(store: TableStore, inputs: _Caught, found: _Caught, drop_del
     if pairs and inputs.table is not None and found.table is not None:
         ours = inputs.table.take(pa.array([picked.values[0] for picked, _ in pairs]))
         other = found.table.take(pa.array([stored.values[0] for _, stored in pairs]))
-        wrong = np.flatnonzero(_unequal(ours, other, store.schema))
+        wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
         _refuse(store, [f"key {_shown(pairs[place][0].key)} has another version or value" for place in wrong[:_SHOWN]])
     return compared
 
 
-def _unequal(one: pa.Table, other: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
+def unequal_rows(one: pa.Table, other: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
     """Which rows differ in a column of the table: floats by their bits (one NaN, two zeros), nested values by their BinaryRow."""
     wrong = np.zeros(one.num_rows, dtype=bool)
     one, other = _flat(one, schema), _flat(other, schema)

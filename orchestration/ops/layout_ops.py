@@ -33,6 +33,7 @@ from lsm_core.maintenance import (
     plan_maintenance,
     verify_snapshots,
 )
+from lsm_core.maintenance.action import size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -42,7 +43,7 @@ from orchestration.partitions import partition_of
 from orchestration.quirks import early_features, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
-from orchestration.table_card import TableCard, size_text
+from orchestration.table_card import TableCard
 
 COMPACT: Final = "compact"
 PLAN_CONFIG: Final = {

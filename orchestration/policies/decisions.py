@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lsm_core.maintenance.action import size_text
 from orchestration.health import PartitionHealth
 from orchestration.policies.policy import Policy
-from orchestration.table_card import count_text, size_text
+from orchestration.table_card import count_text
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 

@@ -19,8 +19,8 @@ from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.maintenance.actions.compact.execution import _tasks
-from lsm_core.maintenance.verify import ReferenceJudge, _unequal
+from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
+from lsm_core.maintenance.verify import ReferenceJudge, unequal_rows
 from lsm_core.table import Schema, Table
 from lsm_core.types import parse
 from tests.maintenance.tables import catalog, content, keyed, rows
@@ -29,7 +29,7 @@ Tamper = Callable[[pa.Table], pa.Table]
 
 
 def _task(table: Table) -> BucketTask:
-    tasks, stale = _tasks(table.store, table.plan_maintenance("compact", full=True))
+    tasks, stale = tasks_of_plan(table.store, table.plan_maintenance("compact", full=True))
     assert len(tasks) == 1 and not stale
     return tasks[0][1]
 
@@ -270,5 +270,5 @@ def test_picked_versions_are_compared_to_the_bit() -> None:
             "a": pa.array([[1], [1], [1], None, [1, None], [1, 1]], pa.list_(pa.int32())),
         }
     )
-    assert _unequal(mine, theirs, schema).tolist() == [False, True, True, False, False, True]
-    assert not _unequal(mine, mine, schema).any()
+    assert unequal_rows(mine, theirs, schema).tolist() == [False, True, True, False, False, True]
+    assert not unequal_rows(mine, mine, schema).any()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from lsm_core.maintenance.action import size_text
 from orchestration import names
 from orchestration.health import PartitionHealth
 from orchestration.policies import Outcome, Policy, Reason
 from orchestration.policies.decisions import DAY_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
-from orchestration.table_card import size_text
 from tests.support.platform import bucket_health
 
 

@@ -3,3 +3,60 @@
 A folder's ``ACTION`` imports the working modules when they are needed only, so that listing actions and flags costs nothing.
 A new action is a new folder and its name in `lsm_core.maintenance.action.BUILT_IN`.
 """
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lsm_core.maintenance.action import Action, MaintenancePlan, Outcome, PlanItem, Report, Runner
+
+if TYPE_CHECKING:
+    from lsm_core.metadata.store import TableStore
+
+
+class BuiltInAction(Action):
+    """An action that names its parts as "module.name" within `lsm_core.maintenance`.
+
+    ``items``: the types of its plans' items; ``planned_by`` and ``applied_by``: what :meth:`plan` and :meth:`apply` call;
+    ``report``: the type of its report. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
+    """
+
+    items: ClassVar[tuple[str, ...]]
+    planned_by: ClassVar[str]
+    applied_by: ClassVar[str]
+    report: ClassVar[str]
+    runs_tasks: ClassVar[bool] = False
+
+    def item_types(self) -> tuple[type[PlanItem], ...]:
+        """See ``items``."""
+        return tuple(_part(name) for name in self.items)
+
+    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
+        """See ``planned_by``."""
+        plan: MaintenancePlan = _part(self.planned_by)(store, **arguments)
+        return plan
+
+    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+        """See ``applied_by``."""
+        outcome: Outcome = _part(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
+        return outcome
+
+    def unchanged(self, plan: MaintenancePlan) -> Report:
+        """A ``report`` with what the plan tells for its fields: nothing was done."""
+        told = {
+            "plan_hash": plan.hash,
+            "base_snapshot": plan.base_snapshot,
+            "snapshot_id": None,
+            "declined": plan.declined,
+            "trash_id": str(plan.arguments.get("trash_id")),
+        }
+        kind = _part(self.report)
+        report: Report = kind(**{one.name: told[one.name] for one in fields(kind) if one.name in told})
+        return report
+
+
+def _part(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(f"lsm_core.maintenance.{module}"), attribute)

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from lsm_core.maintenance.action import (
-    Action,
-    Argument,
-    ArgumentKind,
-    MaintenancePlan,
-    Outcome,
-    PlanItem,
-    Report,
-    Runner,
-)
-
-if TYPE_CHECKING:
-    from lsm_core.metadata.store import TableStore
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
+from lsm_core.maintenance.actions import BuiltInAction
 
 
-class Compact(Action):
+class Compact(BuiltInAction):
     """The action "compact"."""
 
     name = "compact"
@@ -39,35 +26,16 @@ class Compact(Action):
         Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),
         Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
     )
-
-    def item_types(self) -> tuple[type[PlanItem], ...]:
-        """One item a bucket."""
-        from lsm_core.maintenance.actions.compact.compaction import CompactItem
-
-        return (CompactItem,)
-
-    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """See `plan_compaction`."""
-        from lsm_core.maintenance.actions.compact.planning import plan_compaction
-
-        return plan_compaction(store, **arguments)
-
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """See `apply_compaction`."""
-        from lsm_core.maintenance.actions.compact.execution import apply_compaction
-
-        return apply_compaction(store, plan, runner)
+    items = ("actions.compact.compaction.CompactItem",)
+    planned_by = "actions.compact.planning.plan_compaction"
+    applied_by = "actions.compact.execution.apply_compaction"
+    report = "actions.compact.compaction.CompactionReport"
+    runs_tasks = True
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
         """How the result will be verified, where there is one."""
         setting = plan.options.get("dredge.verification", "full")
         return [f"verification before publishing: {setting}"] if plan.items else []
-
-    def unchanged(self, plan: MaintenancePlan) -> Report:
-        """A CompactionReport that says that nothing was done."""
-        from lsm_core.maintenance.actions.compact.compaction import CompactionReport
-
-        return CompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined)
 
 
 ACTION = Compact()

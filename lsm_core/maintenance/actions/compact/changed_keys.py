@@ -52,23 +52,18 @@ def changed_keys(
     ``messages``: of the compaction that snapshot ``snapshot_id`` published. Rows that others added meanwhile are on both sides,
     and those whose record-level lifetime is over at epoch ms ``now_ms`` on neither.
     """
-    living = living_at(store, now_ms)
+    living, snapshot = living_at(store, now_ms), snapshots.read(store, snapshot_id)
     count = 0
     examples: list[dict[str, Any]] = []
     for message in messages:
-        after = _files(store, snapshot_id, message)
+        entries = manifests.live_entries(store, snapshot, partitions=[message.partition], buckets=[message.bucket])
+        after = [entry.file for _, _, _, table in bucket_groups(entries) for entry in table_to_entries(table)]
         made = {(file.file_name, file.level) for file in message.compact_after}
         before = [file for file in after if (file.file_name, file.level) not in made] + list(message.compact_before)
         for keys in _differing(store, message, (before, after), living):
             count += keys.num_rows
             examples += keys.slice(0, _SHOWN - len(examples)).to_pylist() if len(examples) < _SHOWN else []
     return ChangedKeys(count, tuple(examples))
-
-
-def _files(store: TableStore, snapshot_id: int, message: CommitMessage) -> list[DataFileMeta]:
-    snapshot = snapshots.read(store, snapshot_id)
-    entries = manifests.live_entries(store, snapshot, partitions=[message.partition], buckets=[message.bucket])
-    return [entry.file for _, _, _, table in bucket_groups(entries) for entry in table_to_entries(table)]
 
 
 def _differing(
@@ -82,12 +77,8 @@ def _differing(
         read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True, living=living)
         for files in both
     ]
-    inputs = [RunInput(_merged(side), 0, age) for age, side in enumerate(sides)]
+    inputs = [RunInput(side, 0, age) for age, side in enumerate(sides)]
     with closing(sides[0]), closing(sides[1]):
         for batch in merge_streams(inputs, Differences(spec), key_spec=spec):
             names = [f"{KEY_PREFIX}{name}" for name in spec.key_columns]
             yield pa.Table.from_batches([batch.select(names)]).rename_columns(list(spec.key_columns))
-
-
-def _merged(side: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from side

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
 from lsm_core.format.snapshot import Snapshot
@@ -88,10 +88,6 @@ class CompactItem(PlanItem):
         """What is merged, where to, and why."""
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs), self.bytes_in, self.output_level, len(self.upgrades), self.reason)
-
-    def to_object(self) -> dict[str, Any]:
-        """Plain JSON values; the partition as hex digits."""
-        return {**asdict(self), "partition": self.partition.hex()}
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
@@ -180,19 +176,9 @@ class CompactionReport(Report):
         return tuple(item for item in self.declined if item.reason == "stale")
 
     @property
-    def changed(self) -> bool:
-        """Whether a snapshot was committed."""
-        return self.snapshot_id is not None
-
-    @property
     def worth_telling(self) -> bool:
         """Whether the ledger keeps the run: also when buckets were stale, unless the plan was applied already."""
         return self.changed or (bool(self.stale) and self.applied_before is None)
-
-    @property
-    def published(self) -> int | None:
-        """The snapshot that was committed."""
-        return self.snapshot_id
 
     def lines(self, table: str) -> list[str]:
         """Files, rows, runs and how it was verified; then the warnings."""

@@ -6,14 +6,13 @@ import resource
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.file_meta import table_to_entries
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
 from lsm_core.maintenance.actions.compact.changed_keys import ChangedKeys, changed_keys
 from lsm_core.maintenance.actions.compact.compaction import (
@@ -39,10 +38,37 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
     Raises what :func:`execute` raises.
     """
     done = execute(store, plan, runner or local_runner(ReferenceJudge()))
-    changed = _changed_keys(store, done)
-    warnings = tuple(text for text in (changed.warning(store), _uncovered(store, done)) if text)
-    report = _report(plan, done, store.options.verification, changed.count, warnings)
-    return Outcome(report, [_bucket_line(item, asdict(result.report)) for item, result in done.results])
+    changed, warnings = ChangedKeys(), []
+    if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
+        # What the answers of an order-sensitive table lost by compacting it as Paimon does.
+        messages = [result.message for _, result in done.results]
+        retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
+        if not order_free(store.schema, store.options.raw, retracts, store.name).ok:
+            clock = next((item.expire_at_ms for item, _ in done.results), None)
+            changed = changed_keys(store, done.snapshot_id, messages, clock)
+            warnings += [changed.warning(store)] if changed.count else []
+    # Where rows that are over were left out of a part of the runs as Paimon does it.
+    parts = [r for item, r in done.results if not item.full and store.options.order_sensitive == "as-paimon"]
+    if rows := sum(result.report.rows_dropped.get(EXPIRED, 0) for result in parts):
+        advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
+        warnings.append(
+            f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
+        )
+    report = _report(plan, done, store.options.verification, changed.count, tuple(warnings))
+    lines = [
+        {
+            "event": "compacted",
+            "bucket": bucket_name(item.partition_text, item.bucket),
+            "trigger": item.trigger,
+            "reason": item.reason,
+            "inputs": [[file.name, file.level] for file in item.inputs],
+            "output_level": item.output_level,
+            "tombstones_dropped": item.tombstones_dropped,
+            **asdict(result.report),
+        }
+        for item, result in done.results
+    ]
+    return Outcome(report, lines)
 
 
 @dataclass(frozen=True)
@@ -61,7 +87,7 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Execute
     failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict.
     """
     require_compactable(store)
-    tasks, stale = _tasks(store, plan)
+    tasks, stale = tasks_of_plan(store, plan)
     if not tasks:
         return Executed((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
@@ -84,13 +110,19 @@ def _commit(
 ) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
     """One commit of everything that still fits; buckets in conflict are dropped, their output deleted, and reported."""
     conflicts: list[tuple[BucketResult, CommitConflict]] = []
+    clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
+    properties = {PLAN_PROPERTY: plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
     remaining = [result for result in done if not result.message.is_empty]
     while remaining:
         try:
-            committed = Committer(store).commit([r.message for r in remaining], properties=_properties(plan))
+            committed = Committer(store).commit([r.message for r in remaining], properties=properties)
             return remaining, conflicts, committed.snapshot_ids[-1] if committed.snapshot_ids else None
         except CommitConflict as error:
-            touched = [r for r in remaining if _names(r) & set(error.files)]
+            touched = [
+                r
+                for r in remaining
+                if any(f.file_name in error.files for f in (*r.message.compact_before, *r.message.compact_after))
+            ]
             if not touched:
                 raise
             abort(store, [r.message for r in touched])
@@ -99,17 +131,13 @@ def _commit(
     return [], conflicts, None
 
 
-def _properties(plan: MaintenancePlan) -> dict[str, str]:
-    clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
-    return {PLAN_PROPERTY: plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
+def tasks_of_plan(
+    store: TableStore, plan: MaintenancePlan
+) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
+    """Work for the plan's items whose inputs are as planned, read from the newest snapshot; the others are stale.
 
-
-def _names(result: BucketResult) -> set[str]:
-    return {file.file_name for file in (*result.message.compact_before, *result.message.compact_after)}
-
-
-def _tasks(store: TableStore, plan: MaintenancePlan) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
-    """Work for the items whose inputs are as planned, read from the newest snapshot; the others are stale."""
+    Raises WriterStale when the table's schema changed since it was opened, CorruptFile.
+    """
     items = plan.items_of(CompactItem)
     snapshot = snapshots.latest(store)
     if not items or snapshot is None:
@@ -127,7 +155,23 @@ def _tasks(store: TableStore, plan: MaintenancePlan) -> tuple[list[tuple[Compact
             stale.append(_stale(item, reason))
             continue
         files = tuple(entry.file for entry in table_to_entries(table))
-        tasks.append((item, _task(item, total, files, snapshot.id, store.options.verification)))
+        if item.order_by:
+            task: BucketTask = sort_task(item, total, files, snapshot.id)
+        else:
+            task = BucketTask(
+                partition=item.partition,
+                bucket=item.bucket,
+                total_buckets=total,
+                files=files,
+                unit_names=() if item.bins else tuple(file.name for file in item.inputs),
+                output_level=item.output_level,
+                drop_delete=item.drop_delete,
+                base_snapshot=snapshot.id,
+                bins=item.bins,
+                by_file=item.by_file,
+                now_ms=item.expire_at_ms,
+            )
+        tasks.append((item, replace(task, verification=store.options.verification)))
     return tasks, stale
 
 
@@ -148,27 +192,6 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> 
     return why_tree_is_stale(store, item, now, table)
 
 
-def _task(
-    item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int, verification: str
-) -> BucketTask:
-    if item.order_by:
-        return replace(sort_task(item, total_buckets, files, snapshot_id), verification=verification)
-    return BucketTask(
-        partition=item.partition,
-        bucket=item.bucket,
-        total_buckets=total_buckets,
-        files=files,
-        unit_names=() if item.bins else tuple(file.name for file in item.inputs),
-        output_level=item.output_level,
-        drop_delete=item.drop_delete,
-        base_snapshot=snapshot_id,
-        verification=verification,
-        bins=item.bins,
-        by_file=item.by_file,
-        now_ms=item.expire_at_ms,
-    )
-
-
 def _stale(item: CompactItem, reason: str) -> Declined:
     return Declined(
         bucket_name(item.partition_text, item.bucket), "stale", reason, {}, item.partition_text, item.bucket
@@ -184,28 +207,6 @@ def local_runner(judge: Judge | None) -> Runner:
         return iter(run_tasks_locally(store, tasks, judge))
 
     return run
-
-
-def _changed_keys(store: TableStore, done: Executed) -> ChangedKeys:
-    """What the answers of an order-sensitive table lost by compacting it as Paimon does; nothing for all other tables."""
-    if done.snapshot_id is None or store.options.order_sensitive != "as-paimon" or not store.schema.primary_keys:
-        return ChangedKeys()
-    messages = [result.message for _, result in done.results]
-    retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
-    if order_free(store.schema, store.options.raw, retracts, store.name).ok:
-        return ChangedKeys()
-    clock = next((item.expire_at_ms for item, _ in done.results), None)
-    return changed_keys(store, done.snapshot_id, messages, clock)
-
-
-def _uncovered(store: TableStore, done: Executed) -> str:
-    """A warning where rows that are over were left out of a part of the runs as Paimon does it; else ""."""
-    parts = [r for item, r in done.results if not item.full and store.options.order_sensitive == "as-paimon"]
-    rows = sum(result.report.rows_dropped.get(EXPIRED, 0) for result in parts)
-    if not rows:
-        return ""
-    advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
-    return f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
 
 
 def _report(
@@ -252,16 +253,3 @@ def _report(
         keys_folded=sum(r.keys_folded for r in reports),
         keys_one_by_one=sum(r.keys_one_by_one for r in reports),
     )
-
-
-def _bucket_line(item: CompactItem, numbers: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "event": "compacted",
-        "bucket": bucket_name(item.partition_text, item.bucket),
-        "trigger": item.trigger,
-        "reason": item.reason,
-        "inputs": [[file.name, file.level] for file in item.inputs],
-        "output_level": item.output_level,
-        "tombstones_dropped": item.tombstones_dropped,
-        **numbers,
-    }

@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_bytes, partition_text
-from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
-from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
+from lsm_core.maintenance.actions.compact.sort_order import checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -69,38 +68,24 @@ def plan_compaction(
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     groups = bucket_groups(manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted))
-    outcomes = [_plan_bucket(store, group, full, now, order) for group in groups]
+    outcomes: list[CompactItem | Declined] = []
+    for partition, bucket, total_buckets, entries in groups:
+        place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+        if store.schema.primary_keys:
+            outcomes.append(plan_tree(store, place, entries, full, now))
+            continue
+        files = tree_files(store, entries)
+        if order is None:
+            outcomes.append(plan_bins(store, place, files, full))
+        else:
+            outcomes.append(sort_item(partition, place.text, bucket, total_buckets, files, order))
     found = {(partition, bucket) for partition, bucket, _, _ in groups}
-    outcomes += _missing_places(store, found, chosen, wanted, partial(_places, store, snapshot, chosen))
+    listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
+    outcomes += _missing_places(store, found, chosen, wanted, listing)
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
-    return replace(
-        plan, base_snapshot=snapshot.id, items=tuple(items), declined=tuple(declined), estimate=_estimate(items)
-    )
-
-
-def _places(store: TableStore, snapshot: Snapshot, partitions: Sequence[bytes] | None) -> pa.Table:
-    return manifests.live_entries(store, snapshot, partitions=partitions, columns=_PLACE_COLUMNS)
-
-
-def _plan_bucket(
-    store: TableStore, group: tuple[bytes, int, int, pa.Table], full: bool, now_ms: int, order: SortOrder | None
-) -> CompactItem | Declined:
-    partition, bucket, total_buckets, entries = group
-    files = tree_files(store, entries)
-    place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
-    if order is not None:
-        return sort_item(partition, place.text, bucket, total_buckets, files, order)
-    return (
-        plan_tree(store, place, entries, full, now_ms)
-        if store.schema.primary_keys
-        else plan_bins(store, place, files, full)
-    )
-
-
-def _estimate(items: Sequence[CompactItem]) -> PlanEstimate:
     size = sum(item.bytes_in for item in items)
-    return PlanEstimate(
+    estimate = PlanEstimate(
         bytes_in=size,
         bytes_out=size,
         rows_in=sum(item.rows_in for item in items),
@@ -108,6 +93,7 @@ def _estimate(items: Sequence[CompactItem]) -> PlanEstimate:
         tasks=len(items),
         seconds=round(size / _BYTES_PER_SECOND + _SECONDS_PER_TASK * len(items), 2),
     )
+    return replace(plan, base_snapshot=snapshot.id, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
 def _missing_places(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from lsm_core.maintenance.action import size_text
 from lsm_core.options import TableOptions
 from lsm_core.tree import DataFile, Decline, DeclineReason, Levels, Pick, Trigger
 
@@ -21,16 +22,6 @@ _RULES: Final = {
 }
 
 
-def size_text(count: int) -> str:
-    """Bytes for people: "52 KiB"."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.0f} GiB"
-
-
 def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
     """ "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped"."""
     runs, trigger = len(levels.runs()), options.compaction_trigger
@@ -39,17 +30,14 @@ def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int |
     some = f"{len(pick.unit.files)} of {len(levels.files)} files"
     scope = f"all {target}" if pick.unit.full else f"{some} {target}"
     if pick.unit.by_file:
-        scope = f"{some} rewritten one by one, {_why_rewritten(options)}"
+        why = "as compaction.force-rewrite-all-files asks" if options.force_rewrite_all else "as they hold expired rows"
+        scope = f"{some} rewritten one by one, {why}"
     parts.append(f"{_RULES[pick.trigger]}: {scope}")
     if dropped is None:
         parts.append("an unknown number of tombstones dropped")
     elif dropped:
         parts.append(f"up to {dropped:,} tombstone{'s' if dropped != 1 else ''} dropped")
     return "; ".join(parts)
-
-
-def _why_rewritten(options: TableOptions) -> str:
-    return "as compaction.force-rewrite-all-files asks" if options.force_rewrite_all else "as they hold expired rows"
 
 
 def _against(runs: int, trigger: int) -> str:
@@ -63,10 +51,13 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
         return "the bucket is empty"
     if runs == 1:
         return "one sorted run: nothing to merge"
-    rows, deletes = sum(file.row_count for file in files), _deletes(files)
+    rows, deletes = sum(file.row_count for file in files), sum(file.delete_row_count or 0 for file in files)
     parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
     if decline.reason is DeclineReason.WITHIN_LIMITS:
-        parts.append(_within_limits(decline))
+        # Enough runs, yet none of the rules picks any: the two ratios that decided it.
+        percent, limit = decline.facts.get("amplification_percent"), decline.facts.get("max_amplification_percent")
+        ratios = f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) and the newest are of unlike sizes: none picked"
+        parts.append(decline.text() if percent is None or limit is None else ratios)
     elif decline.reason is DeclineReason.WAITING:
         number, every = decline.facts.get("skipped_calls"), decline.facts.get("every_calls")
         parts.append(f"level 0 is forced up once in {every} decisions, this is number {number}")
@@ -76,15 +67,6 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
     dropping = f"drop up to {deletes:,} delete{'s' if deletes != 1 else ''} and " if deletes else ""
     parts.append(f"a full compaction would {dropping}save one merge of {rows:,} rows")
     return "; ".join(parts)
-
-
-def _within_limits(decline: Decline) -> str:
-    """Enough runs, yet none of the rules picks any: the two ratios that decided it."""
-    facts = decline.facts
-    percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
-    if percent is None or limit is None:
-        return decline.text()
-    return f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) and the newest are of unlike sizes: none picked"
 
 
 def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
@@ -100,7 +82,3 @@ def why_packed(files: int, bins: int, least: int, full: bool) -> str:
     """ "18 small files >= 5 -> 1 file"."""
     rule = "full compaction asked for" if full else f">= {least}"
     return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"
-
-
-def _deletes(files: Sequence[DataFile]) -> int:
-    return sum(file.delete_row_count or 0 for file in files)

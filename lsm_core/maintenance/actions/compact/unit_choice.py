@@ -146,19 +146,14 @@ def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, no
     expired = expired_files(store, entries, now_ms)
     decision = decide(store, files, now_ms, full, expired)
     if isinstance(decision, Decline):
-        facts = {**decision.facts, "sorted_runs": len(levels.runs()), "bytes": levels.total_size}
+        facts: dict[str, object] = {**decision.facts, "sorted_runs": len(levels.runs()), "bytes": levels.total_size}
         facts["rows"] = sum(file.row_count for file in files)
         return place.declined(str(decision.reason), why_declined(decision, levels, store.options), facts)
-    return _item(store, place, levels, decision, expired, now_ms)
-
-
-def _item(
-    store: TableStore, place: Place, levels: Levels, decision: Pick, expired: ExpiredFiles, now_ms: int
-) -> CompactItem:
     unit = decision.unit
     task = _task_of(store, levels, unit, expired)
     drop = task.drop_delete and not keeps_tombstones(store, task.rewritten_files, now_ms)
-    dropped = _tombstones(task.rewritten_files) if drop else 0
+    deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
+    dropped = None if None in deletes else sum(count or 0 for count in deletes)
     inside = {file.name for file in unit.files}
     runs_left = [run for run in levels.runs() if not all(file.name in inside for file in run.run.files)]
     facts = {**decision.facts, "bytes": unit.size, "rewritten_files": len(task.rewritten_files)}
@@ -211,11 +206,6 @@ def _task_of(store: TableStore, levels: Levels, unit: CompactUnit, expired: Expi
         force_rewrite_all=options.force_rewrite_all,
         must_rewrite=lambda file: file.name in expired.known,
     )
-
-
-def _tombstones(files: Sequence[DataFile]) -> int | None:
-    counts = [file.delete_row_count for file in files]
-    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
 
 
 def plan_bins(store: TableStore, place: Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:

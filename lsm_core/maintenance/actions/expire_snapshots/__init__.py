@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lsm_core.maintenance.action import (
-    Action,
-    Applied,
-    Argument,
-    ArgumentKind,
-    MaintenancePlan,
-    Outcome,
-    PlanItem,
-    Report,
-    Runner,
-)
+from lsm_core.maintenance.action import Applied, Argument, ArgumentKind, MaintenancePlan, Report
+from lsm_core.maintenance.actions import BuiltInAction
 
 if TYPE_CHECKING:
     from lsm_core.metadata.store import TableStore
 
 
-class ExpireSnapshots(Action):
+class ExpireSnapshots(BuiltInAction):
     """The action "expire_snapshots"."""
 
     name = "expire_snapshots"
@@ -35,31 +26,10 @@ class ExpireSnapshots(Action):
         Argument("max_deletes", ArgumentKind.NUMBER, "Expire at most so many."),
         Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
     )
-
-    def item_types(self) -> tuple[type[PlanItem], ...]:
-        """The snapshots that expire, and the files that nothing needs then."""
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem
-        from lsm_core.maintenance.trash import DeleteItem
-
-        return (ExpireItem, DeleteItem)
-
-    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """See `plan_expiry`."""
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry
-
-        return plan_expiry(store, **arguments)
-
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """See `apply_expiry`."""
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import apply_expiry
-
-        return apply_expiry(store, plan)
-
-    def unchanged(self, plan: MaintenancePlan) -> Report:
-        """A ExpiryReport that says that nothing was done."""
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport
-
-        return ExpiryReport(plan.hash, plan.base_snapshot, declined=plan.declined)
+    items = ("actions.expire_snapshots.expiry.ExpireItem", "trash.DeleteItem")
+    planned_by = "actions.expire_snapshots.expiry.plan_expiry"
+    applied_by = "actions.expire_snapshots.expiry.apply_expiry"
+    report = "actions.expire_snapshots.expiry.ExpiryReport"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
         """What applying ``plan`` would report."""

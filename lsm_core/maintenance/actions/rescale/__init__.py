@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from lsm_core.maintenance.action import (
-    Action,
-    Argument,
-    ArgumentKind,
-    MaintenancePlan,
-    Outcome,
-    PlanItem,
-    Report,
-    Runner,
-)
-
-if TYPE_CHECKING:
-    from lsm_core.metadata.store import TableStore
+from lsm_core.maintenance.action import Argument, ArgumentKind
+from lsm_core.maintenance.actions import BuiltInAction
 
 
-class Rescale(Action):
+class Rescale(BuiltInAction):
     """The action "rescale"."""
 
     name = "rescale"
@@ -36,30 +23,10 @@ class Rescale(Action):
         ),
         Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
     )
-
-    def item_types(self) -> tuple[type[PlanItem], ...]:
-        """One item a partition."""
-        from lsm_core.maintenance.actions.rescale.rescaling import RescaleItem
-
-        return (RescaleItem,)
-
-    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """See `plan_rescale`."""
-        from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale
-
-        return plan_rescale(store, **arguments)
-
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """See `apply_rescale`."""
-        from lsm_core.maintenance.actions.rescale.rescaling import apply_rescale
-
-        return apply_rescale(store, plan)
-
-    def unchanged(self, plan: MaintenancePlan) -> Report:
-        """A RescaleReport that says that nothing was done."""
-        from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport
-
-        return RescaleReport(None, plan.base_snapshot, plan.hash, declined=plan.declined)
+    items = ("actions.rescale.rescaling.RescaleItem",)
+    planned_by = "actions.rescale.rescaling.plan_rescale"
+    applied_by = "actions.rescale.rescaling.apply_rescale"
+    report = "actions.rescale.rescaling.RescaleReport"
 
 
 ACTION = Rescale()

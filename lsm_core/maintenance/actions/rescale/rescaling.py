@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -76,10 +76,6 @@ class RescaleItem(PlanItem):
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
         return (*place, len(self.inputs), size, self.reason)
 
-    def to_object(self) -> dict[str, Any]:
-        """Plain JSON values; the partition as hex digits."""
-        return {**asdict(self), "partition": self.partition.hex()}
-
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
         """Read back :meth:`to_object`."""
@@ -111,16 +107,6 @@ class RescaleReport(Report):
     verification: str = "V1"
     declined: tuple[Declined, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    @property
-    def changed(self) -> bool:
-        """Whether a snapshot was committed."""
-        return self.snapshot_id is not None
-
-    @property
-    def published(self) -> int | None:
-        """The snapshot that was committed."""
-        return self.snapshot_id
 
     def lines(self, table: str) -> list[str]:
         """Partitions, files and rows; then the warnings."""

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from lsm_core.maintenance.action import (
-    Action,
-    Argument,
-    ArgumentKind,
-    MaintenancePlan,
-    Outcome,
-    PlanItem,
-    Report,
-    Runner,
-)
-
-if TYPE_CHECKING:
-    from lsm_core.metadata.store import TableStore
+from lsm_core.maintenance.action import Argument, ArgumentKind
+from lsm_core.maintenance.actions import BuiltInAction
 
 
-class Restore(Action):
+class Restore(BuiltInAction):
     """The action "restore"."""
 
     name = "restore"
@@ -28,30 +15,10 @@ class Restore(Action):
     arguments = (
         Argument("trash_id", ArgumentKind.TEXT, "A deletion record, as `dredge trash` lists them.", required=True),
     )
-
-    def item_types(self) -> tuple[type[PlanItem], ...]:
-        """The deletion record."""
-        from lsm_core.maintenance.actions.restore.restoring import RestoreItem
-
-        return (RestoreItem,)
-
-    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """See `plan_restore`."""
-        from lsm_core.maintenance.actions.restore.restoring import plan_restore
-
-        return plan_restore(store, **arguments)
-
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """See `apply_restore`."""
-        from lsm_core.maintenance.actions.restore.restoring import apply_restore
-
-        return apply_restore(store, plan)
-
-    def unchanged(self, plan: MaintenancePlan) -> Report:
-        """A RestoreReport that says that nothing was done."""
-        from lsm_core.maintenance.actions.restore.restoring import RestoreReport
-
-        return RestoreReport(str(plan.arguments["trash_id"]))
+    items = ("actions.restore.restoring.RestoreItem",)
+    planned_by = "actions.restore.restoring.plan_restore"
+    applied_by = "actions.restore.restoring.apply_restore"
+    report = "actions.restore.restoring.RestoreReport"
 
 
 ACTION = Restore()
