@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from lsm_core.errors import (
     CommitConflict,
@@ -41,12 +41,22 @@ def apply_plan(
     code, and what the action raises (parts of the plan that no longer fit are skipped and reported where the action can do the rest).
     Raises InvalidOption for what is no plan.
     """
-    _require_plan(store, plan)
+    if not isinstance(cast("object", plan), MaintenancePlan):
+        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
+        raise InvalidOption("plan", plan, accepted, store.name)
     started = time.perf_counter()
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)
-        outcome = _apply(store, plan, runner)
+        action = find_action(plan.action, store.name)
+        try:
+            outcome = action.apply(store, plan, runner)
+        except (CommitConflict, InvalidOption, PlanRefused, PlanStale):
+            # That the plan no longer fits because it was applied already is no failure.
+            before = applied_before(store, plan)
+            if before is None:
+                raise
+            outcome = Outcome(replace(action.unchanged(plan), applied_before=before))
     except DredgeError as error:
         _record(store, plan, run_id, approved_by, None, error)
         raise
@@ -60,24 +70,6 @@ def apply_plan(
 def dry_run(plan: MaintenancePlan) -> Report:
     """What applying ``plan`` would report; nothing is read or changed. Raises UnsupportedFeature for actions that cannot tell."""
     return find_action(plan.action, plan.table).dry_run(plan)
-
-
-def _apply(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> Outcome:
-    """Apply the plan; that it no longer fits because it was applied already is no failure."""
-    action = find_action(plan.action, store.name)
-    try:
-        return action.apply(store, plan, runner)
-    except (CommitConflict, InvalidOption, PlanRefused, PlanStale):
-        before = applied_before(store, plan)
-        if before is None:
-            raise
-        return Outcome(replace(action.unchanged(plan), applied_before=before))
-
-
-def _require_plan(store: TableStore, plan: object) -> None:
-    if not isinstance(plan, MaintenancePlan):
-        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
-        raise InvalidOption("plan", plan, accepted, store.name)
 
 
 def _require_same(store: TableStore, plan: MaintenancePlan) -> None:

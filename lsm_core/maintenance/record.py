@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -102,17 +102,11 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 
 def _read(store: TableStore, path: str) -> LedgerEntry:
     try:
-        head, *lines = _objects(store.file_io.read_bytes(path))
+        head, *lines = [json.loads(line) for line in store.file_io.read_bytes(path).decode().splitlines()]
+        if not all(isinstance(line, dict) for line in (head, *lines)):
+            raise TypeError("a line is not an object")
         if head.pop("version") != _VERSION:
             raise CorruptFile(path, "a ledger entry of another version of Dredge")
         return LedgerEntry(lines=tuple(lines), **head)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFile(path, f"no ledger entry: {error!r}") from error
-
-
-def _objects(data: bytes) -> Iterator[dict[str, Any]]:
-    for line in data.decode().splitlines():
-        value = json.loads(line)
-        if not isinstance(value, dict):
-            raise TypeError("a line is not an object")
-        yield value

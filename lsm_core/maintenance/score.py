@@ -37,28 +37,23 @@ class Signs:
 
 def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
     """Score and reasons: the worst sign decides; every sign at half or more of its limit is told."""
-    found = _tree_signs(signs, options) if signs.has_primary_key else _append_signs(signs, options)
+    if signs.has_primary_key:
+        trigger, limit = options.compaction_trigger, 1 + options.max_size_amplification / 100
+        sign = ">=" if signs.runs >= trigger else "<"
+        found = [
+            ((signs.runs - 1) / max(trigger - 1, 1), f"{signs.runs} sorted runs {sign} {trigger}"),
+            (
+                (signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0,
+                f"space amplification {signs.space:.2f} (limit {limit:.2f})",
+            ),
+            (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
+        ]
+    else:
+        least = options.min_file_num
+        sign = ">=" if signs.small_files >= least else "<"
+        found = [((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}")]
     reasons = tuple(text for share, text in sorted(found, key=lambda sign: -sign[0]) if share >= 0.5)
     return round(100 * min(1.0, max(share for share, _ in found)), 1), reasons
-
-
-def _tree_signs(signs: Signs, options: TableOptions) -> list[tuple[float, str]]:
-    trigger, limit = options.compaction_trigger, 1 + options.max_size_amplification / 100
-    sign = ">=" if signs.runs >= trigger else "<"
-    return [
-        ((signs.runs - 1) / max(trigger - 1, 1), f"{signs.runs} sorted runs {sign} {trigger}"),
-        (
-            (signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0,
-            f"space amplification {signs.space:.2f} (limit {limit:.2f})",
-        ),
-        (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
-    ]
-
-
-def _append_signs(signs: Signs, options: TableOptions) -> list[tuple[float, str]]:
-    least = options.min_file_num
-    sign = ">=" if signs.small_files >= least else "<"
-    return [((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}")]
 
 
 def full_cost(signs: Signs, options: TableOptions) -> int:
@@ -97,12 +92,14 @@ def due_compactions(
     for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
         listed, at = entries.take(pa.array(rows)), 0
-        files, expired = _files(store, listed), expired_files(store, listed, now_ms)
+        try:
+            files = tree_files(store, listed)  # keys decoded together
+        except UnsupportedFeature:  # keys without order here: nothing is due
+            continue
+        expired = expired_files(store, listed, now_ms)
         for group in together.tolist():
             count = int(ends[group] - starts[group])
             own, at = files[at : at + count], at + count
-            if not own:
-                continue
             said = _due_compaction(store, own, now_ms, int(runs[group]), expired)
             if said is not None:
                 found[group] = said
@@ -129,14 +126,6 @@ def _due_compaction(
     if decision.trigger is Trigger.TOTAL_SIZE and runs < store.options.compaction_trigger:
         return DueCompaction(0, str(decision.trigger), decision.facts)
     return DueCompaction(decision.unit.size, str(decision.trigger), decision.facts)
-
-
-def _files(store: TableStore, entries: pa.Table) -> list[DataFile]:
-    """The files of some buckets, one bucket after the other, their keys decoded together; [] for keys without order here."""
-    try:
-        return tree_files(store, entries)
-    except UnsupportedFeature:
-        return []
 
 
 def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> DueCompaction:

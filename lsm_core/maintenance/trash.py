@@ -104,14 +104,13 @@ class TrashRecord:
                 created_ms=int(value["created_ms"]),
                 not_before_ms=int(value["not_before_ms"]),
                 snapshots={int(item["id"]): str(item["json"]) for item in value["snapshots"]},
-                files=tuple(_file(item, trash_id) for item in value["files"]),
+                files=tuple(
+                    DeleteItem(str(f["path"]), str(f["kind"]), int(f["size"]), str(f["reason"]), trash_id)
+                    for f in value["files"]
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error
-
-
-def _file(item: Mapping[str, Any], trash_id: str) -> DeleteItem:
-    return DeleteItem(str(item["path"]), str(item["kind"]), int(item["size"]), str(item["reason"]), trash_id)
 
 
 def record_path(store: TableStore, trash_id: str) -> str:

@@ -73,7 +73,15 @@ def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
         for position, snapshot in enumerate(lineage.snapshots):
             holder = f"{lineage.holder} {snapshot.id}" if lineage.holder.endswith("snapshot") else lineage.holder
             used.add(metadata_names(store, snapshot), holder, candidates)
-            used.add(_data_names(store, snapshot, position == 0, wanted), holder, candidates)
+            # After the first of a lineage its own additions say all there is to say.
+            if position == 0:
+                entries = manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"])
+            else:
+                entries = added(manifests.delta_entries(store, snapshot))
+            names = names_of(entries)
+            if snapshot.changelog_manifest_list:
+                names = pa.concat_arrays([names, names_of(manifests.changelog_entries(store, snapshot))])
+            used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates)
     return used
 
 
@@ -108,20 +116,6 @@ def names_of(entries: pa.Table) -> pa.Array:
     """File names of entries together with their extra files (file indexes)."""
     extra = pc.list_flatten(one_array(entries.column("extra_files")))
     return pa.concat_arrays([one_array(entries.column("file_name")), extra])
-
-
-def _data_names(store: TableStore, snapshot: Snapshot, whole: bool, wanted: pa.Array) -> list[str]:
-    """Wanted names that live in ``snapshot``; after the first of a lineage its own additions say all there is to say."""
-    if whole:
-        entries = manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"])
-    else:
-        entries = added(manifests.delta_entries(store, snapshot))
-    names = names_of(entries)
-    if snapshot.changelog_manifest_list:
-        changelog = manifests.changelog_entries(store, snapshot)
-        names = pa.concat_arrays([names, names_of(changelog)])
-    hits: list[str] = names.filter(pc.is_in(names, wanted)).to_pylist()
-    return hits
 
 
 def added(entries: pa.Table) -> pa.Table:

@@ -85,7 +85,10 @@ def _plan_verb() -> Callable[..., None]:
 
     def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **given: Any) -> None:
         """Say what maintenance would do and why, and keep that plan for `apply`."""
-        chosen = _chosen_action(action)
+        try:
+            chosen = find_action(action)
+        except InvalidOption as error:
+            raise typer.BadParameter(f"{action!r} is no action; actions: {error.accepted}") from error
         taken = [argument.option for argument in _flags(chosen)]
         for option, (argument, takers) in offered.items():
             if given.get(argument.name) and option not in taken:
@@ -113,14 +116,6 @@ def _plan_verb() -> Callable[..., None]:
         *_SHARED,
     ]
     return _with_signature(plan, parameters)
-
-
-def _chosen_action(name: str) -> Action:
-    """The action. Raises BadParameter (a usage error) naming those that exist."""
-    try:
-        return find_action(name)
-    except InvalidOption as error:
-        raise typer.BadParameter(f"{name!r} is no action; actions: {error.accepted}") from error
 
 
 def show_plan(made: MaintenancePlan) -> None:
@@ -166,7 +161,13 @@ def apply(
     elif plan_hash is not None:
         chosen = opened.load_plan(plan_hash)
     else:
-        raise DredgeError(_which_plan(opened))
+        name, saved = opened.name, opened.saved_plans()
+        known = (
+            f"saved plans: {', '.join(saved[:5])}{' ...' if len(saved) > 5 else ''}" if saved else "no plan is saved"
+        )
+        raise DredgeError(
+            f"say which plan of {name} to apply: a plan's hash, or --file ({known}; `dredge plan {name}` makes one)"
+        )
     report = opened.apply(chosen, approved_by=approved_by)
     before = report.applied_before
     if as_json:
@@ -175,13 +176,6 @@ def apply(
         show_report(report, opened.name)
     else:
         say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
-
-
-def _which_plan(table: Table) -> str:
-    """What to say when apply is given neither a hash nor a file."""
-    saved = table.saved_plans()
-    known = f"saved plans: {', '.join(saved[:5])}{' ...' if len(saved) > 5 else ''}" if saved else "no plan is saved"
-    return f"say which plan of {table.name} to apply: a plan's hash, or --file ({known}; `dredge plan {table.name}` makes one)"
 
 
 def show_report(report: Report, table: str) -> None:
@@ -302,24 +296,21 @@ def _with_signature(body: Callable[..., None], parameters: Iterable[tuple[str, A
 
 def _arguments(action: Action, table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given on the command line, as the action's plan takes it. Raises InvalidOption naming a flag."""
-    found = {argument: given.get(argument.name) for argument in _flags(action)}
-    return {
-        argument.name: _value(argument, table, value)
-        for argument, value in found.items()
-        if value is not None and value != []
-    }
+    found: dict[str, Any] = {}
+    for argument in _flags(action):
+        value = given.get(argument.name)
+        if value is None or value == []:
+            continue
+        if argument.kind is ArgumentKind.COLUMNS:
+            value = [name.strip() for name in value.split(",")]
+        elif argument.kind is ArgumentKind.PARTITIONS:
+            value = partition_specs(table.schema, value, table.name)
+        elif argument.kind is ArgumentKind.AGE:
+            from lsm_core.options import duration
 
-
-def _value(argument: Argument, table: Table, value: Any) -> Any:
-    if argument.kind is ArgumentKind.COLUMNS:
-        return [name.strip() for name in value.split(",")]
-    if argument.kind is ArgumentKind.PARTITIONS:
-        return partition_specs(table.schema, value, table.name)
-    if argument.kind is ArgumentKind.AGE:
-        from lsm_core.options import duration
-
-        try:
-            return table.store.clock.now_ms() - duration(value)
-        except InvalidOption as error:
-            raise InvalidOption(argument.option, value, error.accepted, table.name) from error
-    return value
+            try:
+                value = table.store.clock.now_ms() - duration(value)
+            except InvalidOption as error:
+                raise InvalidOption(argument.option, value, error.accepted, table.name) from error
+        found[argument.name] = value
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
 from lsm_core.cli.verbs.maintain import show_report
 from lsm_core.errors import DredgeError
-
-if TYPE_CHECKING:
-    from lsm_core.maintenance import TrashRecord
 
 
 def trash(
@@ -35,9 +32,33 @@ def trash(
         return
     found = read_trash(opened.store)
     if as_json:
-        print_json([_as_object(record) for record in found.records])
+        print_json(
+            [
+                {
+                    "trash_id": record.trash_id,
+                    "snapshots": sorted(record.snapshots),
+                    "files": len(record.files),
+                    "bytes": record.size,
+                    "created_ms": record.created_ms,
+                    "not_before_ms": record.not_before_ms,
+                }
+                for record in found.records
+            ]
+        )
     else:
-        _show_records(opened.name, found.records)
+        columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
+        rows = [
+            [
+                record.trash_id,
+                f"{min(record.snapshots)}..{max(record.snapshots)}" if record.snapshots else "-",
+                len(record.files),
+                record.size,
+                when(record.created_ms),
+                when(record.not_before_ms),
+            ]
+            for record in found.records
+        ]
+        print_table(f"{opened.name}: trash", columns, rows)
     _require_readable([str(error) for error in found.unreadable])
 
 
@@ -45,30 +66,3 @@ def _require_readable(troubles: Sequence[str]) -> None:
     """After everything else was done: one line, so that a script notices."""
     if troubles:
         raise DredgeError(f"not looked at: {'; '.join(troubles)}")
-
-
-def _show_records(table: str, records: Sequence[TrashRecord]) -> None:
-    columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
-    rows = [
-        [
-            record.trash_id,
-            f"{min(record.snapshots)}..{max(record.snapshots)}" if record.snapshots else "-",
-            len(record.files),
-            record.size,
-            when(record.created_ms),
-            when(record.not_before_ms),
-        ]
-        for record in records
-    ]
-    print_table(f"{table}: trash", columns, rows)
-
-
-def _as_object(record: TrashRecord) -> dict[str, Any]:
-    return {
-        "trash_id": record.trash_id,
-        "snapshots": sorted(record.snapshots),
-        "files": len(record.files),
-        "bytes": record.size,
-        "created_ms": record.created_ms,
-        "not_before_ms": record.not_before_ms,
-    }

@@ -14,7 +14,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
-from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
+from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, metadata_files, read_lineages, removed, still_used
@@ -119,52 +119,36 @@ def plan_expiry(
     ids = snapshots.list_ids(store)
     if not ids:
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
-    chosen = policy.choose(ids[0], ids[-1], consumers.min_next_snapshot(store), _Times(store))
+
+    def time_of(snapshot_id: int) -> int | None:
+        try:
+            return snapshots.read(store, snapshot_id).time_millis
+        except SnapshotNotFound:
+            return None
+
+    chosen = policy.choose(ids[0], ids[-1], consumers.min_next_snapshot(store), time_of)
     kept = Declined(
         f"snapshots {chosen.end}..{ids[-1]}", "retained", chosen.limit, {"first_kept": chosen.end, "latest": ids[-1]}
     )
     if chosen.is_empty:
         return replace(plan, declined=(kept,))
-    return _fill(store, plan, [number for number in ids if number < chosen.end], chosen, kept)
-
-
-class _Times:
-    """Commit times by id, read when asked for."""
-
-    def __init__(self, store: TableStore) -> None:
-        self._store = store
-
-    def __call__(self, snapshot_id: int) -> int | None:
-        try:
-            return snapshots.read(self._store, snapshot_id).time_millis
-        except SnapshotNotFound:
-            return None
+    times = {number: time for number in ids if number < chosen.end and (time := time_of(number)) is not None}
+    items = [ExpireItem(number, time, chosen.reason_of(number)) for number, time in times.items()]
+    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end)}
+    deletions, held = split_used(store, list(candidates.values()), set(times))
+    freed = sum(item.size for item in deletions)
+    return replace(
+        plan,
+        items=(*items, *deletions),
+        declined=(kept, *held, *_left_outside(store, list(times), chosen.end)),
+        estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
+    )
 
 
 def _require_expirable(store: TableStore) -> None:
     if store.branch != "main":
         raise UnsupportedFeature(f"expiring the snapshots of branch {store.branch}", store.name)
     require_expirable(store)
-
-
-def _fill(
-    store: TableStore, plan: MaintenancePlan, expiring: Sequence[int], chosen: ExpiryRange, kept: Declined
-) -> MaintenancePlan:
-    items = []
-    for number in expiring:
-        try:
-            items.append(ExpireItem(number, snapshots.read(store, number).time_millis, chosen.reason_of(number)))
-        except SnapshotNotFound:
-            continue
-    candidates = {item.path: item for item in _candidates(store, [item.snapshot_id for item in items], chosen.end)}
-    deletions, held = split_used(store, list(candidates.values()), {item.snapshot_id for item in items})
-    freed = sum(item.size for item in deletions)
-    return replace(
-        plan,
-        items=(*items, *deletions),
-        declined=(kept, *held, *_left_outside(store, [item.snapshot_id for item in items], chosen.end)),
-        estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
-    )
 
 
 def split_used(
@@ -289,6 +273,16 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         return ExpiryReport(plan.hash, plan.base_snapshot, earliest=min(present, default=None), declined=plan.declined)
     _require_fresh(store, plan, present, going)
     deletions, held = split_used(store, plan.items_of(DeleteItem), set(going))
+    # The exact bytes of the snapshot files, checked: a restore writes them back.
+    texts = {}
+    for number in going:
+        path = store.snapshot_path(number)
+        try:
+            data = store.file_io.read_bytes(path)
+        except FileNotFoundError as error:
+            raise PlanStale(f"snapshot {number} was expired by somebody else meanwhile", store.name) from error
+        Snapshot.from_json(data, path)
+        texts[number] = data.decode()
     now = store.clock.now_ms()
     grace = 0 if store.options.delete_mode == "direct" else store.options.trash_grace_expiry
     record = TrashRecord(
@@ -298,12 +292,14 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         plan_hash=plan.hash,
         created_ms=now,
         not_before_ms=now + grace,
-        snapshots={number: _text(store, number) for number in going},
+        snapshots=texts,
         files=tuple(deletions),
     )
     write_record(store, record)
     for number in going:
         store.file_io.delete(store.snapshot_path(number))
+    # Held at planning or at applying, each file once.
+    held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
     earliest = min(present - set(going))
     snapshots.write_earliest_hint(store, earliest)
     return ExpiryReport(
@@ -315,7 +311,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         bytes_recorded=record.size,
         trash_id=record.trash_id,
         not_before_ms=record.not_before_ms,
-        held=_merge_held(plan.declined, held),
+        held=tuple(held_once.values()),
         declined=tuple(item for item in plan.declined if item.reason != "held"),
     )
 
@@ -332,21 +328,3 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
     for number in going:
         if snapshots.read(store, number).time_millis != times[number]:
             raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
-
-
-def _text(store: TableStore, snapshot_id: int) -> str:
-    """The exact JSON of a snapshot file, checked, so that a restore writes back the same bytes."""
-    path = store.snapshot_path(snapshot_id)
-    try:
-        data = store.file_io.read_bytes(path)
-    except FileNotFoundError as error:
-        raise PlanStale(f"snapshot {snapshot_id} was expired by somebody else meanwhile", store.name) from error
-    Snapshot.from_json(data, path)
-    return data.decode()
-
-
-def _merge_held(planned: Sequence[Declined], found: Sequence[Declined]) -> tuple[Declined, ...]:
-    """Held at planning or at applying, each file once."""
-    held = {item.subject: item for item in planned if item.reason == "held"}
-    held.update({item.subject: item for item in found})
-    return tuple(held.values())

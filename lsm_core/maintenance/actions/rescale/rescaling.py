@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -145,48 +147,28 @@ def plan_rescale(
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     items, declined = [], []
-    for partition, entries in _by_partition(manifests.live_entries(store, snapshot)):
+    entries = manifests.live_entries(store, snapshot)
+    placed = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    for partition, buckets in groupby(placed, key=itemgetter(0)):
         if matches is not None and not matches(partition):
             continue
-        item = _item(store, partition, entries, target)
-        if item.buckets_before == target:
-            text = f"it has {target} buckets already"
-            declined.append(
-                Declined(item.partition_text or "table", "same-buckets", text, {"buckets": target}, item.partition_text)
+        entries = pa.concat_tables([group for _, _, _, group in buckets])
+        before = int(pc.max(entries.column("total_buckets")).as_py())
+        text = partition_text(store.schema, partition, store.options)
+        if before == target:
+            why = f"it has {target} buckets already"
+            declined.append(Declined(text or "table", "same-buckets", why, {"buckets": target}, text))
+            continue
+        files = [entry.file for entry in table_to_entries(entries)]
+        reason = f"{before} -> {target} buckets"
+        if target != store.options.bucket:
+            reason += (
+                f"; writers refuse this partition as long as the table's option 'bucket' is {store.options.bucket}"
             )
-        else:
-            items.append(item)
-    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=_estimate(items))
-
-
-def _by_partition(entries: pa.Table) -> Iterator[tuple[bytes, pa.Table]]:
-    """Live entries of real buckets, one partition at a time."""
-    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-    groups = bucket_groups(entries)
-    start = 0
-    while start < len(groups):
-        end = start
-        while end < len(groups) and groups[end][0] == groups[start][0]:
-            end += 1
-        yield groups[start][0], pa.concat_tables([group for _, _, _, group in groups[start:end]])
-        start = end
-
-
-def _item(store: TableStore, partition: bytes, entries: pa.Table, target: int) -> RescaleItem:
-    before = int(pc.max(entries.column("total_buckets")).as_py())
-    files = [entry.file for entry in table_to_entries(entries)]
-    reason = f"{before} -> {target} buckets"
-    if target != store.options.bucket:
-        reason += f"; writers refuse this partition as long as the table's option 'bucket' is {store.options.bucket}"
-    inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
-    return RescaleItem(
-        partition, partition_text(store.schema, partition, store.options), before, target, inputs, reason
-    )
-
-
-def _estimate(items: Sequence[RescaleItem]) -> PlanEstimate:
+        inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
+        items.append(RescaleItem(partition, text, before, target, inputs, reason))
     size = sum(file.size for item in items for file in item.inputs)
-    return PlanEstimate(
+    estimate = PlanEstimate(
         bytes_in=size,
         bytes_out=size,
         rows_in=sum(file.rows for item in items for file in item.inputs),
@@ -194,6 +176,7 @@ def _estimate(items: Sequence[RescaleItem]) -> PlanEstimate:
         tasks=len(items),
         seconds=round(size / _BYTES_PER_SECOND, 2),
     )
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
 def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
@@ -216,6 +199,15 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
             done += [CommitMessage(p, b, item.buckets_before, deleted_files=files) for p, b, files in old]
         result = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
     new = [file for message in done for file in message.new_files]
+    warnings = []
+    counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
+    if counts and result.snapshot_id is not None:
+        # What keeps these partitions from being written: Paimon's procedure does not touch the table's option either.
+        where = "partitions" if store.schema.partition_keys else "table"
+        warnings.append(
+            f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled {where} until "
+            f"SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, and then refuse what has another number"
+        )
     report = RescaleReport(
         snapshot_id=result.snapshot_id,
         base_snapshot=plan.base_snapshot,
@@ -229,26 +221,13 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
         bytes_out=sum(file.file_size for file in new),
         digest=content.text(),
         declined=plan.declined,
-        warnings=_still_to_do(store, plan) if result.snapshot_id is not None else (),
+        warnings=tuple(warnings),
     )
     lines = [
         {"event": "rescaled", "partition": item.partition_text, "from": item.buckets_before, "to": item.buckets_after}
         for item in plan.items_of(RescaleItem)
     ]
     return Outcome(report, lines)
-
-
-def _still_to_do(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
-    """What keeps the rescaled partitions from being written: Paimon's procedure does not touch the table's option either."""
-    counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
-    if not counts:
-        return ()
-    where = "partitions" if store.schema.partition_keys else "table"
-    said = (
-        f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled {where} until "
-        f"SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, and then refuse what has another number"
-    )
-    return (said,)
 
 
 def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:

@@ -94,10 +94,19 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     _require_no_hole(store, record)
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
-    _require_files(store, record)
+    try:
+        for file in record.files:
+            if not store.file_io.exists(file_path(store, file)):
+                raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+    except DredgeError:
+        trash.release(store, record.trash_id)  # a restore that cannot be done keeps no sweep waiting
+        raise
     ids = sorted(record.snapshots)
     for number in reversed(ids):
-        _put_back(store, number, record.snapshots[number].encode())
+        path, data = store.snapshot_path(number), record.snapshots[number].encode()
+        Snapshot.from_json(data, path)
+        if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot {number} is there now")
     earliest = snapshots.list_ids(store)[0]
     snapshots.write_earliest_hint(store, earliest)
     trash.forget(store, trash_id)
@@ -112,13 +121,6 @@ def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
     return PlanRefused(rule, table=store.name, detail=detail)
 
 
-def _put_back(store: TableStore, number: int, data: bytes) -> None:
-    path = store.snapshot_path(number)
-    Snapshot.from_json(data, path)
-    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot {number} is there now")
-
-
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
     present = set(snapshots.list_ids(store))
     following = max(record.snapshots, default=0) + 1
@@ -127,15 +129,3 @@ def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
     later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
     raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)
-
-
-def _require_files(store: TableStore, record: TrashRecord) -> None:
-    """All files must still be there; the claim that proved otherwise is given back."""
-    try:
-        for file in record.files:
-            path = file_path(store, file)
-            if not store.file_io.exists(path):
-                raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
-    except DredgeError:
-        trash.release(store, record.trash_id)
-        raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
@@ -61,8 +60,19 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     now = store.clock.now_ms() if now_ms is None else now_ms
     found = trash.read_trash(store)
     records = found.records
-    due, declined = _due(store, records, now)
-    declined += [_unreadable(error) for error in found.unreadable]
+    due, declined = [], []
+    for record in records:
+        if record.not_before_ms > now:
+            wait = (record.not_before_ms - now + 999) // 1000
+            text = f"its grace lasts {wait} s more; restore {record.trash_id} undoes it"
+            declined.append(Declined(record.trash_id, "grace", text, {"not_before_ms": record.not_before_ms}))
+        elif trash.claimed_for(store, record.trash_id) == trash.RESTORE:
+            declined.append(Declined(record.trash_id, "restoring", "a restore of this record was begun"))
+        else:
+            due.append(record)
+    for error in found.unreadable:
+        text = f"{error}; put the file back from a copy, or move it away: its files then stay as they are"
+        declined.append(Declined(PurePosixPath(error.path).name, UNREADABLE, text, {"path": error.path}))
     used = _used_by_others(store, due, records)
     items = [file for record in due for file in record.files if PurePosixPath(file.path).name not in used.holders]
     kept = [
@@ -81,25 +91,6 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     )
 
 
-def _due(store: TableStore, records: Sequence[TrashRecord], now_ms: int) -> tuple[list[TrashRecord], list[Declined]]:
-    due, declined = [], []
-    for record in records:
-        if record.not_before_ms > now_ms:
-            wait = (record.not_before_ms - now_ms + 999) // 1000
-            text = f"its grace lasts {wait} s more; restore {record.trash_id} undoes it"
-            declined.append(Declined(record.trash_id, "grace", text, {"not_before_ms": record.not_before_ms}))
-        elif trash.claimed_for(store, record.trash_id) == trash.RESTORE:
-            declined.append(Declined(record.trash_id, "restoring", "a restore of this record was begun"))
-        else:
-            due.append(record)
-    return due, declined
-
-
-def _unreadable(error: CorruptFile) -> Declined:
-    text = f"{error}; put the file back from a copy, or move it away: its files then stay as they are"
-    return Declined(PurePosixPath(error.path).name, UNREADABLE, text, {"path": error.path})
-
-
 def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord]) -> Used:
     """Needed by anything alive, or by a record that can still be restored."""
     if not due:
@@ -115,13 +106,6 @@ def _held(file: DeleteItem, used: Used) -> Declined:
     return Declined(
         file.path, "held", f"held by {holder}", {"size": file.size, "holder": holder, "trash_id": file.trash_id}
     )
-
-
-@dataclass
-class _Tally:
-    deleted: int = 0
-    freed: int = 0
-    missing: int = 0
 
 
 def apply_sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
@@ -163,10 +147,20 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
                 declined.append(Declined(record.trash_id, "stale", "it is being restored"))
     used = _used_by_others(store, mine, everything)
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
-    tally, kept = _Tally(), []
+    deleted = freed = missing = 0
+    kept = []
     for record in mine:
-        held, left = _delete_files(store, record, used, planned, tally)
-        kept += held
+        left = 0  # free only now: they wait for the next plan
+        for file in record.files:
+            if PurePosixPath(file.path).name in used.holders:
+                kept.append(_held(file, used))
+            elif (record.trash_id, file.path) not in planned:
+                left += 1
+            elif store.file_io.delete(file_path(store, file)):
+                deleted += 1
+                freed += file.size
+            else:
+                missing += 1
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):
@@ -174,9 +168,9 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     return SweepReport(
         plan_hash=plan.hash,
         records=tuple(record.trash_id for record in mine),
-        files_deleted=tally.deleted,
-        bytes_freed=tally.freed,
-        files_missing=tally.missing,
+        files_deleted=deleted,
+        bytes_freed=freed,
+        files_missing=missing,
         kept=tuple(kept),
         declined=tuple(item for item in declined if item.reason != "held"),
     )
@@ -187,21 +181,3 @@ def file_path(store: TableStore, file: DeleteItem) -> str:
     if file.path.startswith("/"):
         raise CorruptFile(file.path, f"an absolute path in deletion record {file.trash_id}")
     return inside_really(store.root, f"{store.root}/{file.path}")
-
-
-def _delete_files(
-    store: TableStore, record: TrashRecord, used: Used, planned: AbstractSet[tuple[str, str]], tally: _Tally
-) -> tuple[list[Declined], int]:
-    """Delete the planned files of a record; return what is held, and how many wait for the next plan (free only now)."""
-    kept, left = [], 0
-    for file in record.files:
-        if PurePosixPath(file.path).name in used.holders:
-            kept.append(_held(file, used))
-        elif (record.trash_id, file.path) not in planned:
-            left += 1
-        elif store.file_io.delete(file_path(store, file)):
-            tally.deleted += 1
-            tally.freed += file.size
-        else:
-            tally.missing += 1
-    return kept, left
