@@ -104,7 +104,7 @@ class CommitMessage:
                 **groups,
                 origin=origin,
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
 
 

@@ -108,5 +108,5 @@ def _read(store: TableStore, path: str) -> LedgerEntry:
         if head.pop("version") != _VERSION:
             raise CorruptFile(path, "a ledger entry of another version of Dredge")
         return LedgerEntry(lines=tuple(lines), **head)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise CorruptFile(path, f"no ledger entry: {error!r}") from error

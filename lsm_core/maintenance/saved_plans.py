@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lsm_core.errors import CorruptFile, PlanStale
+import re
+
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale
 from lsm_core.maintenance.action import MaintenancePlan
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
@@ -24,10 +26,11 @@ def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
     """The saved plan of that hash (or of the only hash that starts so).
 
     Raises PlanStale when there is none, or several, or when it no longer fits (`MaintenancePlan.from_json`), CorruptFile naming its
-    file, InvalidData for a hash that is no plain name.
+    file, InvalidOption for what is no hash.
     """
-    start = check_name(plan_hash)
-    found = [name for name in saved_plan_hashes(store) if name.startswith(start)]
+    if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]+", plan_hash):
+        raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan, or its beginning", store.name)
+    found = [name for name in saved_plan_hashes(store) if name.startswith(plan_hash)]
     if len(found) != 1:
         raise PlanStale(
             f"there {'are' if found else 'is'} {len(found) or 'no'} saved plan{'s'[: len(found)]} with hash {plan_hash}",

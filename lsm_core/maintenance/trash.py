@@ -109,7 +109,7 @@ class TrashRecord:
                     for f in value["files"]
                 ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error
 
 

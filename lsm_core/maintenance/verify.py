@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lsm_core.compact import BucketTask
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.task import SAMPLED
-from lsm_core.errors import VerificationFailed
+from lsm_core.errors import InvalidOption, VerificationFailed
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
@@ -388,6 +388,9 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
     of buckets changed is compared as a whole, and rows that lie outside the bucket of their key count as lost. Rows whose record-level lifetime was over
     at that compaction's clock are on neither side. Order-independent; memory is that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
     """
+    for given in (snapshot_a, snapshot_b):
+        if not isinstance(given, int):
+            raise InvalidOption("snapshot id", given, "the number of a snapshot", store.name)
     started = time.perf_counter()
     first, second = _buckets(store, snapshot_a), _buckets(store, snapshot_b)
     living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import text_parts, valid_mask
-from lsm_core.errors import InvalidData
+from lsm_core.errors import InvalidData, InvalidOption
 from lsm_core.format.kv_layout import KEY_PREFIX
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import (
@@ -41,7 +41,13 @@ class KeySpec:
     def of(
         schema: TableSchema, sequence_field: Sequence[str] = (), descending: bool = False, table: str = ""
     ) -> KeySpec:
-        """The order of a primary-key table: its trimmed primary key, then `sequence.field`."""
+        """The order of a primary-key table: its trimmed primary key, then `sequence.field`.
+
+        Raises InvalidOption for a field that the table does not have: Java stores what was altered by hand, or before checks came.
+        """
+        for name in sequence_field:
+            if not schema.has_field(name):
+                raise InvalidOption("sequence.field", name, f"columns: {', '.join(schema.field_names)}", table)
         return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
 
     def key_fields(self, schema: pa.Schema) -> list[str]:

@@ -135,12 +135,21 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
             f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}"
         )
     kind = schema.arrow_schema.field(name).type
-    if op in ("is null", "is not null"):
+    unary = op in ("is null", "is not null")
+    if len(item) == 2 and not unary:
+        raise InvalidFilter(f"table {table}, column '{name}': {item!r} lacks the value to compare with")
+    if unary:
+        if value is not None:
+            raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes no value, not {value!r}")
         return Conjunct(name, op, None)
     if op in ("in", "not in"):
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' needs a list, not {value!r}")
-        return _listed(name, op, [_scalar(v, kind, name, table) for v in value if v is not None], kind)
+        values = list(value)
+        scalars = [_scalar(v, kind, name, table) for v in values if v is not None]
+        if op == "not in" and len(scalars) < len(values):
+            return Conjunct(name, "=", pa.scalar(None, kind))  # nothing is known to differ from null (Java `NotIn`)
+        return _listed(name, op, scalars, kind)
     if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
         raise InvalidFilter(
             f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
+from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR
@@ -274,3 +276,44 @@ def test_a_pattern_means_every_table_that_it_fits(shell: Shell) -> None:
     nothing = shell("compact", "x*")
     assert nothing.code == 1 and "no table of" in nothing.err and "x*" in nothing.err
     assert shell("compact", "nodb").code == 1
+
+
+def test_what_is_no_hash_is_said_with_the_table(shell: Shell) -> None:
+    for given in ("", "../x", "ZZ"):
+        told = shell("apply", "db.t", given)
+        assert told.code == 1 and "of table db.t cannot be" in told.err and "the hash of a saved plan" in told.err
+
+
+def test_a_compaction_that_reads_nothing_claims_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64())])
+    schema = Schema(fields, primary_keys=["id"], options={"bucket": "1"})
+    catalog.create_table("db.lone", schema).write({"id": [1], "a": [2]})
+    assert run(["compact", "db.lone", "--full", "-w", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "0 files in, 0 out, 1 upgraded" in told
+    assert "verified: by metadata alone: files changed their level, and none was read" in told
+
+
+def test_a_stored_sequence_field_that_is_no_column_is_named(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.string())])
+    table = catalog.create_table("db.t", Schema(fields, primary_keys=["id"], options={"bucket": "1"}))
+    for _ in range(2):
+        table.write({"id": [1], "a": ["x"]})
+    stored = tmp_path / "db.db" / "t" / "schema" / "schema-0"
+    document = json.loads(stored.read_text())
+    document["options"]["sequence.field"] = "nope"
+    stored.write_text(json.dumps(document))
+    table = catalog.table("db.t")
+    for use in (table.to_arrow, lambda: table.compact(full=True), lambda: table.explain_row({"id": 1})):
+        with pytest.raises(InvalidOption, match=r"option 'sequence\.field' of table db\.t cannot be 'nope'"):
+            use()
+
+
+def test_snapshots_to_compare_are_numbers(shell: Shell) -> None:
+    table = Catalog(shell.place).table("db.t")
+    with pytest.raises(InvalidOption, match=r"option 'snapshot id' of table db\.t cannot be '1'"):
+        table.verify("1", 2)  # type: ignore[arg-type]

@@ -195,7 +195,8 @@ class CompactionReport(Report):
         if self.keys_folded:
             share = self.keys_one_by_one / self.keys_folded
             told.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
-        return [*told, f"verified: {self.verification.text()}", *warnings]
+        moved = "by metadata alone: files changed their level, and none was read"
+        return [*told, f"verified: {self.verification.text() if self.rows_in else moved}", *warnings]
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> CompactionReport:
