@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.cli.app import run
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
@@ -317,3 +317,10 @@ def test_snapshots_to_compare_are_numbers(shell: Shell) -> None:
     table = Catalog(shell.place).table("db.t")
     with pytest.raises(InvalidOption, match=r"option 'snapshot id' of table db\.t cannot be '1'"):
         table.verify("1", 2)  # type: ignore[arg-type]
+
+
+def test_options_without_effect_are_told_by_status(shell: Shell) -> None:
+    Catalog(shell.place).alter_table("db.t", [SchemaChange.set_option("tag.automatic-creation", "process-time")])
+    said = "warning: db.t sets options that have no effect here: tag.automatic-creation\n"
+    assert said in shell("status").out
+    assert shell("status", "--json").json[0]["without_effect"] == ["tag.automatic-creation"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score", "trash",
-    "delete_mode", "guarantee", "cannot", "error",
+    "delete_mode", "guarantee", "cannot", "without_effect", "error",
 )  # fmt: skip
 _GUARANTEE = (
     "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
@@ -134,17 +134,28 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
         shown.append([*(when(row[name]) if name == "committed" else row[name] for name in names), cannot])
     columns = [SCORE if name == "score" else name for name in names]
     print_table("", [*columns, "cannot"], shown)
+    for row in rows:
+        if row["without_effect"]:
+            say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
 
 
 def _without_status(name: str, error: str) -> dict[str, Any]:
     """The line of a table that cannot be looked at: every number is missing, and ``error`` says why."""
-    return {**dict.fromkeys(_STATUS), "table": name, "guarantee": _GUARANTEE, "cannot": [], "error": error}
+    return {
+        **dict.fromkeys(_STATUS),
+        "table": name,
+        "guarantee": _GUARANTEE,
+        "cannot": [],
+        "without_effect": [],
+        "error": error,
+    }
 
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
     from lsm_core.metadata import snapshots, unsupported
     from lsm_core.metadata.support import Purpose
+    from lsm_core.options import not_acted_on
 
     snapshot = snapshots.latest(store)
     buckets = health_of(store)
@@ -164,6 +175,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "delete_mode": store.options.delete_mode,
         "guarantee": _GUARANTEE,
         "cannot": unsupported(store, Purpose.COMPACT),
+        "without_effect": list(not_acted_on(store.options.raw)),
         "error": None,
     }
 
