@@ -19,7 +19,7 @@ from lsm_core.files.formats import parquet
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.lookup import KeyRuns, lookup, open_hits, rows_by_key
+from lsm_core.read.lookup import SortedKeys, lookup, open_hits, rows_by_key
 from lsm_core.read.lookup.key_routing import lower_bound, places_of, upper_bound
 from tests.support.stores import live_files, make_store, read, write
 
@@ -278,7 +278,7 @@ def test_hits_are_whole_rows_in_key_order(tmp_path: Path, file_format: str, batc
     write(store, table(range(0, 600, 2)))
     (meta,) = live_files(store)[EMPTY_ROW, 0]
     wanted = pa.array([-5, 0, 1, 98, 100, 102, 333, 334, 598, 700], pa.int32())
-    asked = KeyRuns(normalise_keys([wanted]), pa.RecordBatch.from_arrays([wanted], ["k"]))
+    asked = SortedKeys(normalise_keys([wanted]), pa.RecordBatch.from_arrays([wanted], ["k"]))
     batches = list(open_hits(store, EMPTY_ROW, 0, meta, asked, columns=["s"], batch_rows=batch_rows))
     found = pa.Table.from_batches(batches)
     assert found.schema.equals(kv_read_schema(store, ["s"]), check_metadata=True)

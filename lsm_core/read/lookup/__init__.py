@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.read.lookup.key_routing import KeyRuns
+from lsm_core.read.lookup.key_routing import SortedKeys
 from lsm_core.read.lookup.rows_by_key import lookup, open_hits
 
-__all__ = ["KeyRuns", "lookup", "open_hits"]
+__all__ = ["SortedKeys", "lookup", "open_hits"]

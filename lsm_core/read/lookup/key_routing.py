@@ -68,17 +68,13 @@ def _bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> In
         return np.asarray(np.searchsorted(keys.values, wanted.values, "right" if through else "left"), np.int64)
     assert isinstance(keys, ByteKeys)
     assert isinstance(wanted, ByteKeys)
-    return _halved(keys, wanted, np.arange(len(wanted)), through=through)
-
-
-def _halved(keys: ByteKeys, wanted: ByteKeys, rows: Ints, *, through: bool) -> Ints:
-    """Binary search of every row of ``wanted`` at once: log2(keys) steps of one comparison each."""
-    low = np.zeros(len(rows), np.int64)
-    high = np.full(len(rows), len(keys), np.int64)
+    # A binary search of every wanted key at once: log2(keys) steps of one comparison each.
+    low = np.zeros(len(wanted), np.int64)
+    high = np.full(len(wanted), len(keys), np.int64)
     active = np.flatnonzero(low < high)
     while len(active):
         middle = (low[active] + high[active]) >> 1
-        order = _compared(keys, middle, wanted, rows[active])
+        order = _compared(keys, middle, wanted, active)
         up = order <= 0 if through else order < 0
         low[active] = np.where(up, middle + 1, low[active])
         high[active] = np.where(up, high[active], middle)
@@ -104,15 +100,54 @@ def _compared(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Distinct keys, a row each: ``columns`` are the primary key's in the table's types, ``first`` where each was given first."""
+class LookupKeys:
+    """The distinct primary keys of one lookup, a row each, in key order.
+
+    ``columns``: the primary key's, in the table's types; ``first_rows``: the row of the caller's table where each key stands first.
+    """
 
     store: TableStore
     columns: dict[str, pa.Array]
-    first: Ints
+    first_rows: Ints
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.first_rows)
+
+    @staticmethod
+    def of(store: TableStore, keys: Any) -> LookupKeys:
+        """Check ``keys``: an Arrow table or batch with exactly the primary key's columns, in any order.
+
+        Values of another width or unit count where the table's type holds them exactly. Raises UnsupportedFeature for a table
+        without a primary key, ColumnNotFound for an unknown column, InvalidFilter naming table and column for one that is
+        missing, is no key column or given twice, has another kind of values, or holds a null.
+        """
+        schema, table = store.schema, store.name
+        if not schema.primary_keys:
+            raise UnsupportedFeature("looking up rows of a table without a primary key", table)
+        if not isinstance(keys, (pa.Table, pa.RecordBatch)):
+            raise InvalidFilter(f"table {table}: the keys to look up are an Arrow table, not {type(keys).__name__}")
+        names, wanted = keys.schema.names, ", ".join(schema.primary_keys)
+        for name in names:
+            if not schema.has_field(name):
+                raise ColumnNotFound(table, name, schema.primary_keys)
+            if name not in schema.primary_keys:
+                raise InvalidFilter(f"table {table}: column '{name}' is no part of the primary key ({wanted})")
+        if len(set(names)) != len(names):
+            raise InvalidFilter(f"table {table}: a key column is given twice: {', '.join(names)}")
+        missing = [name for name in schema.primary_keys if name not in names]
+        if missing:
+            raise InvalidFilter(f"table {table}: keys without column '{missing[0]}'; a key has {wanted}")
+        kinds = schema.arrow_schema
+        columns = {
+            name: _typed(flat(keys.column(name)), name, kinds.field(name).type, table) for name in schema.primary_keys
+        }
+        if not keys.num_rows:
+            return LookupKeys(store, columns, np.zeros(0, np.int64))
+        order, same = normalise_keys(list(columns.values())).order(sorted_runs=False)
+        # Rows of equal keys come in the order in which they were given.
+        first_rows = order[np.concatenate((np.ones(1, np.bool_), ~same))]
+        places = pa.array(first_rows)
+        return LookupKeys(store, {name: column.take(places) for name, column in columns.items()}, first_rows)
 
     def partitions(self) -> tuple[Ints, pa.Array] | None:
         """A number per key and the serialised partition of every number; None where keys do not tell the partition."""
@@ -125,112 +160,60 @@ class Asked:
         encoded = pc.dictionary_encode(rows)
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 
-    def of_rows(self, rows: Ints, names: tuple[str, ...]) -> pa.RecordBatch:
-        """Key columns ``names`` of some of the keys."""
-        at = pa.array(rows)
-        return pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
-
-
-def asked_keys(store: TableStore, keys: Any) -> Asked:
-    """Check ``keys``: an Arrow table or batch with exactly the primary key's columns, in any order.
-
-    Values of another width or unit count where the table's type holds them exactly. Raises UnsupportedFeature for a table
-    without a primary key, ColumnNotFound for an unknown column, InvalidFilter naming table and column for one that is
-    missing, is no key column or given twice, has another kind of values, or holds a null.
-    """
-    schema, table = store.schema, store.name
-    if not schema.primary_keys:
-        raise UnsupportedFeature("looking up rows of a table without a primary key", table)
-    if not isinstance(keys, (pa.Table, pa.RecordBatch)):
-        raise InvalidFilter(f"table {table}: the keys to look up are an Arrow table, not {type(keys).__name__}")
-    _check_names(store, keys.schema.names)
-    kinds = schema.arrow_schema
-    columns = {
-        name: _typed(flat(keys.column(name)), name, kinds.field(name).type, table) for name in schema.primary_keys
-    }
-    order, same = normalise_keys(list(columns.values())).order(sorted_runs=False) if keys.num_rows else _no_rows()
-    # Rows of equal keys come in the order in which they were given.
-    first = order[np.concatenate((np.ones(min(len(order), 1), np.bool_), ~same))]
-    rows = pa.array(first)
-    return Asked(store, {name: column.take(rows) for name, column in columns.items()}, first)
-
-
-def _no_rows() -> tuple[Ints, Any]:
-    return np.zeros(0, np.int64), np.zeros(0, np.bool_)
-
-
-def _check_names(store: TableStore, names: list[str]) -> None:
-    schema, table = store.schema, store.name
-    wanted = ", ".join(schema.primary_keys)
-    for name in names:
-        if not schema.has_field(name):
-            raise ColumnNotFound(table, name, schema.primary_keys)
-        if name not in schema.primary_keys:
-            raise InvalidFilter(f"table {table}: column '{name}' is no part of the primary key ({wanted})")
-    if len(set(names)) != len(names):
-        raise InvalidFilter(f"table {table}: a key column is given twice: {', '.join(names)}")
-    missing = [name for name in schema.primary_keys if name not in names]
-    if missing:
-        raise InvalidFilter(f"table {table}: keys without column '{missing[0]}'; a key has {wanted}")
+    def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
+        """The keys at ``rows``, all of one partition, in the order of data files (by the trimmed primary key); and ``rows`` in that order."""
+        names, at = self.store.schema.trimmed_primary_keys, pa.array(rows)
+        columns = pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
+        keys = normalise_keys(columns.columns)
+        order, _ = keys.order(sorted_runs=False)
+        return SortedKeys(take(keys, order), columns.take(pa.array(order))), rows[order]
 
 
 def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
+    """The key column as the table's type ``kind``; raises InvalidFilter where that would change a value, and for nulls."""
     if column.null_count:
         raise InvalidFilter(f"table {table}: key column '{name}' holds a null")
     if column.type.equals(kind):
         return column
-    family = next((test for test in _FAMILIES if test(kind)), None)
-    wrong = f"table {table}: key column '{name}' is {kind}, not {column.type}"
     if pa.types.is_null(column.type) and not len(column):
         return pa.array([], kind)
-    if family is None or not (family(column.type) or (_is_decimal(kind) and pa.types.is_integer(column.type))):
+    whole_to_decimal = pa.types.is_decimal(kind) and pa.types.is_integer(column.type)
+    alike = any(
+        any(test(kind) for test in family) and any(test(column.type) for test in family) for family in _FAMILIES
+    )
+    wrong = f"table {table}: key column '{name}' is {kind}, not {column.type}"
+    if not (alike or whole_to_decimal):
         raise InvalidFilter(wrong)
     if pa.types.is_timestamp(kind) and (kind.tz is None) is not (column.type.tz is None):
         raise InvalidFilter(wrong)
     try:
-        wide = column.cast(_WIDE) if _is_decimal(kind) and pa.types.is_integer(column.type) else column
-        cast = wide.cast(kind)
+        cast = (column.cast(_WIDE) if whole_to_decimal else column).cast(kind)
     except pa.ArrowException as error:
         raise InvalidFilter(f"{wrong}: {error}") from error
-    if pa.types.is_floating(kind) and not _same_floats(column, cast):
-        raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
+    if pa.types.is_floating(kind):  # Arrow rounds to narrower floating point types without a word
+        before, after = (side.to_numpy(zero_copy_only=False).astype(np.float64) for side in (column, cast))
+        if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
+            raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
     return cast
 
 
-def _same_floats(given: pa.Array, cast: pa.Array) -> bool:
-    """Arrow rounds to narrower floating point types without a word."""
-    before, after = (side.to_numpy(zero_copy_only=False).astype(np.float64) for side in (given, cast))
-    return bool(((before == after) | (np.isnan(before) & np.isnan(after))).all())
-
-
-def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-_FAMILIES: Final[tuple[Callable[[pa.DataType], bool], ...]] = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    _is_decimal,
-    _is_text,
-    _is_bytes,
-    pa.types.is_timestamp,
-    pa.types.is_date,
-    pa.types.is_time,
-    pa.types.is_boolean,
+_FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], ...], ...]] = (
+    (pa.types.is_integer,),
+    (pa.types.is_floating,),
+    (pa.types.is_decimal,),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary),
+    (pa.types.is_timestamp,),
+    (pa.types.is_date,),
+    (pa.types.is_time,),
+    (pa.types.is_boolean,),
 )
+"""Types whose values are of one kind: keys of any of them are cast to the table's."""
 _WIDE: Final = pa.decimal256(76, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class KeyRuns:
+class SortedKeys:
     """Keys of one bucket, ascending and distinct, with their columns: what files are searched for.
 
     ``columns``: the trimmed primary key's, in the table's types, row by row as ``keys``.
@@ -242,139 +225,122 @@ class KeyRuns:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def slice(self, start: int, stop: int) -> KeyRuns:
+    def slice(self, start: int, stop: int) -> SortedKeys:
         """Keys ``start`` to before ``stop``, without copying."""
-        return KeyRuns(self.keys.slice(start, stop), self.columns.slice(start, stop - start))
+        return SortedKeys(self.keys.slice(start, stop), self.columns.slice(start, stop - start))
 
-    def filter(self, mask: Mask) -> KeyRuns:
+    def filter(self, mask: Mask) -> SortedKeys:
         """The keys where ``mask`` is true."""
         rows = np.flatnonzero(mask)
-        return self if len(rows) == len(mask) else KeyRuns(take(self.keys, rows), self.columns.take(pa.array(rows)))
+        return self if len(rows) == len(mask) else SortedKeys(take(self.keys, rows), self.columns.take(pa.array(rows)))
 
 
 @dataclass(frozen=True, eq=False)
 class BucketKeys:
     """The keys that can lie in one bucket, and its files that can hold some of them.
 
-    ``rows``: which of the asked keys they are; ``spans``: by file name, the range of ``keys`` within the file's own.
+    ``rows``: which of the lookup's keys they are; ``spans``: by file name, the range of ``keys`` within the file's own.
     """
 
     partition: bytes
     bucket: int
-    keys: KeyRuns
+    keys: SortedKeys
     rows: Ints
     files: tuple[DataFileMeta, ...]
     spans: Mapping[str, tuple[int, int]]
     deletions: Mapping[str, DeletionFile]
 
 
-def buckets_of(store: TableStore, snapshot: Snapshot, asked: Asked) -> Iterator[BucketKeys]:
-    """The buckets of ``snapshot`` that can hold asked keys, by partition bytes and bucket. Raises CorruptFile."""
-    found = asked.partitions()
-    codes, partitions = found if found is not None else (None, None)
-    wanted = None if partitions is None else partitions.to_pylist()
-    numbers = {} if wanted is None else {partition: number for number, partition in enumerate(wanted)}
+def buckets_of(store: TableStore, snapshot: Snapshot, keys: LookupKeys) -> Iterator[BucketKeys]:
+    """The buckets of ``snapshot`` that can hold ``keys``, by partition bytes and bucket. Raises CorruptFile."""
+    routing = _Routing(keys)
     entries = live_entries(
-        store, snapshot, partitions=wanted, keep=partial(visible, store, compacted_only(store)), buckets=None
+        store,
+        snapshot,
+        partitions=routing.partitions,
+        keep=partial(visible, store, compacted_only(store)),
+        buckets=None,
     )
-    vectors = deletion_vectors(store, snapshot, wanted)
-    routes = _Routes(asked)
-    for partition, bucket, _, part in bucket_groups(_routed(entries, routes, codes, numbers)):
-        inside = routes.into(bucket, part)
-        if codes is not None:
-            inside &= codes == numbers[partition]
-        rows = np.flatnonzero(inside)
-        if len(rows):
-            yield from _bucket(store, (partition, bucket), part, asked, rows, vectors.get((partition, bucket), {}))
+    vectors = deletion_vectors(store, snapshot, routing.partitions)
+    key_types = list(store.schema.trimmed_key_types)
+    for partition, bucket, _, part in bucket_groups(routing.entries(entries)):
+        rows = routing.rows(partition, bucket, part)
+        if not len(rows):
+            continue
+        here, rows = keys.sorted_keys(rows)
+        low, high = (normalise_keys(decode_rows(part.column(name), key_types)) for name in ("min_key", "max_key"))
+        starts, stops = lower_bound(here.keys, low), upper_bound(here.keys, high)
+        held = np.flatnonzero(stops > starts)
+        if not len(held):
+            continue
+        files = tuple(entry.file for entry in table_to_entries(part.take(pa.array(held))))
+        spans = {file.file_name: (int(starts[at]), int(stops[at])) for file, at in zip(files, held, strict=True)}
+        yield BucketKeys(partition, bucket, here, rows, files, spans, vectors.get((partition, bucket), {}))
 
 
-class _Routes:
-    """Which bucket each asked key belongs to, for every number of buckets that files were written with."""
+class _Routing:
+    """Which partition and bucket each key of a lookup belongs to, for every number of buckets that files were written with.
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._known: dict[int, Ints] = {}
+    ``partitions``: the serialised partitions of the keys, None where keys do not tell them.
+    """
 
-    def of(self, total: int) -> Ints | None:
-        """A bucket per key; None where keys do not tell it (dynamic buckets)."""
+    def __init__(self, keys: LookupKeys) -> None:
+        self._keys = keys
+        known = keys.partitions()
+        self._codes = None if known is None else known[0]
+        self.partitions: list[bytes] | None = None if known is None else known[1].to_pylist()
+        self._numbers = {partition: number for number, partition in enumerate(self.partitions or ())}
+        self._buckets: dict[int, Ints] = {}
+
+    def _bucket_of(self, total: int) -> Ints | None:
+        """A bucket per key among ``total``; None where keys do not tell it (dynamic buckets)."""
         if total <= 0:
             return None
-        if total not in self._known:
-            store = self._asked.store
-            columns = [self._asked.columns[name] for name in store.schema.bucket_keys]
+        if total not in self._buckets:
+            store = self._keys.store
+            columns = [self._keys.columns[name] for name in store.schema.bucket_keys]
             function = store.options.bucket_function
-            self._known[total] = bucket_of(columns, store.schema.bucket_key_types, total, function).astype(np.int64)
-        return self._known[total]
+            self._buckets[total] = bucket_of(columns, store.schema.bucket_key_types, total, function).astype(np.int64)
+        return self._buckets[total]
 
-    def into(self, bucket: int, entries: pa.Table) -> Mask:
-        """The keys that can lie in ``bucket``, given its ``entries``."""
-        inside = np.zeros(len(self._asked), np.bool_)
+    def entries(self, entries: pa.Table) -> pa.Table:
+        """Manifest entries (`ENTRY_SCHEMA`) of the buckets that some key belongs to."""
+        totals = entries.column("total_buckets").to_numpy()
+        buckets = entries.column("bucket").to_numpy().astype(np.int64)
+        if self._codes is None:
+            of_entry = np.zeros(entries.num_rows, np.int64)
+        else:
+            encoded = pc.dictionary_encode(one_array(entries.column("partition")))
+            known = np.array([self._numbers.get(one, -1) for one in encoded.dictionary.to_pylist()], np.int64)
+            of_entry = known[encoded.indices.to_numpy()] if entries.num_rows else np.zeros(0, np.int64)
+        kept = np.zeros(entries.num_rows, np.bool_)
+        for total in np.unique(totals):
+            route = self._bucket_of(int(total))
+            if route is None:
+                kept |= totals == total
+                continue
+            step = int(total)
+            pairs = np.unique((0 if self._codes is None else self._codes) * step + route)
+            kept |= (totals == total) & np.isin(of_entry * step + buckets, pairs)
+        return entries if kept.all() else entries.filter(pa.array(kept))
+
+    def rows(self, partition: bytes, bucket: int, entries: pa.Table) -> Ints:
+        """Which keys can lie in the bucket, given its ``entries``."""
+        inside = np.zeros(len(self._keys), np.bool_)
         for total in pc.unique(entries.column("total_buckets")).to_pylist():
-            route = self.of(total)
+            route = self._bucket_of(total)
             inside |= True if route is None else route == bucket
-        return inside
-
-
-def _routed(entries: pa.Table, routes: _Routes, codes: Ints | None, numbers: Mapping[bytes, int]) -> pa.Table:
-    """Entries of the buckets that some asked key belongs to."""
-    totals = entries.column("total_buckets").to_numpy()
-    buckets = entries.column("bucket").to_numpy().astype(np.int64)
-    if codes is None:
-        of_entry = np.zeros(entries.num_rows, np.int64)
-    else:
-        encoded = pc.dictionary_encode(one_array(entries.column("partition")))
-        known = np.array([numbers.get(one, -1) for one in encoded.dictionary.to_pylist()], np.int64)
-        of_entry = known[encoded.indices.to_numpy()] if entries.num_rows else np.zeros(0, np.int64)
-    kept = np.zeros(entries.num_rows, np.bool_)
-    for total in np.unique(totals):
-        route = routes.of(int(total))
-        if route is None:
-            kept |= totals == total
-            continue
-        step = int(total)
-        pairs = np.unique((0 if codes is None else codes) * step + route)
-        kept |= (totals == total) & np.isin(of_entry * step + buckets, pairs)
-    return entries if kept.all() else entries.filter(pa.array(kept))
-
-
-def _bucket(
-    store: TableStore,
-    place: tuple[bytes, int],
-    entries: pa.Table,
-    asked: Asked,
-    rows: Ints,
-    deletions: Mapping[str, DeletionFile],
-) -> Iterator[BucketKeys]:
-    keys, rows = ordered_keys(asked, rows)
-    ends = [
-        normalise_keys(decode_rows(entries.column(name), list(store.schema.trimmed_key_types)))
-        for name in ("min_key", "max_key")
-    ]
-    starts, stops = lower_bound(keys.keys, ends[0]), upper_bound(keys.keys, ends[1])
-    held = np.flatnonzero(stops > starts)
-    if not len(held):
-        return
-    files = tuple(entry.file for entry in table_to_entries(entries.take(pa.array(held))))
-    spans = {file.file_name: (int(starts[at]), int(stops[at])) for file, at in zip(files, held, strict=True)}
-    yield BucketKeys(*place, keys, rows, files, spans, deletions)
-
-
-def ordered_keys(asked: Asked, rows: Ints) -> tuple[KeyRuns, Ints]:
-    """The asked keys ``rows`` in the order of files, and ``rows`` in that order."""
-    columns = asked.of_rows(rows, asked.store.schema.trimmed_primary_keys)
-    keys = normalise_keys(columns.columns)
-    order, _ = keys.order(sorted_runs=False)
-    return KeyRuns(take(keys, order), columns.take(pa.array(order))), rows[order]
+        if self._codes is not None:
+            inside &= self._codes == self._numbers[partition]
+        return np.flatnonzero(inside)
 
 
 __all__ = [
-    "Asked",
     "BucketKeys",
-    "KeyRuns",
-    "asked_keys",
+    "LookupKeys",
+    "SortedKeys",
     "buckets_of",
     "lower_bound",
-    "ordered_keys",
     "places_of",
     "take",
     "upper_bound",

@@ -26,8 +26,8 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.read.inputs import sections_of
 from lsm_core.read.lookup.key_routing import (
     BucketKeys,
-    KeyRuns,
-    asked_keys,
+    LookupKeys,
+    SortedKeys,
     buckets_of,
     lower_bound,
     places_of,
@@ -48,7 +48,7 @@ def open_hits(
     partition: bytes,
     bucket: int,
     meta: DataFileMeta,
-    asked: KeyRuns,
+    keys: SortedKeys,
     *,
     columns: Any = None,
     need_sequence: bool = True,
@@ -56,46 +56,49 @@ def open_hits(
     batch_rows: int = BATCH_ROWS,
     deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a key-value file whose keys are ``asked``: as :func:`lsm_core.files.open_kv` gives them, with its errors.
+    """The rows of a key-value file that have one of ``keys``: as :func:`lsm_core.files.open_kv` gives them, with its errors.
 
-    ``asked`` may hold keys beyond the file's own. Raises CorruptFile also where rows are not in key order.
+    ``keys`` may reach beyond the file's own. Raises CorruptFile also where rows are not in key order.
     """
-    asked = not_ruled_out(store, partition, bucket, meta, asked)
-    if not len(asked):
+    keys = not_ruled_out(store, partition, bucket, meta, keys)
+    if not len(keys):
         return
     target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind)
     source = open_source(store, partition, bucket, meta, keep=True)
     try:
-        yield from _Search.of(store, meta, source, target, asked, batch_rows, deleted).batches()
+        yield from _Search.of(store, meta, source, target, keys, batch_rows, deleted).batches()
     finally:
         source.close()
 
 
-def not_ruled_out(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, asked: KeyRuns) -> KeyRuns:
-    """The asked keys without those that a bloom filter of the file says it never held. Raises CorruptFile naming the index."""
-    index = file_index(store, partition, bucket, meta) if len(asked) else None
+def not_ruled_out(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, keys: SortedKeys) -> SortedKeys:
+    """``keys`` without those that a bloom filter of the file says it never held. Raises CorruptFile naming the index."""
+    index = file_index(store, partition, bucket, meta) if len(keys) else None
     if index is None:
-        return asked
+        return keys
     written = {field.id: field for field in store.schema_of(meta.schema_id).fields}
-    passed = np.ones(len(asked), np.bool_)
-    for name in asked.columns.schema.names:
+    passed = np.ones(len(keys), np.bool_)
+    for name in keys.columns.schema.names:
         now = store.schema.field(name)
         then = written.get(now.id)
         if then is not None and then.type.with_nullable(nullable=True) == now.type.with_nullable(nullable=True):
-            passed &= index.may_contain(then.name, then.type, asked.columns.column(name))
-    return asked.filter(passed)
+            passed &= index.may_contain(then.name, then.type, keys.columns.column(name))
+    return keys.filter(passed)
 
 
 @dataclass(frozen=True)
 class _Search:
-    """One open file being searched. ``keys``: its key columns, and what they serve; ``rest``: the columns read for hits only."""
+    """One open file being searched for ``wanted``. ``keys``: the columns that keys need; ``rest``: those read for hits only.
+
+    ``bounds``: the keys between which each row group lies, None where the file does not tell.
+    """
 
     source: FileSource
     spec: KeySpec
     target: pa.Schema
     keys: Evolution
     rest: Evolution
-    asked: KeyRuns
+    wanted: SortedKeys
     batch_rows: int
     deleted: Deleted | None
     bounds: tuple[NormalisedKeys, NormalisedKeys] | None
@@ -106,7 +109,7 @@ class _Search:
         meta: DataFileMeta,
         source: FileSource,
         target: pa.Schema,
-        asked: KeyRuns,
+        wanted: SortedKeys,
         batch_rows: int,
         deleted: Deleted | None,
     ) -> _Search:
@@ -114,18 +117,27 @@ class _Search:
         whole = Evolution.of(store, meta, source.schema, target, source.path)
         names = [key_name(name) for name in store.schema.trimmed_primary_keys]
         stored = {column.stored for column in whole.columns if column.field.name in names}
-        early = [not source.by_column or column.stored in stored for column in whole.columns]
-        keys, rest = (_part(whole, [is_early is side for is_early in early]) for side in (True, False))
+        parts = [
+            [column for column in whole.columns if (not source.by_column or column.stored in stored) is needed]
+            for needed in (True, False)
+        ]
+        keys, rest = (
+            replace(whole, target=pa.schema([column.field for column in part]), columns=tuple(part)) for part in parts
+        )
         spec = KeySpec.of(store.schema, table=store.name)
         bounds = _group_bounds(store, source, whole, names)
-        return _Search(source, spec, target, keys, rest, asked, batch_rows, deleted, bounds)
+        return _Search(source, spec, target, keys, rest, wanted, batch_rows, deleted, bounds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Hits in key order, gathered over row groups."""
+        wanted, groups = self.wanted.keys, len(self.source.group_rows)
+        starts, stops = np.zeros(groups, np.int64), np.full(groups, len(wanted), np.int64)
+        if self.bounds is not None:
+            starts, stops = lower_bound(wanted, self.bounds[0]), upper_bound(wanted, self.bounds[1])
         most = min(self.batch_rows, _GATHERED_ROWS)
         held: list[pa.RecordBatch] = []
-        for group, start, stop in self._groups():
-            for batch in self._in_group(group, self.asked.keys.slice(start, stop)):
+        for group in np.flatnonzero(stops > starts):
+            for batch in self._in_group(int(group), wanted.slice(int(starts[group]), int(stops[group]))):
                 if held and sum(one.num_rows for one in held) + batch.num_rows > most:
                     yield pa.concat_batches(held)
                     held = []
@@ -133,20 +145,13 @@ class _Search:
         if held:
             yield pa.concat_batches(held)
 
-    def _groups(self) -> list[tuple[int, int, int]]:
-        """Row groups that can hold asked keys, and the range of these."""
-        if self.bounds is None:
-            return [(group, 0, len(self.asked)) for group in range(len(self.source.group_rows))]
-        starts = lower_bound(self.asked.keys, self.bounds[0])
-        stops = upper_bound(self.asked.keys, self.bounds[1])
-        return [(int(at), int(starts[at]), int(stops[at])) for at in np.flatnonzero(stops > starts)]
-
-    def _in_group(self, group: int, asked: NormalisedKeys) -> Iterator[pa.RecordBatch]:
-        found = list(self._key_hits(group, asked))
-        if not found:
+    def _in_group(self, group: int, wanted: NormalisedKeys) -> Iterator[pa.RecordBatch]:
+        """Hits of one row group: its key columns are searched, and the others decoded only as far as the last hit."""
+        hits = list(self._key_hits(group, wanted))
+        if not hits:
             return
-        places = np.concatenate([places for places, _ in found])
-        rows = pa.concat_batches([rows for _, rows in found])
+        places = np.concatenate([places for places, _ in hits])
+        rows = pa.concat_batches([rows for _, rows in hits])
         if not self.rest.columns:
             yield self._joined(rows, None)
             return
@@ -155,10 +160,10 @@ class _Search:
             yield self._joined(rows.slice(done, count), values)
             done += count
 
-    def _key_hits(self, group: int, asked: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Positions in the row group that have asked keys, and their key columns."""
+    def _key_hits(self, group: int, wanted: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
+        """Positions in the row group that have wanted keys, and their key columns."""
         offset = int(sum(self.source.group_rows[:group]))
-        last_asked, before = asked.scalar(len(asked) - 1), None
+        last_wanted, before = wanted.scalar(len(wanted) - 1), None
         first = 0
         with closing(self.source.batches(self.keys.stored, self.batch_rows, [group])) as stream:  # type: ignore[type-var]
             for batch in stream:
@@ -169,14 +174,14 @@ class _Search:
                 if not keys.ascending() or (before is not None and keys.scalar(0) < before):  # type: ignore[operator]
                     raise CorruptFile(self.source.path, "its rows are not in key order")
                 before = keys.scalar(len(keys) - 1)
-                places, _ = places_of(keys, asked)
+                places, _ = places_of(keys, wanted)
                 if len(places) and self.deleted is not None:
                     gone = self.deleted.deleted_mask(offset + first, len(keys))
                     places = places[~gone[places]]
                 if len(places):
                     yield first + places, rows.take(pa.array(places))
                 first += len(keys)
-                if before > last_asked:  # type: ignore[operator]
+                if before > last_wanted:  # type: ignore[operator]
                     return
 
     def _values(self, group: int, places: Ints) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -198,11 +203,6 @@ class _Search:
         if rest is not None:
             parts.update(zip(rest.schema.names, rest.columns, strict=True))
         return pa.RecordBatch.from_arrays([parts[name] for name in self.target.names], schema=self.target)
-
-
-def _part(whole: Evolution, chosen: list[bool]) -> Evolution:
-    columns = tuple(column for column, kept in zip(whole.columns, chosen, strict=True) if kept)
-    return replace(whole, target=pa.schema([column.field for column in columns]), columns=columns)
 
 
 def _group_bounds(
@@ -234,33 +234,41 @@ def _group_bounds(
 def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """The merged rows of ``keys`` in the newest version; see `Table.lookup`.
 
-    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :func:`asked_keys`), SnapshotNotFound, CorruptFile.
+    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :meth:`LookupKeys.of`), SnapshotNotFound, CorruptFile.
     """
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
-    asked = asked_keys(store, keys)
+    wanted = LookupKeys.of(store, keys)
     require_readable(store, snapshot)
     names = chosen_columns(store, columns)
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
-    if snapshot is None or not len(asked):
+    if snapshot is None or not len(wanted):
         return target.empty_table()
     batches: list[pa.RecordBatch] = []
     places: list[Ints] = []
-    for bucket in buckets_of(store, snapshot, asked):
+    for bucket in buckets_of(store, snapshot, wanted):
         for batch, which in _merged(store, bucket, names):
             batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
-            places.append(asked.first[which])
+            places.append(wanted.first_rows[which])
     if not batches:
         return target.empty_table()
-    found, first = pa.Table.from_batches(batches, target), np.concatenate(places)
-    if (first[1:] > first[:-1]).all():
-        return found
-    return found.take(pa.array(np.argsort(first, kind="stable")))
+    rows, first_rows = pa.Table.from_batches(batches, target), np.concatenate(places)
+    if (first_rows[1:] > first_rows[:-1]).all():
+        return rows
+    return rows.take(pa.array(np.argsort(first_rows, kind="stable")))
 
 
 def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, Ints]]:
-    """Merged rows of the bucket's asked keys, and which of the asked keys each row has."""
+    """Merged rows of the bucket's keys, and which of the lookup's keys each row has."""
+
+    def open_file(
+        store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **how: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """As `open_kv`, the rows of the wanted keys alone."""
+        start, stop = bucket.spans[meta.file_name]
+        return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **how)
+
     merging = Merging(
         store,
         bucket.partition,
@@ -269,7 +277,7 @@ def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> It
         drop_delete=True,
         exact=False,
         deletions=bucket.deletions,
-        opener=_Opener(bucket),
+        opener=open_file,
     )
     spec = KeySpec.of(store.schema, table=store.name)
     for section in sections_of(store, bucket.files):
@@ -277,19 +285,6 @@ def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> It
             for batch in merged:
                 where, _ = places_of(bucket.keys.keys, spec.keys(batch))
                 yield batch, bucket.rows[where]
-
-
-class _Opener:
-    """Opens files of a bucket for the rows of asked keys alone, as `open_kv` opens them for all."""
-
-    def __init__(self, bucket: BucketKeys) -> None:
-        self._bucket = bucket
-
-    def __call__(
-        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **how: Any
-    ) -> Iterator[pa.RecordBatch]:
-        start, stop = self._bucket.spans[meta.file_name]
-        return open_hits(store, partition, bucket, meta, self._bucket.keys.slice(start, stop), **how)
 
 
 __all__ = [
