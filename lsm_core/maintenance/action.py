@@ -25,7 +25,7 @@ BUILT_IN: Final = ("compact", "expire_snapshots", "trash", "restore", "rescale")
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 
 PLAN_VERSION: Final = 1
-CODE_VERSION: Final = "dredge-0.1.0/plan-1"
+CODE_VERSION: Final = "dredge-0.1.0/plan-2"
 """Part of every hash: a plan is applied by the code that made it, or not at all."""
 
 PLAN_PROPERTY: Final = "dredge.plan"
@@ -78,15 +78,11 @@ class PlanItem(ABC):
     columns: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def essence(self) -> dict[str, Any]:
-        """What the plan's hash covers: what is done, not how it is explained. Plain JSON values."""
-
-    @abstractmethod
     def cells(self) -> tuple[Any, ...]:
         """One row of the table under ``columns``: numbers and texts."""
 
     def to_object(self) -> dict[str, Any]:
-        """Plain JSON values, bytes as hex digits; :meth:`from_object` reads them back."""
+        """Plain JSON values, bytes as hex digits, all of which the plan's hash covers; :meth:`from_object` reads them back."""
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
@@ -140,7 +136,8 @@ class MaintenancePlan:
     """A plan of one action for one table: made from metadata only, explained, hashed, applied exactly as it stands.
 
     ``base_snapshot`` None = the table is empty. ``options`` are the table options in force, ``arguments`` what the
-    caller asked for, ``created_ms`` epoch ms by the table's clock (in the JSON, not in the hash).
+    caller asked for, ``created_ms`` epoch ms by the table's clock. Items and reasons name moments, never ages, so that the same plan
+    made again has the same hash.
     """
 
     action: str
@@ -156,16 +153,9 @@ class MaintenancePlan:
 
     @cached_property
     def hash(self) -> str:
-        """Hex digest over base snapshot, items, options in force and code version."""
-        covered = {
-            "action": self.action,
-            "table": self.table,
-            "base": self.base_snapshot,
-            "items": [item.essence() for item in self.items],
-            "options": dict(self.options),
-            "arguments": dict(self.arguments),
-            "code": self.code_version,
-        }
+        """Hex digest over all that a reader of the plan sees and that applying it acts on, but for the time at which it was made."""
+        covered = self._object()
+        del covered["created_ms"]
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -175,9 +165,10 @@ class MaintenancePlan:
 
     def to_json(self) -> str:
         """The whole plan, with its hash, as indented JSON."""
-        value = {
-            "version": PLAN_VERSION,
-            "hash": self.hash,
+        return json.dumps({"version": PLAN_VERSION, "hash": self.hash, **self._object()}, indent=2, ensure_ascii=False)
+
+    def _object(self) -> dict[str, Any]:
+        return {
             "action": self.action,
             "table": self.table,
             "base_snapshot": self.base_snapshot,
@@ -189,7 +180,6 @@ class MaintenancePlan:
             "declined": [asdict(item) for item in self.declined],
             "options": dict(self.options),
         }
-        return json.dumps(value, indent=2, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> MaintenancePlan:
@@ -207,7 +197,7 @@ class MaintenancePlan:
             if value["action"] not in action_names():
                 raise PlanStale(f"it is for the action {value['action']!r}, which is not known here", table)
             if value["code_version"] != CODE_VERSION:
-                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}", table)
+                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it anew", table)
             plan = MaintenancePlan(
                 action=value["action"],
                 table=table,

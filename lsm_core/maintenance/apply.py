@@ -78,7 +78,7 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
     if plan.table != store.name:
         raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
     if plan.code_version != CODE_VERSION:
-        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}", store.name)
+        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}; plan it anew", store.name)
     now, then = dict(store.options.raw), dict(plan.options)
     changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
     if changed:

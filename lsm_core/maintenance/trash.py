@@ -37,10 +37,6 @@ class DeleteItem(PlanItem):
     reason: str
     trash_id: str = ""
 
-    def essence(self) -> dict[str, Any]:
-        """The file, and the record it is in."""
-        return {"path": self.path, "trash": self.trash_id}
-
     def cells(self) -> tuple[Any, ...]:
         """The file, its size and the reason."""
         return (self.path, self.kind, self.size, self.reason)

@@ -6,12 +6,13 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale
-from lsm_core.maintenance import CompactionReport, MaintenancePlan, load_plan, save_plan
+from lsm_core.maintenance import CompactionReport, Declined, MaintenancePlan, load_plan, save_plan
 from tests.maintenance.tables import HOUR, content, keyed, on_disk, rows
 
 
@@ -32,9 +33,9 @@ def test_a_plan_survives_json_with_its_hash(tmp_path: Path) -> None:
     assert MaintenancePlan.from_json(expiry.to_json()) == expiry
 
 
-def test_the_hash_covers_base_inputs_levels_options_and_code(tmp_path: Path) -> None:
+def test_the_hash_covers_all_that_is_seen_and_all_that_is_applied(tmp_path: Path) -> None:
     plan = _five_runs(tmp_path).plan_maintenance("compact")
-    item = plan.items[0]
+    item, left = plan.items[0], Declined("bucket-1", "too-few-runs", "1 sorted run", {"runs": 1})
     changed_inputs = dataclasses.replace(item, inputs=item.inputs[1:])
     changed_level = dataclasses.replace(item, inputs=(dataclasses.replace(item.inputs[0], level=3), *item.inputs[1:]))
     for other in (
@@ -45,10 +46,76 @@ def test_the_hash_covers_base_inputs_levels_options_and_code(tmp_path: Path) -> 
         dataclasses.replace(plan, items=(dataclasses.replace(item, drop_delete=not item.drop_delete),)),
         dataclasses.replace(plan, options={**plan.options, "num-levels": "9"}),
         dataclasses.replace(plan, code_version="other"),
+        dataclasses.replace(plan, estimate=dataclasses.replace(plan.estimate, bytes_in=1)),
+        dataclasses.replace(plan, items=(dataclasses.replace(item, reason="x"),)),
+        dataclasses.replace(plan, items=(dataclasses.replace(item, facts={}),)),
+        dataclasses.replace(plan, declined=(left,)),
+        dataclasses.replace(plan, arguments={}),
     ):
         assert other.hash != plan.hash
-    # Words and times are not what is applied.
-    assert dataclasses.replace(plan, created_ms=1, items=(dataclasses.replace(item, reason="x"),)).hash == plan.hash
+    # The same plan made again is the same plan.
+    assert dataclasses.replace(plan, created_ms=1).hash == plan.hash
+
+
+def _paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Every plain value of a JSON text, with the way to it."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _paths(inner, (*path, key))
+    else:
+        yield path, value
+
+
+@pytest.mark.parametrize("action", ["compact", "expire_snapshots", "rescale", "trash", "restore"])
+def test_no_figure_of_a_saved_plan_can_be_edited(tmp_path: Path, action: str) -> None:
+    table = _five_runs(tmp_path)
+    arguments: dict[str, object] = {"expire_snapshots": {"retain_max": 2}, "rescale": {"bucket_num": 2}}.get(action, {})
+    if action in {"trash", "restore"}:
+        trash_id = table.expire_snapshots(retain_max=2).trash_id
+        arguments = {"trash_id": trash_id} if action == "restore" else {}
+    if action == "trash":
+        table.store.clock.advance(2 * HOUR)
+    plan = table.plan_maintenance(action, **arguments)
+    assert plan.items
+    text = plan.to_json()
+    for path, value in _paths(json.loads(text)):
+        if path == ("created_ms",):  # the one thing that is told and not hashed: when it was made
+            continue
+        edited = json.loads(text)
+        place = edited
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = "x" if value is None else not value if isinstance(value, bool) else f"{value}0"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            place[path[-1]] = value + 1
+        with pytest.raises((PlanStale, CorruptFile)):
+            MaintenancePlan.from_json(json.dumps(edited))
+
+
+def test_a_plan_of_an_older_hash_says_so(tmp_path: Path) -> None:
+    table = _five_runs(tmp_path)
+    plan = table.plan_maintenance("compact")
+    value = {**json.loads(plan.to_json()), "code_version": "dredge-0.1.0/plan-1", "hash": "ab" * 16}
+    plans = Path(table.store.root) / "dredge" / "plans"
+    plans.mkdir(parents=True)
+    (plans / f"{'ab' * 16}.json").write_text(json.dumps(value))
+    with pytest.raises(PlanStale, match=r"made by dredge-0\.1\.0/plan-1, this is .*; plan it anew"):
+        table.load_plan("ab")
+
+
+def test_the_same_plan_made_later_has_the_same_hash(tmp_path: Path) -> None:
+    options = {"compaction.optimization-interval": "1 d"}
+    table = _five_runs(tmp_path, **options)
+    table.compact(full=True)
+    for i in range(2):
+        table.write(rows(range(10), v=i))
+    table.expire_snapshots(retain_max=2)
+    plans = []
+    for _ in range(2):
+        table.store.clock.advance(1000)
+        plans.append([table.plan_maintenance(action) for action in ("compact", "trash")])
+    assert [plan.hash for plan in plans[0]] == [plan.hash for plan in plans[1]]
+    assert all(plan.declined for plan in plans[0]), "nothing says an age"
 
 
 def test_a_plan_edited_by_hand_is_refused(tmp_path: Path) -> None:

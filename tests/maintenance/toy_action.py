@@ -30,9 +30,6 @@ class NoteItem(PlanItem):
     text: str
     times: int
 
-    def essence(self) -> dict[str, Any]:
-        return {"text": self.text, "times": self.times}
-
     def cells(self) -> tuple[Any, ...]:
         return (self.text, self.times)
 

@@ -69,21 +69,6 @@ class CompactItem(PlanItem):
         skipped = set(self.upgrades)
         return sum(file.rows for file in self.inputs if file.name not in skipped)
 
-    def essence(self) -> dict[str, Any]:
-        """Inputs with their levels and where they go; explanations are not part of it."""
-        return {
-            "partition": self.partition.hex(),
-            "bucket": self.bucket,
-            "inputs": sorted([file.name, file.level] for file in self.inputs),
-            "output_level": self.output_level,
-            "bins": [list(names) for names in self.bins],
-            "upgrades": sorted(self.upgrades),
-            "drop_delete": self.drop_delete,
-            "by_file": self.by_file,
-            **({} if self.expire_at_ms is None else {"expire_at_ms": self.expire_at_ms}),
-            **({"order_by": list(self.order_by), "strategy": self.strategy} if self.order_by else {}),
-        }
-
     def cells(self) -> tuple[Any, ...]:
         """What is merged, where to, and why."""
         place = (self.partition_text or "-", self.bucket)

@@ -6,7 +6,7 @@ Asked by plans, by health, and by writers that compact by themselves, so that al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -145,6 +145,11 @@ def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, no
     levels = levels_of(store, files)
     expired = expired_files(store, entries, now_ms)
     decision = decide(store, files, now_ms, full, expired)
+    if (age := decision.facts.get("since_full_ms")) is not None:
+        # A plan names the moment, which stays, not the age: made again it is the same plan.
+        weighed = {"last_full_ms": now_ms - int(age), **decision.facts}
+        del weighed["since_full_ms"]
+        decision = replace(decision, facts=weighed)
     if isinstance(decision, Decline):
         facts: dict[str, object] = {**decision.facts, "sorted_runs": len(levels.runs()), "bytes": levels.total_size}
         facts["rows"] = sum(file.row_count for file in files)

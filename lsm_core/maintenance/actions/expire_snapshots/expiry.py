@@ -39,10 +39,6 @@ class ExpireItem(PlanItem):
     time_ms: int
     reason: str
 
-    def essence(self) -> dict[str, Any]:
-        """The snapshot's id."""
-        return {"snapshot": self.snapshot_id}
-
     def cells(self) -> tuple[Any, ...]:
         """Id, time and reason."""
         return (self.snapshot_id, utc_text(self.time_ms), self.reason)

@@ -67,11 +67,6 @@ class RescaleItem(PlanItem):
     inputs: tuple[PlannedFile, ...]
     reason: str
 
-    def essence(self) -> dict[str, Any]:
-        """The files with their levels, and the new number of buckets."""
-        inputs = sorted([file.name, file.level] for file in self.inputs)
-        return {"partition": self.partition.hex(), "buckets": self.buckets_after, "inputs": inputs}
-
     def cells(self) -> tuple[Any, ...]:
         """Buckets before and after, and what is rewritten."""
         size = sum(file.size for file in self.inputs)

@@ -29,10 +29,6 @@ class RestoreItem(PlanItem):
     last_snapshot: int
     files: int
 
-    def essence(self) -> dict[str, Any]:
-        """The record."""
-        return {"trash": self.trash_id}
-
     def cells(self) -> tuple[Any, ...]:
         """The record, its snapshots and how many files it holds."""
         return (self.trash_id, f"{self.first_snapshot}..{self.last_snapshot}", self.files)

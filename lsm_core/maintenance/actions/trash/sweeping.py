@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
+from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
@@ -63,8 +64,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     due, declined = [], []
     for record in records:
         if record.not_before_ms > now:
-            wait = (record.not_before_ms - now + 999) // 1000
-            text = f"its grace lasts {wait} s more; restore {record.trash_id} undoes it"
+            text = f"its grace lasts until {utc_text(record.not_before_ms)} UTC; restore {record.trash_id} undoes it"
             declined.append(Declined(record.trash_id, "grace", text, {"not_before_ms": record.not_before_ms}))
         elif trash.claimed_for(store, record.trash_id) == trash.RESTORE:
             declined.append(Declined(record.trash_id, "restoring", "a restore of this record was begun"))
