@@ -87,17 +87,12 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
     low, high, groups = low[order], high[order], groups[order]
     plain, free = plain[order], free[order]
     step = int(ranks.max()) + 1
-    base = np.cumsum(_changes(groups)) * step
+    base = np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step  # buckets behind one another on one line of keys
     reach = np.maximum.accumulate(base + high)
     begins = free | np.r_[True, (base + low)[1:] > reach[:-1]]
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
     return _Arranged(order, starts, single & plain[starts], free[starts])
-
-
-def _changes(groups: Ints) -> Bools:
-    changed: Bools = np.r_[True, groups[1:] != groups[:-1]]
-    return changed
 
 
 def _free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:

@@ -79,16 +79,13 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
 
     sections = []
     for runs in interval_partition(shapes.of(files)):
-        groups = _groups([file for run in runs for file in run.files])
+        inside = [file for run in runs for file in run.files]
+        groups: list[list[DataFile]] = []
+        for level in sorted({file.level for file in inside if file.level > 0}, reverse=True):
+            members = sorted((file for file in inside if file.level == level), key=attrgetter("min_key", "max_key"))
+            clean = all(one.max_key < following.min_key for one, following in pairwise(members))
+            groups += [members] if clean else [[file] for file in members]  # a broken level is still merged in order
+        level0 = newest_first(file for file in inside if file.level == 0)
+        groups += [[file] for file in reversed(level0)]
         sections.append(Section(tuple(metas(run.files) for run in runs), tuple(map(metas, groups))))
     return sections
-
-
-def _groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    groups: list[list[DataFile]] = []
-    for level in sorted({file.level for file in files if file.level > 0}, reverse=True):
-        members = sorted((file for file in files if file.level == level), key=attrgetter("min_key", "max_key"))
-        clean = all(one.max_key < following.min_key for one, following in pairwise(members))
-        groups += [members] if clean else [[file] for file in members]  # a broken level is still merged in order
-    level0 = newest_first(file for file in files if file.level == 0)
-    return groups + [[file] for file in reversed(level0)]

@@ -126,12 +126,6 @@ class KeyBounds:
             stop = self._spec.keys(batch).bisect(self._high.scalar, right=False)
         return start, max(start, stop)
 
-    def is_past(self, batch: pa.RecordBatch) -> bool:
-        """Whether nothing of the range can follow ``batch`` in its file."""
-        if self._high is None or not batch.num_rows:
-            return False
-        return self._key(batch, batch.num_rows - 1) >= self._high.scalar  # type: ignore[operator]
-
     def _key(self, batch: pa.RecordBatch, row: int) -> int | bytes:
         return self._spec.keys(batch.slice(row, 1)).scalar(0)
 
@@ -143,10 +137,9 @@ class KeyBounds:
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 start, stop = self.rows(batch)
-                past = self.is_past(batch)
                 if start < stop:
                     yield batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
-                if past:
+                if stop < batch.num_rows:  # the range ends in this batch
                     return
 
 

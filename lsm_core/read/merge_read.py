@@ -135,36 +135,22 @@ class Merging:
         inputs: list[Input] = list(reader.inputs)
         limit = self.memory // _IN_MEMORY_SHARE
         if fits(reader.sizes(inputs), self.threshold, limit):
-            reader = replace(reader, dictionaries=self._repeating(section.files))
+            # Columns that repeat in the largest file are carried as dictionaries, unless the engine looks at their values.
+            looked_at = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
+            names = [name for name in self.columns if name in self.dictionaries and name not in looked_at]
+            if names and not isinstance(self.function, FoldFunction):
+                repeating = repeating_texts(self.store, self.partition, self.bucket, section.files, names)
+                reader = replace(reader, dictionaries=frozenset(repeating))
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
             with closing(self._merge(inputs, reader, self.function, self.drop_delete)) as merged:
-                for batch in merged:
-                    yield self._with_keys(batch) if self.exact else batch
-
-    def _repeating(self, files: Files) -> frozenset[str]:
-        """The columns to carry as dictionaries: those that repeat in the largest of ``files``."""
-        if not self.dictionaries or isinstance(self.function, FoldFunction):
-            return frozenset()
-        looked_at = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
-        names = [name for name in self.columns if name in self.dictionaries and name not in looked_at]
-        return frozenset(repeating_texts(self.store, self.partition, self.bucket, files, names))
-
-    def keep_living(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not over; the others are counted as dropped."""
-        left = batch if self.living is None else self.living(batch)
-        if gone := batch.num_rows - left.num_rows:
-            self.dropped[EXPIRED] = self.dropped.get(EXPIRED, 0) + gone
-        return left
-
-    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with `_KEY_*` columns first, which were merged as value columns."""
-        return batch_of([batch.column(self.twins.get(name, name)) for name in self._layout.names], self._layout)
-
-    @cached_property
-    def _layout(self) -> pa.Schema:
-        return kv_read_schema(self.store, self.columns)
+                if not self.exact:
+                    yield from merged
+                    return
+                layout = kv_read_schema(self.store, self.columns)
+                for batch in merged:  # `_KEY_*` columns were merged as the value columns that they equal
+                    yield batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are."""
@@ -303,7 +289,10 @@ class _Reader:
                 if merging.seen is not None:
                     merging.seen(file, batch)
                 if merging.living is not None:
-                    batch = merging.keep_living(batch)
+                    left = merging.living(batch)
+                    if over := batch.num_rows - left.num_rows:
+                        merging.dropped[EXPIRED] = merging.dropped.get(EXPIRED, 0) + over
+                    batch = left
                 chosen = batch.select(schema.names)
                 yield chosen if shared is None else shared(chosen)
 

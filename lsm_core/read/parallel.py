@@ -135,7 +135,12 @@ class _Reading:
     def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
         """Let a batch wait for its turn; False when nobody wants it any more."""
         with self._changed:
-            while not self._stopped and self._is_full(number, lane):
+            # The job whose turn it is goes on as long as none of its own batches waits, however much the others hold.
+            while (
+                not self._stopped
+                and (self._most is not None and self._held >= self._most)
+                and (number != self._head or lane.batches)
+            ):
                 self._changed.wait()
             if self._stopped:
                 return False
@@ -143,12 +148,6 @@ class _Reading:
             self._held += batch.nbytes
             self._changed.notify_all()
             return True
-
-    def _is_full(self, number: int, lane: _Lane) -> bool:
-        """Whether too much waits already. The job whose turn it is goes on as long as none of its own does."""
-        if self._most is None or self._held < self._most:
-            return False
-        return number != self._head or bool(lane.batches)
 
 
 __all__ = ["cores", "in_order"]

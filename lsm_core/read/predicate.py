@@ -256,7 +256,10 @@ def _expression(test: Conjunct) -> pc.Expression:
     if not test.value.is_valid:
         return _NEVER
     if test.op == "starts with":
-        return _starts_with(column, test.value.as_py())
+        prefix = test.value.as_py()
+        starts, end = pc.starts_with(column, pattern=prefix), prefix_end(prefix)
+        # Beside the exact test the range that it implies, which pruning understands.
+        return starts if end is None else starts & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
     compared = {"equal": column == test.value, "not_equal": column != test.value, "less": column < test.value}
     compared |= {
         "less_equal": column <= test.value,
@@ -264,12 +267,6 @@ def _expression(test: Conjunct) -> pc.Expression:
         "greater_equal": column >= test.value,
     }
     return compared[_COMPARISONS[test.op]]
-
-
-def _starts_with(column: pc.Expression, prefix: str) -> pc.Expression:
-    """The exact test and, for pruning's sake, the range that it implies."""
-    test, end = pc.starts_with(column, pattern=prefix), prefix_end(prefix)
-    return test if end is None else test & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
 
 
 def prefix_end(prefix: str) -> str | None:

@@ -50,15 +50,15 @@ def repeating_texts(
     if not texts or not files:
         return []
     file = max(files, key=lambda f: f.file_size)
-    asked = (_REPEATING, store.schema.id, file.file_name, *texts)
-    known: list[str] | None = store.kept.get(asked)
+    kept_as = (_REPEATING, store.schema.id, file.file_name, *texts)
+    known: list[str] | None = store.kept.get(kept_as)
     if known is None:
         with closing(open_source(store, partition, bucket, file)) as source:
             target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
             evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
             stored = set(source.repeating_texts(evolution.dictionaries))
         known = [column.field.name for column in evolution.columns if column.stored in stored]
-        store.kept.put(asked, known, _KEPT_BYTES)
+        store.kept.put(kept_as, known, _KEPT_BYTES)
     return known
 
 
@@ -71,22 +71,19 @@ def _width(kind: pa.DataType) -> float:
 
 
 def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
-    asked = (_KEPT, store.schema.id, file.file_name, *texts)
-    known: float | None = store.kept.get(asked)
-    if known is None:
-        known = _probed(store, partition, bucket, file, texts)
-        store.kept.put(asked, known, _KEPT_BYTES)
-    return known
-
-
-def _probed(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
+    """Average decoded bytes of the columns ``texts`` of a file together; kept with the table."""
+    kept_as = (_KEPT, store.schema.id, file.file_name, *texts)
+    known: float | None = store.kept.get(kept_as)
+    if known is not None:
+        return known
     with closing(open_source(store, partition, bucket, file)) as source:
-        known = source.value_bytes(texts)
-    total = sum(known.values())
-    unknown = [name for name in texts if name not in known]
+        plain = source.value_bytes(texts)
+    total = sum(plain.values())
+    unknown = [name for name in texts if name not in plain]
     if unknown:
         rows = open_append(store, partition, bucket, file, columns=unknown, batch_rows=_PROBE_ROWS)
         with closing(rows):  # type: ignore[type-var]
             batch = next(rows, None)
         total += 0.0 if batch is None else batch.nbytes / max(1, batch.num_rows)
+    store.kept.put(kept_as, total, _KEPT_BYTES)
     return total

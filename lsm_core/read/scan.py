@@ -277,14 +277,14 @@ def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """The columns of ``target`` (the table's own schema: files carry field ids in theirs), texts as dictionaries where it has those."""
     if not len(target):
         return batch.select([])
-    return pa.RecordBatch.from_arrays([_typed(batch.column(field.name), field.type) for field in target], schema=target)
-
-
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``column``, a dictionary or plain, as ``kind``, which is the one or the other."""
-    if not pa.types.is_dictionary(kind):
-        return plain(column)
-    return distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    columns = []
+    for field in target:
+        column = batch.column(field.name)
+        if not pa.types.is_dictionary(field.type):
+            columns.append(plain(column))
+        else:
+            columns.append(distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode())
+    return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:

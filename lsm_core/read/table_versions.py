@@ -143,10 +143,10 @@ def resolve(
     when the whole table is gone, :class:`InvalidOption` for contradicting wishes, :class:`UnsupportedFeature` for reads of changes.
     Source classes: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
     """
-    asked = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-    given = [name for name, value in asked.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidOption(given[1], asked[given[1]], f"only one of {', '.join(given)}", store.name)
+    arguments = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    named = [name for name, value in arguments.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidOption(named[1], arguments[named[1]], f"only one of {', '.join(named)}", store.name)
     if tag is not None:
         found = tags.read_tag(store, tag)
     elif snapshot_id is not None:
@@ -158,7 +158,11 @@ def resolve(
     else:
         pinned = _of_options(store)
         if pinned is None:
-            return Version(_newest(store), store)
+            compacted = str(store.options.get("scan.mode")).lower() == Mode.COMPACTED_FULL
+            newest = (newest_compacted(store) if compacted else None) or snapshots.latest(store)
+            if newest is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
+                raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
+            return Version(newest, store)
         found = pinned
     return Version(found, with_schema(store, found.schema_id))
 
@@ -177,25 +181,14 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
     )
 
 
-def _newest(store: TableStore) -> Snapshot | None:
-    compacted = str(store.options.get("scan.mode")).lower() == Mode.COMPACTED_FULL
-    found = (newest_compacted(store) if compacted else None) or snapshots.latest(store)
-    if found is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
-        raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
-    return found
-
-
 def _of_options(store: TableStore) -> Snapshot | None:
     """The snapshot that options pin, None for the newest."""
-    asked = startup(store)
-    if asked.changes or asked.mode is Mode.FROM_CREATION:
-        raise UnsupportedFeature(f"read option '{asked.key or 'scan.mode'}' where one version is read", store.name)
-    if asked.key is None or asked.mode is Mode.FROM_FILE_CREATION:
+    start = startup(store)
+    key, value = start.key, start.value
+    if start.changes or start.mode is Mode.FROM_CREATION:
+        raise UnsupportedFeature(f"read option '{key or 'scan.mode'}' where one version is read", store.name)
+    if key is None or start.mode is Mode.FROM_FILE_CREATION:
         return None
-    return _pinned(store, asked.key, asked.value)
-
-
-def _pinned(store: TableStore, key: str, value: Any) -> Snapshot:
     if key == "scan.snapshot-id":
         return snapshots.read(store, int(value))
     if key == "scan.tag-name":

@@ -78,7 +78,7 @@ class Choice:
         arrays = [whole.column(whole.num_columns - 1), *(whole.column(name) for name in self.columns)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_text_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A kept batch with its kinds as text, as :attr:`text_schema` tells."""
         arrays = [kinds_to_text(batch.column(0)), *batch.columns[1:]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.text_schema)
@@ -121,8 +121,12 @@ def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileM
 
 
 def _rows_of(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) -> Rows:
+    """The rows of one file that pass the filter, in batches of some 32 MiB."""
     store, needed = choice.store, choice.needed
-    many = _batch_rows(choice, partition, bucket, file)
+    many = _MOST_ROWS
+    if file.file_size >= _WORTH_A_LOOK:
+        width = decoded_row_bytes(store, partition, bucket, [file], needed)
+        many = int(max(_FEWEST_ROWS, min(_BATCH_BYTES / max(1.0, width), _MOST_ROWS)))
     if store.has_primary_key:
         batches = open_kv(store, partition, bucket, file, columns=needed, need_sequence=False, batch_rows=many)
     else:
@@ -132,13 +136,6 @@ def _rows_of(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) 
             kept = choice.keep(batch, batch.column(VALUE_KIND) if store.has_primary_key else int(RowKind.INSERT))
             if kept.num_rows:
                 yield kept
-
-
-def _batch_rows(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) -> int:
-    if file.file_size < _WORTH_A_LOOK:
-        return _MOST_ROWS
-    width = decoded_row_bytes(choice.store, partition, bucket, [file], choice.needed)
-    return int(max(_FEWEST_ROWS, min(_BATCH_BYTES / max(1.0, width), _MOST_ROWS)))
 
 
 def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,7 +54,12 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
     compacted comes again, as in Java. Raises UnsupportedFeature where the number of buckets changed in between.
     """
     sides = [_buckets(choice, snapshot) for snapshot in (before, after)]
-    _require_same_buckets(choice.store, *sides)
+    # Of each partition: its rows may lie in buckets of other numbers, whichever of them hold files.
+    totals = {partition: side.total_buckets for (partition, _), side in sides[_BEFORE].items()}
+    for (partition, _), side in sides[_AFTER].items():
+        if totals.get(partition, side.total_buckets) != side.total_buckets:
+            numbers = f"{totals[partition]} and {side.total_buckets}"
+            raise UnsupportedFeature(f"comparing versions with {numbers} buckets", choice.store.name)
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
         compare = _compared if choice.store.has_primary_key else _appended
@@ -63,7 +68,7 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
 
 
 def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
-    """Visible files by bucket; only partitions and buckets may be left out, a changed value must be seen on both sides."""
+    """Visible files by partition and bucket; only partitions and buckets may be left out, a changed value must be seen on both sides."""
     store, predicate = choice.store, choice.predicate
     compacted = store.has_primary_key and compacted_only(store)
     entries = live_entries(store, snapshot, keep=partial(visible, store, compacted))
@@ -76,15 +81,6 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
         return _Side(total, part, vectors.get((partition, bucket), {}))
 
     return {(group[0], group[1]): side(group) for group in bucket_groups(entries)}
-
-
-def _require_same_buckets(store: TableStore, before: Mapping[Place, _Side], after: Mapping[Place, _Side]) -> None:
-    """Of each partition: its rows may lie in buckets of other numbers, whichever of them hold files."""
-    totals = {partition: side.total_buckets for (partition, _), side in before.items()}
-    for (partition, _), side in after.items():
-        if totals.get(partition, side.total_buckets) != side.total_buckets:
-            numbers = f"{totals[partition]} and {side.total_buckets}"
-            raise UnsupportedFeature(f"comparing versions with {numbers} buckets", store.name)
 
 
 def _appended(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
@@ -121,11 +117,10 @@ def _unlike(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMet
         names = {file.file_name for file in section.files}
         if not names <= shared:
             differ |= names
-    return _only(before.values(), differ), _only(after.values(), differ)
-
-
-def _only(files: Iterable[DataFileMeta], names: set[str]) -> list[DataFileMeta]:
-    return [file for file in files if file.file_name in names]
+    return (
+        [file for file in before.values() if file.file_name in differ],
+        [file for file in after.values() if file.file_name in differ],
+    )
 
 
 def _marked(rows: Rows, age: int) -> Iterator[pa.RecordBatch]:

@@ -34,39 +34,42 @@ def incremental(choice: Choice, span: Span) -> Rows:
     """
     store = choice.store
     require_readable(store)
-    if span.empty:
-        return _nothing()
-    if span.mode is ScanMode.DIFF:
+    if span.mode is ScanMode.DIFF and not span.empty:
         assert span.start_version is not None
         assert span.end_version is not None
         return differences(choice, span.start_version, span.end_version)
-    _require_there(store, span)
-    return _between(choice, span)
+    if not span.empty:
+        first, last = earliest_kept(store), snapshots.latest_id(store)
+        if first is None or last is None:
+            raise SnapshotNotFound(
+                f"table {store.name} has no snapshots {span.start} to {span.end}: nothing was committed yet"
+            )
+        if span.start < first - 1 or span.end > last:
+            raise SnapshotNotFound(
+                f"table {store.name} has no changes after snapshot {span.start} up to {span.end}; it keeps {first} to {last}",
+                expired=span.start < first - 1,
+            )
+    return _by_snapshot(choice, span)
 
 
 def incremental_table(choice: Choice, span: Span) -> pa.Table:
     """The changed rows as one table, `_ROW_KIND` first."""
     with closing(incremental(choice, span)) as batches:
-        return pa.Table.from_batches([choice.told(batch) for batch in batches], choice.text_schema)
+        return pa.Table.from_batches([choice.with_text_kinds(batch) for batch in batches], choice.text_schema)
 
 
-def _nothing() -> Rows:
-    yield from ()
-
-
-def _between(choice: Choice, span: Span) -> Rows:
+def _by_snapshot(choice: Choice, span: Span) -> Rows:
+    """Rows of changelog files (of all snapshots but OVERWRITE ones), or of the files that APPEND snapshots added."""
     for number in range(span.start + 1, span.end + 1):
         snapshot = read_kept(choice.store, number)
-        with closing(file_rows(choice, _changed_files(choice.store, snapshot, span.mode))) as batches:
-            yield from batches
-
-
-def _changed_files(store: TableStore, snapshot: Snapshot, mode: ScanMode) -> pa.Table:
-    if mode is ScanMode.CHANGELOG:
-        wanted = snapshot.commit_kind is not CommitKind.OVERWRITE
-        return changelog_files(store, snapshot) if wanted else manifests.entries_of(store, [])
-    wanted = snapshot.commit_kind is CommitKind.APPEND
-    return added_files(store, snapshot) if wanted else manifests.entries_of(store, [])
+        kind = snapshot.commit_kind
+        if span.mode is ScanMode.CHANGELOG:
+            entries = changelog_files(choice.store, snapshot) if kind is not CommitKind.OVERWRITE else None
+        else:
+            entries = added_files(choice.store, snapshot) if kind is CommitKind.APPEND else None
+        if entries is not None:
+            with closing(file_rows(choice, entries)) as batches:
+                yield from batches
 
 
 def added_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
@@ -86,19 +89,6 @@ def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), kind))
-
-
-def _require_there(store: TableStore, span: Span) -> None:
-    first, last = earliest_kept(store), snapshots.latest_id(store)
-    if first is None or last is None:
-        raise SnapshotNotFound(
-            f"table {store.name} has no snapshots {span.start} to {span.end}: nothing was committed yet"
-        )
-    if span.start < first - 1 or span.end > last:
-        raise SnapshotNotFound(
-            f"table {store.name} has no changes after snapshot {span.start} up to {span.end}; it keeps {first} to {last}",
-            expired=span.start < first - 1,
-        )
 
 
 Batches = Generator[pa.RecordBatch, None, None]

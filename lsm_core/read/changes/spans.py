@@ -126,15 +126,15 @@ def span_of_options(store: TableStore) -> Span | None:
 
     As Java, two tags are compared as a whole whatever the mode, unless `incremental-between-tag-to-snapshot` is set.
     """
-    asked = startup(store)
-    if not asked.changes:
+    start = startup(store)
+    if not start.changes:
         return None
     how = _mode(store, store.options.get(_MODE))
-    if asked.key == _BETWEEN:
-        return _between(store, str(asked.value), how)
-    if asked.key == "incremental-between-timestamp":
-        return _between_times(store, asked, how)
-    raise UnsupportedFeature(f"read option '{asked.key}'", store.name)
+    if start.key == _BETWEEN:
+        return _between(store, str(start.value), how)
+    if start.key == "incremental-between-timestamp":
+        return _between_times(store, start, how)
+    raise UnsupportedFeature(f"read option '{start.key}'", store.name)
 
 
 def _between(store: TableStore, text: str, how: ScanMode) -> Span:
@@ -147,9 +147,9 @@ def _between(store: TableStore, text: str, how: ScanMode) -> Span:
     return _span(store, ends[0], ends[1], how)
 
 
-def _between_times(store: TableStore, asked: Startup, how: ScanMode) -> Span:
+def _between_times(store: TableStore, start: Startup, how: ScanMode) -> Span:
     """By commit times: after the newest snapshot that is not younger than the start (without one: from the earliest on)."""
-    key, text = str(asked.key), str(asked.value)
+    key, text = str(start.key), str(start.value)
     since, until = (_time(store, key, one) for one in _pair(store, key, text))
     if since > until:
         raise InvalidOption(key, text, "a start that is not after its end", store.name)
@@ -161,8 +161,8 @@ def _between_times(store: TableStore, asked: Startup, how: ScanMode) -> Span:
     low, high = at_or_before(since), at_or_before(until)
     if not ids or since == until or high == 0 or since > snapshots.read(store, ids[-1]).time_millis:
         return Span(0, 0, ScanMode.DELTA)
-    start = ids[low - 1] if low else ids[0] - (how is not ScanMode.DIFF)
-    return _span(store, (start, None), (ids[high - 1], None), how)
+    first = ids[low - 1] if low else ids[0] - (how is not ScanMode.DIFF)
+    return _span(store, (first, None), (ids[high - 1], None), how)
 
 
 def _span(

@@ -40,16 +40,16 @@ class Beginning:
     store: TableStore
     consumer_id: str | None
     from_snapshot: int | None
-    asked: Startup
+    startup: Startup
 
     @staticmethod
     def of(store: TableStore, consumer_id: str | None, from_snapshot: int | None) -> Beginning:
         """Raises InvalidOption for options that no stream can begin with."""
         number = None if from_snapshot is None else whole_number(from_snapshot, "from_snapshot", store.name, least=0)
-        asked = startup(store)
-        if asked.changes or (asked.mode is Mode.FROM_SNAPSHOT and _number(asked) is None):
-            raise InvalidOption(str(asked.key), asked.value, "nothing in a stream: it begins at a snapshot", store.name)
-        return Beginning(store, consumer_id, number, asked)
+        start = startup(store)
+        if start.changes or (start.mode is Mode.FROM_SNAPSHOT and _number(start) is None):
+            raise InvalidOption(str(start.key), start.value, "nothing in a stream: it begins at a snapshot", store.name)
+        return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:
         """Where the stream begins; None while nothing is committed that it could begin with.
@@ -64,21 +64,28 @@ class Beginning:
                 return self._follow(progress)
         if self.from_snapshot is not None:
             return self._follow(self.from_snapshot)
-        if self.asked.mode is Mode.FROM_SNAPSHOT:
-            return self._follow(_number(self.asked) or 0)
-        if self.asked.mode is Mode.FROM_TIMESTAMP:
-            since = first_since(store, millis(store, str(self.asked.key), self.asked.value))
+        if self.startup.mode is Mode.FROM_SNAPSHOT:
+            return self._follow(_number(self.startup) or 0)
+        if self.startup.mode is Mode.FROM_TIMESTAMP:
+            since = first_since(store, millis(store, str(self.startup.key), self.startup.value))
             return None if since is None else Start(since)
-        if self.asked.mode is Mode.FROM_CREATION:
-            return self._created_since(int(self.asked.value))
-        if self.asked.mode is Mode.LATEST:
+        if self.startup.mode is Mode.FROM_CREATION:
+            return self._created_since(int(self.startup.value))
+        if self.startup.mode is Mode.LATEST:
             return Start((snapshots.latest_id(store) or 0) + 1)
-        full = self._full()
+        full = None
+        if self.startup.mode is Mode.FROM_SNAPSHOT_FULL:
+            first = snapshots.earliest_id(store)
+            full = None if first is None else snapshots.read(store, max(int(self.startup.value), first))
+        else:
+            if self.startup.mode is Mode.COMPACTED_FULL:
+                full = newest_compacted(store)
+            full = full or snapshots.latest(store)
         return None if full is None else Start(full.id + 1, full)
 
     def settled(self) -> int | None:
         """The snapshot that comes first where that is settled by opening the stream (mode latest), else None."""
-        start = self.find() if self.asked.mode is Mode.LATEST else None
+        start = self.find() if self.startup.mode is Mode.LATEST else None
         return None if start is None else start.following
 
     def _follow(self, snapshot_id: int) -> Start | None:
@@ -96,21 +103,13 @@ class Beginning:
         full = snapshots.latest(self.store)
         return None if full is None else Start(full.id + 1, full)
 
-    def _full(self) -> Snapshot | None:
-        store = self.store
-        if self.asked.mode is Mode.FROM_SNAPSHOT_FULL:
-            first = snapshots.earliest_id(store)
-            return None if first is None else snapshots.read(store, max(int(self.asked.value), first))
-        compacted = newest_compacted(store) if self.asked.mode is Mode.COMPACTED_FULL else None
-        return compacted or snapshots.latest(store)
 
-
-def _number(asked: Startup) -> int | None:
+def _number(start: Startup) -> int | None:
     """The snapshot id that the options name, None where they name something else."""
-    if asked.key == "scan.snapshot-id":
-        return int(asked.value)
-    text = str(asked.value)
-    return parse_digits(text) if asked.key == "scan.version" and text.isdigit() else None
+    if start.key == "scan.snapshot-id":
+        return int(start.value)
+    text = str(start.value)
+    return parse_digits(text) if start.key == "scan.version" and text.isdigit() else None
 
 
 _OVERWRITE: Final = "streaming-read-overwrite"
@@ -274,26 +273,26 @@ class StreamScan:
         table was rolled back behind it; CorruptFile.
         """
         try:
-            return self._next()
+            while True:
+                if self._unit is None:
+                    self._unit = self._open()
+                    if self._unit is None:
+                        return None
+                unit = self._unit
+                portion = next(unit.parts, None)
+                if portion is None or portion[1]:
+                    self._following, self._unit = unit.following, None
+                if portion is not None:
+                    rows, last = portion
+                    snapshot = unit.snapshot
+                    kinds, table = kinds_to_text(rows.column(VALUE_KIND)), rows.remove_column(0)
+                    return ChangeBatch(snapshot.id, kinds, table, unit.initial, last, snapshot.watermark)
         except CorruptFile as error:
             number = self._following if self._unit is None else self._unit.snapshot.id
             if number is not None and is_gone(self._store, number):
                 why = f"snapshot {number} of table {self._store.name} expired while it was read"
                 raise SnapshotNotFound(why, expired=True) from error
             raise
-
-    def _next(self) -> ChangeBatch | None:
-        while True:
-            if self._unit is None:
-                self._unit = self._open()
-                if self._unit is None:
-                    return None
-            unit = self._unit
-            found = next(unit.parts, None)
-            if found is None or found[1]:
-                self._following, self._unit = unit.following, None
-            if found is not None:
-                return self._batch(unit, *found)
 
     def checkpoint(self) -> int | None:
         """Id of the snapshot that comes next, to be given to :meth:`restore`; None before the first version was read to its end.
@@ -317,12 +316,8 @@ class StreamScan:
         if unit is not None:
             unit.parts.close()
 
-    def _batch(self, unit: _Unit, rows: pa.Table, last: bool) -> ChangeBatch:
-        kinds = kinds_to_text(rows.column(VALUE_KIND))
-        table = rows.remove_column(0)
-        return ChangeBatch(unit.snapshot.id, kinds, table, unit.initial, last, unit.snapshot.watermark)
-
     def _open(self) -> _Unit | None:
+        """What is to be read next: the first version as a whole, or a snapshot's changes; None when nothing is there yet."""
         if self.ended:
             return None
         if self._following is None:
@@ -332,7 +327,9 @@ class StreamScan:
             if start.full is not None:
                 return self._made(start.full, start.following, self._follower.whole(start.full), initial=True)
             self._following = start.following
-        self.ended = self._ended_before(self._following)
+        if self._store.options.get("scan.bounded.watermark") is not None and self._following > 1:
+            before = snapshots.try_read(self._store, self._following - 1)
+            self.ended = ends_stream(self._store, before)  # the snapshot before already went beyond the bound
         return None if self.ended else self._follow(self._following)
 
     def _follow(self, number: int) -> _Unit | None:
@@ -351,12 +348,6 @@ class StreamScan:
             number += 1
             if rows is not None:
                 return self._made(snapshot, number, rows, initial=False)
-
-    def _ended_before(self, number: int) -> bool:
-        """Whether the snapshot before already went beyond the bound."""
-        if self._store.options.get("scan.bounded.watermark") is None or number <= 1:
-            return False
-        return ends_stream(self._store, snapshots.try_read(self._store, number - 1))
 
     def _made(self, snapshot: Snapshot, following: int, rows: Rows, *, initial: bool) -> _Unit:
         return _Unit(snapshot, following, initial, _portions(rows, self._choice.schema))

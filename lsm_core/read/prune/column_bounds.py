@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 
 from lsm_core.format.schema import TableSchema
 from lsm_core.read.predicate import ALWAYS, Conjunct, Predicate, prefix_end
-from lsm_core.types import DataType, to_arrow
+from lsm_core.types import to_arrow
 
 Mask = np.ndarray[Any, Any]
 _LONG_LIST: Final = 64
@@ -160,9 +160,17 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
     A filter given as tuples is asked test by test, over all items at once; a bare Arrow expression is simplified by Arrow
     under each item's guarantee, which costs far more.
     """
-    if predicate.groups is None:
-        return _simplified(schema, bounds, count, predicate)
     found = np.zeros(count, dtype=bool)
+    if predicate.groups is None:
+        file_format, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
+        known = [bound.expressions(name) for name, bound in bounds.items()]
+        fragments = [
+            file_format.make_fragment(str(index), nowhere, partition_expression=guarantee)
+            for index, guarantee in enumerate(conjoin(known) if known else [ALWAYS] * count)
+        ]
+        dataset = ds.FileSystemDataset(fragments, schema.arrow_schema, file_format, nowhere)
+        found[[int(fragment.path) for fragment in dataset.get_fragments(predicate.expression)]] = True
+        return found
     for group in predicate.groups:
         whole = np.ones(count, dtype=bool)
         for test in group:
@@ -170,19 +178,6 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
                 whole &= bounds[test.column].may_hold(test)
         found |= whole
     return found
-
-
-def _simplified(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, predicate: Predicate) -> Mask:
-    file_format, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-    guarantees = conjoin([known.expressions(name) for name, known in bounds.items()]) if bounds else [ALWAYS] * count
-    fragments = [
-        file_format.make_fragment(str(index), nowhere, partition_expression=guarantee)
-        for index, guarantee in enumerate(guarantees)
-    ]
-    dataset = ds.FileSystemDataset(fragments, schema.arrow_schema, file_format, nowhere)
-    mask = np.zeros(count, dtype=bool)
-    mask[[int(fragment.path) for fragment in dataset.get_fragments(predicate.expression)]] = True
-    return mask
 
 
 def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
@@ -200,22 +195,20 @@ def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
 def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) -> list[str]:
     """Those of ``names`` that the filter uses in a way that bounds can answer."""
     wanted = set(names)
-    return [
-        name
-        for name in predicate.columns
-        if name in wanted and (_has_order(schema.field(name).type) or _orders_floats(schema, predicate, name))
-    ]
+
+    def comparable(name: str) -> bool:
+        """Whether Arrow compares the column's type as Paimon orders it."""
+        kind = to_arrow(schema.field(name).type)
+        if pa.types.is_floating(kind):
+            return _orders_floats(predicate, name)
+        return not pa.types.is_nested(kind)
+
+    return [name for name in predicate.columns if name in wanted and comparable(name)]
 
 
-def _has_order(kind: DataType) -> bool:
-    """Whether Arrow compares this type as Paimon orders it; floats only under :func:`_orders_floats`."""
-    arrow = to_arrow(kind)
-    return not (pa.types.is_nested(arrow) or pa.types.is_floating(arrow))
-
-
-def _orders_floats(schema: TableSchema, predicate: Predicate, name: str) -> bool:
+def _orders_floats(predicate: Predicate, name: str) -> bool:
     """Whether every test of a FLOAT or DOUBLE column is one that NaN fails, wherever NaN stands in the order."""
-    if predicate.groups is None or not pa.types.is_floating(to_arrow(schema.field(name).type)):
+    if predicate.groups is None:
         return False
     return all(test.op in _NAN_SAFE for group in predicate.groups for test in group if test.column == name)
 

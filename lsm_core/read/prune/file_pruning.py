@@ -59,7 +59,12 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
     schema = store.schema
     parts: dict[str, list[Bounds]] = {name: [] for name in names}
     places: list[list[int]] = []
-    for (schema_id, known), rows in _layouts(entries).items():
+    # Files by the schema that they were written with and by the columns that their statistics cover (None: all).
+    layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
+    covers = entries.column("value_stats_cols").to_pylist()
+    for row, (schema_id, listed) in enumerate(zip(entries.column("schema_id").to_pylist(), covers, strict=True)):
+        layouts.setdefault((schema_id, None if listed is None else tuple(listed)), []).append(row)
+    for (schema_id, known), rows in layouts.items():
         written = store.schema_of(schema_id)
         part = entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
         places.append(rows)
@@ -68,15 +73,6 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
             parts[name].append(_of_column(schema.field(name), written, covered, part))
     order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
     return {name: Bounds.joined(found).take(order) for name, found in parts.items()}
-
-
-def _layouts(entries: pa.Table) -> dict[tuple[int, tuple[str, ...] | None], list[int]]:
-    """Files by the schema that they were written with and by the columns that their statistics cover (None: all)."""
-    layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
-    covers = entries.column("value_stats_cols").to_pylist()
-    for row, (schema_id, names) in enumerate(zip(entries.column("schema_id").to_pylist(), covers, strict=True)):
-        layouts.setdefault((schema_id, None if names is None else tuple(names)), []).append(row)
-    return layouts
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
@@ -117,12 +113,9 @@ def _of_column(field: DataField, written: TableSchema, names: Sequence[str], par
         lows, highs = (side.cast(kind) for side in sides)
     except (DredgeError, pa.ArrowException):  # statistics that cannot be read prove nothing
         return unknown
-    return Bounds.of(lows, highs, _null_counts(part, position), part.column("row_count").to_numpy())
-
-
-def _null_counts(part: pa.Table, position: int) -> list[int | None]:
-    """Null count of one column, None where it is not known."""
-    return [None if not c or position >= len(c) else c[position] for c in part.column("value_stats_nulls").to_pylist()]
+    counts = part.column("value_stats_nulls").to_pylist()
+    nulls = [None if not c or position >= len(c) else c[position] for c in counts]  # None: not known
+    return Bounds.of(lows, highs, nulls, part.column("row_count").to_numpy())
 
 
 def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
@@ -138,7 +131,11 @@ def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -
 def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, mask: Mask) -> Mask:
     """``mask`` without the files whose index, kept inside the manifest, proves that no row matches. Raises CorruptFile."""
     indexes = entries.column("embedded_index")
-    if predicate.groups is None or not _enabled(store) or indexes.null_count == len(indexes):
+    if (
+        predicate.groups is None
+        or not store.options.get("file-index.read.enabled")
+        or indexes.null_count == len(indexes)
+    ):
         return mask
     mask = mask.copy()
     for row in np.flatnonzero(mask & np.asarray(pc.is_valid(indexes))):  # files, not rows of data
@@ -156,10 +153,6 @@ def ruled_out(store: TableStore, partition: bytes, bucket: int, file: DataFileMe
     if index is None:
         return False
     return not _may_match(store.schema, store.schema_of(file.schema_id), index, predicate)
-
-
-def _enabled(store: TableStore) -> bool:
-    return bool(store.options.get("file-index.read.enabled"))
 
 
 def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predicate: Predicate) -> bool:

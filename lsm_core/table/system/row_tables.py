@@ -114,7 +114,7 @@ def _told(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
     """Rows with their kinds as text, first."""
     with closing(rows) as batches:
         for batch in batches:
-            told = pa.Table.from_batches([choice.told(batch)])
+            told = pa.Table.from_batches([choice.with_text_kinds(batch)])
             yield told.rename_columns([ROW_KIND, *told.column_names[1:]])
 
 
