@@ -24,6 +24,7 @@ from lsm_core.merge import (
     merge_function,
     merge_streams,
 )
+from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.internal import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
@@ -81,7 +82,23 @@ class Parked:
         return isinstance(self.run, _InMemory)
 
 
-Input = Files | Parked
+@dataclass(frozen=True)
+class HighLevels:
+    """The files above level 0 of a table whose compactions look up: ``groups`` from the highest level down, as one input.
+
+    Such a compaction merges what it finds above its output into it, so of these versions of a key that of the lowest level says
+    everything, and merging the others again would count them twice (Java `LookupMergeFunction`).
+    """
+
+    groups: tuple[Files, ...]
+
+    @property
+    def files(self) -> Files:
+        """All of them."""
+        return tuple(file for group in self.groups for file in group)
+
+
+Input = Files | Parked | HighLevels
 
 
 @dataclass
@@ -120,6 +137,9 @@ class Merging:
         # an engine that builds rows must see all versions of a key at once: passes before only sort them
         folds = isinstance(self.function, FoldFunction)
         self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if folds else self.function
+        # Of rows that are chosen, not built, the version of the lowest level is the newest one anyway.
+        self.looks_up = folds and self.store.options.needs_lookup
+        self.by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
         self.columns = self.function.effective_columns(self.columns)
         self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
         self.shared = SharedDictionaries()
@@ -152,6 +172,11 @@ class Merging:
                 for batch in merged:  # `_KEY_*` columns were merged as the value columns that they equal
                     yield batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
+    def count_dropped(self, counters: MergeCounters) -> None:
+        """Add the rows that a merge left out."""
+        for reason, rows in counters.dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + rows
+
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are."""
         fewer: list[Input] = []
@@ -182,8 +207,7 @@ class Merging:
             for stream in streams:
                 for part in stream.parts or (stream,):
                     part.batches.close()  # type: ignore[attr-defined]
-            for reason, rows in counters.dropped.items():
-                self.dropped[reason] = self.dropped.get(reason, 0) + rows
+            self.count_dropped(counters)
             self.keys_folded += counters.keys_folded
             self.keys_one_by_one += counters.keys_one_by_one
 
@@ -218,7 +242,10 @@ class _Reader:
             for age, group in enumerate(groups)
             for file in group
         }
-        inputs = section.runs if by_run else tuple(groups)
+        inputs: tuple[Input, ...] = section.runs if by_run else tuple(groups)
+        high = [group for group in section.groups if group[0].level > 0]
+        if merging.looks_up and len(high) > 1:
+            inputs = (HighLevels(tuple(high)), *(group for group in groups if group[0].level == 0))
         need_kind = merging.exact or any(file.delete_row_count != 0 for file in section.files)
         rows = _batch_rows(merging, section.files, min(len(inputs), merging.threshold))
         return _Reader(merging, inputs, ages, rows, need_sequence, need_kind)
@@ -238,13 +265,16 @@ class _Reader:
 
     def place(self, one: Input) -> tuple[int, int]:
         """Level and age of the newest rows of an input."""
-        return (one.level, one.age) if isinstance(one, Parked) else self.ages[one[-1].file_name]
+        if isinstance(one, Parked):
+            return one.level, one.age
+        return self.ages[(one.files if isinstance(one, HighLevels) else one)[-1].file_name]
 
     def sizes(self, inputs: Sequence[Input]) -> list[float]:
         """Decoded bytes of each input, about; those in memory already cost nothing more."""
         sizes = []
         for one in inputs:
-            rows = one.run.rows if isinstance(one, Parked) else sum(file.row_count for file in one)
+            files = () if isinstance(one, Parked) else one.files if isinstance(one, HighLevels) else one
+            rows = one.run.rows if isinstance(one, Parked) else sum(file.row_count for file in files)
             sizes.append(0.0 if isinstance(one, Parked) and one.held else rows * self.merging.row_bytes)
         return sizes
 
@@ -256,12 +286,27 @@ class _Reader:
         if isinstance(one, Parked):
             batches = one.run.batches()
             return RunInput(_read_ahead(batches) if whole else batches, one.level, one.age, one.run.path)
+        if isinstance(one, HighLevels):
+            lowest = self._lowest(one)
+            return RunInput(_read_ahead(lowest) if whole else lowest, *self.place(one), "the levels above 0")
         parts = []
         for file in one:
             path = self.merging.store.data_path(self.merging.partition, self.merging.bucket, file)
             rows = self._open(file)
             parts.append(RunInput(_read_ahead(rows) if whole else rows, *self.ages[file.file_name], path))
         return parts[0] if len(parts) == 1 else RunInput.chain(parts, " or ".join(part.name for part in parts))
+
+    def _lowest(self, high: HighLevels) -> Batches:
+        """Of each key the version of the lowest level."""
+        streams = [self.stream(group, whole=False) for group in high.groups]
+        counters = MergeCounters()
+        try:
+            yield from merge_streams(streams, self.merging.by_level, counters=counters)
+        finally:
+            self.merging.count_dropped(counters)
+            for stream in streams:
+                for part in stream.parts or (stream,):
+                    part.batches.close()  # type: ignore[attr-defined]
 
     def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging

@@ -1,0 +1,284 @@
+"""Dredge and Java take turns on one table: writing, compacting minor and full; tables of every changelog producer, with and without
+deletion vectors, of every way to choose a bucket, with every merge engine.
+
+After every step both read the same rows. At the end both streams tell the same changes, per snapshot and in the same order per key, and
+where the producer promises before-images the changes, replayed from nothing, give the table.
+
+``DREDGE_TURNS`` (default 60) tables are drawn, ``DREDGE_TURNS_SEED`` is the first one's seed; a failure tells its seed and the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Table
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.metadata.support import Purpose, unsupported
+from tests.support.peers import peer_module
+
+Java = Callable[..., dict[str, Any]]
+Row = dict[str, Any]
+Change = tuple[str, tuple[Any, ...]]
+
+PRODUCERS = ("none", "input", "lookup", "full-compaction")
+ENGINES = ("deduplicate", "partial-update", "aggregation", "first-row")
+MODES = ("fixed", "dynamic", "cross-partition")
+STEPS = 5
+KEYS = 24
+NAMES = ("p", "k", "a", "b", "c")
+FIELDS = [
+    {"name": "p", "type": "INT NOT NULL"},
+    {"name": "k", "type": "INT NOT NULL"},
+    {"name": "a", "type": "INT"},
+    {"name": "b", "type": "BIGINT"},
+    {"name": "c", "type": "STRING"},
+]
+SCHEMA = pa.schema(
+    [
+        pa.field("p", pa.int32(), nullable=False),
+        pa.field("k", pa.int32(), nullable=False),
+        ("a", pa.int32()),
+        ("b", pa.int64()),
+        ("c", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of table."""
+
+    producer: str
+    vectors: bool
+    mode: str
+    engine: str
+
+    @property
+    def is_one(self) -> bool:
+        """Whether Paimon has such tables: some of these options exclude each other."""
+        if self.engine == "first-row":
+            return self.producer in ("none", "lookup") and not self.vectors
+        return not (self.vectors and self.producer == "full-compaction")
+
+    def options(self, random: Random) -> dict[str, str]:
+        """Of a table of this kind; small files and few buckets, so that much happens."""
+        chosen = {
+            "merge-engine": self.engine,
+            "changelog-producer": self.producer,
+            "bucket": "2" if self.mode == "fixed" else "-1",
+            "num-sorted-run.compaction-trigger": random.choice(["2", "3", "5"]),
+            "file.format": random.choice(["parquet", "parquet", "avro", "orc"]),
+        }
+        if self.vectors:
+            chosen["deletion-vectors.enabled"] = "true"
+            chosen["deletion-vectors.bitmap64"] = random.choice(["true", "false"])
+        if self.mode != "fixed":
+            chosen["dynamic-bucket.target-row-num"] = random.choice(["3", "7", "1000"])
+        if self.engine == "aggregation":
+            chosen |= {"fields.a.aggregate-function": "sum", "fields.b.aggregate-function": "max"}
+            chosen |= {"fields.b.ignore-retract": "true", "fields.c.aggregate-function": "last_value"}
+        if self.engine == "partial-update":
+            chosen |= random.choice([{"ignore-delete": "true"}, {"partial-update.remove-record-on-delete": "true"}])
+        if self.producer in ("lookup", "full-compaction"):
+            chosen["changelog-producer.row-deduplicate"] = random.choice(["false", "true"])
+        if self.producer == "lookup" or self.vectors:
+            chosen["lookup-compact"] = random.choice(["radical", "gentle"])
+        if self.engine != "first-row" and self.mode == "fixed" and random.random() < 0.3:
+            chosen["sequence.field"] = "b"
+            for key in [key for key in chosen if key.startswith("fields.b.")]:
+                del chosen[key]
+        return chosen
+
+
+KINDS = [kind for kind in (Kind(*drawn) for drawn in product(PRODUCERS, (False, True), MODES, ENGINES)) if kind.is_one]
+
+
+class Turns:
+    """One table and what both do to it, drawn from a seed."""
+
+    def __init__(self, seed: int, kind: Kind, warehouse: Path, java: Java) -> None:
+        self.random, self.kind, self.warehouse = Random(seed), kind, warehouse
+        self.name = f"db.t{seed}"
+        self.java: Java = lambda op, **given: java(op, table=self.name, **given)
+        self.told: list[str] = []
+
+    @property
+    def table(self) -> Table:
+        """Opened anew."""
+        return Catalog(str(self.warehouse)).table(self.name)
+
+    def create(self) -> list[str]:
+        """By Java. Returns what Dredge refuses about it, nothing where it takes part."""
+        options = self.kind.options(self.random)
+        keys = ["k"] if self.kind.mode == "cross-partition" else ["p", "k"]
+        self.told.append(f"create {json.dumps(options)}")
+        schema = {"fields": FIELDS, "primaryKeys": keys, "partitionKeys": ["p"], "options": options}
+        self.java("create", schema=schema)
+        return unsupported(self.table.store, Purpose.COMPACT)
+
+    def step(self, *, first: bool) -> None:
+        """One deed of one of the two; a third of them compact."""
+        ours = self.random.random() < 0.55
+        if first or self.random.random() < 0.66:
+            self.write(ours=ours)
+            return
+        full = self.random.random() < 0.5
+        self.told.append(f"{'dredge' if ours else 'java'} compacts, full={full}")
+        if ours:
+            self.table.compact(full=full)
+        else:
+            self.java("compact", full=full)
+
+    def write(self, *, ours: bool) -> None:
+        """Rows of some keys, some of them retracts where the engine takes them."""
+        rows = [self.row() for _ in range(self.random.choice([1, 4, 15]))]
+        how = self.random.choice(["none", "minor", "minor", "full"])
+        self.told.append(f"{'dredge' if ours else 'java'} writes, compact={how}: {json.dumps(rows)}")
+        if not ours:
+            self.java("write", rows=rows, compact=how)
+            return
+        kinds = pa.array([row["_kind"] for row in rows])
+        plain = pa.Table.from_pylist([{name: row[name] for name in NAMES} for row in rows], schema=SCHEMA)
+        self.table.write(plain, kinds)
+        if how != "none":
+            self.table.compact(full=how == "full")
+
+    def row(self) -> Row:
+        """A row; retracts where the engine takes them."""
+        random = self.random
+        # Java cannot take values back from a table whose partition column is no key: the column would become null.
+        adds_only = self.kind.engine == "first-row" or (self.kind.mode, self.kind.engine) == (MODES[2], "aggregation")
+        roll = 1.0 if adds_only else random.random()
+        kind = "-D" if roll < 0.15 else "+U" if roll < 0.3 else "+I"
+        key = random.randrange(KEYS)
+        partition = random.randrange(2) if self.kind.mode == "cross-partition" or random.random() < 0.5 else key % 2
+        values = {
+            "a": random.choice([None, *range(4)]),
+            "b": random.choice([None, *range(4)]),
+            "c": random.choice([None, "x", "y", ""]),
+        }
+        return {"_kind": kind, "p": partition, "k": key, **values}
+
+    def rows_agree(self) -> list[tuple[Any, ...]]:
+        """Both read the same rows: they are returned."""
+        theirs = sorted((tuple(row[name] for name in NAMES) for row in self.java("read")["rows"]), key=repr)
+        found = self.table.to_arrow().select(NAMES).to_pylist()
+        ours = sorted((tuple(row.values()) for row in found), key=repr)
+        assert ours == theirs, f"Dredge reads {ours}, Java {theirs}"
+        return ours
+
+    def changes_agree(self) -> list[dict[tuple[Any, ...], list[Change]]]:
+        """Both streams from the first snapshot on tell the same changes: returned per snapshot and key, in order."""
+        answer = self.java("stream_read", from_snapshot=1)
+        stream = self.table.new_stream_scan(from_snapshot=1)
+        told: list[dict[tuple[Any, ...], list[Change]]] = []
+        for event in answer["events"]:
+            batch = stream.next()
+            assert batch is not None, f"our stream ends before snapshot {event['snapshot']}"
+            theirs = by_key(event["rows"])
+            ours = by_key([{"_kind": row.pop("_ROW_KIND"), **row} for row in batch.to_arrow().to_pylist()])
+            assert batch.snapshot_id == event["snapshot"]
+            assert ours == theirs, f"snapshot {batch.snapshot_id}: Dredge streams {ours}, Java {theirs}"
+            told.append(ours)
+        assert stream.next() is None
+        return told
+
+
+def by_key(rows: list[Row]) -> dict[tuple[Any, ...], list[Change]]:
+    """Changes of each key of a partition, in order."""
+    found: dict[tuple[Any, ...], list[Change]] = {}
+    for row in rows:
+        values = tuple(row[name] for name in NAMES)
+        found.setdefault(values[:2], []).append((row["_kind"], values))
+    return found
+
+
+def replayed(changes: list[dict[tuple[Any, ...], list[Change]]]) -> list[tuple[Any, ...]]:
+    """The rows that changes make of nothing; what is taken back must be what is there."""
+    held: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for snapshot in changes:
+        for key, told in snapshot.items():
+            for kind, values in told:
+                if kind in ("-U", "-D"):
+                    assert held.pop(key, None) == values, f"{kind} of {values}, which is not there"
+                else:
+                    assert key not in held, f"{kind} of {values}, but {held.get(key)} is there"
+                    held[key] = values
+    return sorted(held.values(), key=repr)
+
+
+def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java) -> str:
+    """One table from creation to the last step; returns what Dredge refuses of it, "" where it took part."""
+    turns = Turns(seed, kind, warehouse, java)
+    try:
+        refused = turns.create()
+        if refused:
+            with pytest.raises(UnsupportedFeature):
+                turns.table.write(pa.Table.from_pylist([], schema=SCHEMA))
+            return refused[0]
+        for number in range(STEPS):
+            turns.step(first=number == 0)
+            turns.rows_agree()
+        if kind.producer in ("lookup", "full-compaction"):
+            # what lies in level 0 has not been told yet
+            ours = turns.random.random() < 0.5
+            turns.told.append(f"{'dredge' if ours else 'java'} compacts at last")
+            turns.table.compact(full=True) if ours else turns.java("compact", full=True)
+        rows, changes = turns.rows_agree(), turns.changes_agree()
+        if kind.producer in ("lookup", "full-compaction"):
+            assert replayed(changes) == rows
+    except (AssertionError, DredgeError, peer_module().PeerError, pa.ArrowException) as error:
+        story = "\n".join(turns.told)
+        raise AssertionError(f"DREDGE_TURNS_SEED={seed} of {kind}:\n{story}\n{type(error).__name__}: {error}") from error
+    return ""
+
+
+@pytest.mark.paimon_java
+@pytest.mark.timeout(3600)
+def test_dredge_and_java_take_turns_on_tables_of_every_kind(
+    tmp_path: Path, java: Java, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = int(os.environ.get("DREDGE_TURNS", "60"))
+    first = int(os.environ.get("DREDGE_TURNS_SEED") or time.time_ns() % 10**6)
+    Catalog(str(tmp_path)).create_database("db")
+    lived: Counter[Kind] = Counter()
+    refused: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        kind = KINDS[seed % len(KINDS)]
+        why = live_a_life(seed, kind, tmp_path, java)
+        if why:
+            refused[why] += 1
+        else:
+            lived[kind] += 1
+    with capsys.disabled():
+        said = ", ".join(f"{number} {why}" for why, number in refused.items()) or "none"
+        print(f"\nturns: {lived.total()} tables of {len(lived)} kinds from seed {first}; refused: {said}", file=sys.stderr)
+    assert lived
+
+
+@pytest.mark.paimon_java
+def test_of_the_versions_above_level_0_only_the_lowest_counts(tmp_path: Path, java: Java) -> None:
+    """What a compaction found above its output it merged into it already: a sum would count it twice."""
+    options = {"bucket": "1", "merge-engine": "aggregation", "changelog-producer": "lookup"}
+    options |= {"fields.a.aggregate-function": "sum", "num-sorted-run.compaction-trigger": "5"}
+    java("create", schema={"fields": FIELDS, "primaryKeys": ["p", "k"], "partitionKeys": ["p"], "options": options})
+    java("write", rows=[{"p": 0, "k": k, "a": 2} for k in range(100)], compact="full")
+    java("write", rows=[{"p": 0, "k": 7, "a": 10}], compact="minor")
+    java("write", rows=[{"p": 0, "k": k, "a": 100} for k in (7, 8)], compact="none")
+    assert {file["level"] for file in java("files")["files"]} == {0, 4, 5}
+    rows = {row["k"]: row["a"] for row in Catalog(str(tmp_path)).table("db.t").to_arrow().to_pylist()}
+    assert rows == {row["k"]: row["a"] for row in java("read")["rows"]}
+    assert (rows[6], rows[7], rows[8]) == (2, 112, 102)
