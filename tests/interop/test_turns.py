@@ -242,7 +242,9 @@ def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java) -> str:
             assert replayed(changes) == rows
     except (AssertionError, DredgeError, peer_module().PeerError, pa.ArrowException) as error:
         story = "\n".join(turns.told)
-        raise AssertionError(f"DREDGE_TURNS_SEED={seed} of {kind}:\n{story}\n{type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"DREDGE_TURNS_SEED={seed} of {kind}:\n{story}\n{type(error).__name__}: {error}"
+        ) from error
     return ""
 
 
@@ -265,7 +267,9 @@ def test_dredge_and_java_take_turns_on_tables_of_every_kind(
             lived[kind] += 1
     with capsys.disabled():
         said = ", ".join(f"{number} {why}" for why, number in refused.items()) or "none"
-        print(f"\nturns: {lived.total()} tables of {len(lived)} kinds from seed {first}; refused: {said}", file=sys.stderr)
+        print(
+            f"\nturns: {lived.total()} tables of {len(lived)} kinds from seed {first}; refused: {said}", file=sys.stderr
+        )
     assert lived
 
 
