@@ -60,33 +60,59 @@ def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOpt
 
 
 def partition_text(schema: TableSchema, partition: bytes, options: TableOptions) -> str:
-    """How a partition is named to people and to Dagster: its directory."""
-    return partition_dir(schema, partition, options)
+    """How a partition is named to people and to Dagster: see :func:`partition_names`."""
+    return partition_names(schema, [partition], options)[0]
+
+
+def partition_names(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
+    """Partitions as people and Dagster see them: their directories, but for texts that share the directory of null.
+
+    Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, one of spaces alone, and one that spells that
+    name stand in quotes (``dt=""``), as no other text does: a quotation mark inside a text is escaped.
+    """
+    default = options.partition_default_name
+
+    def name(text: str | None) -> str:
+        if text is None:
+            return escape(default)
+        return f'"{escape(text)}"' if _is_blank(text) or text == default else escape(text)
+
+    columns = [[name(text) for text in texts] for texts in _texts(schema, partitions, options)]
+    return _paths([escape(name) for name in schema.partition_keys], columns, len(partitions))
 
 
 def partition_dirs(
     schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
 ) -> list[str]:
     """As :func:`partition_dir` (or, if ``newer``, as JDK 19 and newer name them) for many partitions, decoded at once."""
-    if not schema.partition_keys:
-        return [""] * len(partitions)
-    columns = _texts(schema, partitions, options, newer=newer)
-    names = [f"{escape(name)}=" for name in schema.partition_keys]
-    texts = [[escape(text) for text in column] for column in columns]
-    return ["/".join(name + text[i] for name, text in zip(names, texts, strict=True)) for i in range(len(partitions))]
+    columns = [[escape(text) for text in texts] for texts in _unquoted(schema, partitions, options, newer=newer)]
+    return _paths([escape(name) for name in schema.partition_keys], columns, len(partitions))
 
 
 def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
     """As :func:`partition_dirs`, nothing escaped: how catalogs list partitions."""
-    columns = zip(schema.partition_keys, _texts(schema, partitions, options), strict=True)
-    named = [[f"{name}={text}" for text in texts] for name, texts in columns]
-    return ["/".join(row) for row in zip(*named, strict=True)] if named else [""] * len(partitions)
+    return _paths(schema.partition_keys, _unquoted(schema, partitions, options), len(partitions))
+
+
+def _paths(names: Sequence[str], columns: Sequence[Sequence[str]], count: int) -> list[str]:
+    """``a=1/b=2`` for each of ``count`` partitions; "" where there are no columns."""
+    named = [[f"{name}={text}" for text in texts] for name, texts in zip(names, columns, strict=True)]
+    return ["/".join(row) for row in zip(*named, strict=True)] if named else [""] * count
+
+
+def _unquoted(
+    schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
+) -> list[list[str]]:
+    """The texts of each partition column, in which nulls and blank texts are one, as in Java."""
+    default = options.partition_default_name
+    columns = _texts(schema, partitions, options, newer=newer)
+    return [[default if text is None or _is_blank(text) else text for text in texts] for texts in columns]
 
 
 def _texts(
     schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
-) -> list[list[str]]:
-    """The texts of each partition column."""
+) -> list[list[str | None]]:
+    """The texts of each partition column, None for null."""
     columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
     found = []
     for column, kind in zip(columns, schema.partition_types, strict=True):
@@ -96,10 +122,13 @@ def _texts(
             column = column.cast(pa.int64())
         elif kind.root in (TypeRoot.DATE, TypeRoot.TIME):
             column = column.cast(pa.int32())
-        texts = ["" if value is None else to_text(value) for value in column.to_pylist()]
-        blank = (all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text) for text in texts)
-        found.append([options.partition_default_name if b else text for b, text in zip(blank, texts, strict=True)])
+        found.append([None if value is None else to_text(value) for value in column.to_pylist()])
     return found
+
+
+def _is_blank(text: str) -> bool:
+    """Whether Java puts a text into the directory of null."""
+    return all(char.isspace() and char not in _NOT_JAVA_SPACE for char in text)
 
 
 def _formatter(kind: DataType, legacy: bool, newer: bool) -> Callable[[Any], str]:
@@ -198,6 +227,7 @@ __all__ = [
     "partition_bytes",
     "partition_dir",
     "partition_dirs",
+    "partition_names",
     "partition_specs",
     "partition_text",
     "partition_value",

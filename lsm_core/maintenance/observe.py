@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.partition_path import partition_bytes, partition_dirs, partition_values
+from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
@@ -145,7 +145,7 @@ class _Grouped:
         groups = self.groups = int(codes[-1]) + 1
         self._partitions: dict[bytes, Mapping[str, Any]] = {}
         names = pc.unique(table.column("partition")).to_pylist()  # one object a partition, not a file
-        self._texts = dict(zip(names, partition_dirs(store.schema, names, store.options), strict=True))
+        self._texts = dict(zip(names, partition_names(store.schema, names, store.options), strict=True))
         self.has_pk = bool(store.schema.primary_keys)
         self.starts = np.searchsorted(codes, np.arange(groups))
         self.level, self.size = _ints(table, "level"), _ints(table, "file_size")

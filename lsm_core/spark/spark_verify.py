@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
-from lsm_core.format.partition_path import partition_dir
+from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import manifests, snapshots
@@ -240,7 +240,7 @@ def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: p
         together.setdefault((partition, None if partition in rescaled else bucket), []).append(number)
     found = []
     for (partition, single), numbers in together.items():
-        folder = partition_dir(store.schema, partition, store.options)
+        folder = partition_text(store.schema, partition, store.options)
         if single is None:
             buckets = " and ".join("/".join(map(str, side[partition])) for side in counts)
             name = f"{folder}, {buckets} buckets".removeprefix(", ")

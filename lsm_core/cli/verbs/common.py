@@ -11,9 +11,9 @@ import typer
 
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.maintenance.actions import PARTITIONS
 
 if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine is imported by the verb that runs
-    from lsm_core.format.schema import TableSchema
     from lsm_core.table import Catalog, Table
 
 _CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
@@ -34,7 +34,7 @@ Settings = Annotated[
 ]
 Partitions = Annotated[
     list[str] | None,
-    typer.Option("--partition", metavar="K=V[,K=V]", help="Only this partition; may be repeated. Empty value: null."),
+    typer.Option("--partition", metavar="K=V[,K=V]", help=PARTITIONS.help),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
@@ -82,24 +82,35 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def partition_specs(schema: TableSchema, texts: Sequence[str] | None, table: str) -> list[dict[str, Any]] | None:
-    """Typed partitions from "dt=2024-01-01,h=3". Raises InvalidOption naming what does not fit."""
+def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """Typed partitions from "dt=2024-01-01,h=3", written as plans and health name them.
+
+    Nothing and `partition.default-name` mean null; a text that plans show in quotes (``dt=""``) is given in quotes. Raises InvalidOption
+    naming what does not fit.
+    """
     if not texts:
         return None
     import pyarrow as pa
 
-    found, keys = [], schema.partition_keys
+    found, keys = [], table.schema.partition_keys
+    null = ("", table.store.options.partition_default_name)
     for text in texts:
         given = dict(_pair(part, "--partition") for part in text.split(","))
         if set(given) != set(keys):
-            raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table)
+            raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table.name)
         values: dict[str, Any] = {}
         for key in keys:
-            kind = schema.arrow_schema.field(key).type
+            kind, value = table.schema.arrow_schema.field(key).type, given[key]
+            quoted = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else None
+            if quoted is not None and (not quoted.strip() or quoted in null):
+                value = quoted
+            elif value in null:
+                values[key] = None
+                continue
             try:
-                values[key] = pa.scalar(given[key]).cast(kind).as_py() if given[key] else None
+                values[key] = pa.scalar(value).cast(kind).as_py()
             except pa.ArrowException as error:
-                raise InvalidOption("--partition", text, f"a {kind} for column {key}", table) from error
+                raise InvalidOption("--partition", text, f"a {kind} for column {key}", table.name) from error
         found.append(values)
     return found
 

@@ -240,7 +240,7 @@ def health(
     from lsm_core.maintenance import health as health_of
 
     opened = open_table(warehouse, table, clock)
-    found = health_of(opened.store, partition_specs(opened.schema, partition, opened.name))
+    found = health_of(opened.store, partition_specs(opened, partition))
     if as_json:
         print_json([asdict(bucket) for bucket in found])
         return

@@ -304,7 +304,7 @@ def _arguments(action: Action, table: Table, given: Mapping[str, Any]) -> dict[s
         if argument.kind is ArgumentKind.COLUMNS:
             value = [name.strip() for name in value.split(",")]
         elif argument.kind is ArgumentKind.PARTITIONS:
-            value = partition_specs(table.schema, value, table.name)
+            value = partition_specs(table, value)
         elif argument.kind is ArgumentKind.AGE:
             from lsm_core.options import duration
 

@@ -8,12 +8,30 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from lsm_core.maintenance.action import Action, MaintenancePlan, Outcome, PlanItem, Report, Runner
+from lsm_core.maintenance.action import (
+    Action,
+    Argument,
+    ArgumentKind,
+    MaintenancePlan,
+    Outcome,
+    PlanItem,
+    Report,
+    Runner,
+)
 
 if TYPE_CHECKING:
     from lsm_core.metadata.store import TableStore
+
+# Arguments that several actions take.
+PARTITIONS: Final = Argument(
+    "partitions",
+    ArgumentKind.PARTITIONS,
+    'Only this partition; may be repeated. Empty value: null; K="": the empty text.',
+    "--partition",
+)
+NOW: Final = Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock.")
 
 
 class BuiltInAction(Action):

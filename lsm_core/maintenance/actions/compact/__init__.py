@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
-from lsm_core.maintenance.actions import BuiltInAction
+from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class Compact(BuiltInAction):
@@ -15,16 +15,11 @@ class Compact(BuiltInAction):
     commits = True
     arguments = (
         Argument("full", ArgumentKind.FLAG, "Everything to the last level."),
-        Argument(
-            "partitions",
-            ArgumentKind.PARTITIONS,
-            "Only this partition; may be repeated. Empty value: null.",
-            "--partition",
-        ),
+        PARTITIONS,
         Argument("buckets", ArgumentKind.NUMBERS, "Only this bucket; may be repeated.", "--bucket"),
         Argument("order_by", ArgumentKind.COLUMNS, "Sort append tables without buckets by these columns: a,b"),
         Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),
-        Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
+        NOW,
     )
     items = ("actions.compact.compaction.CompactItem",)
     planned_by = "actions.compact.planning.plan_compaction"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lsm_core.maintenance.action import Applied, Argument, ArgumentKind, MaintenancePlan, Report
-from lsm_core.maintenance.actions import BuiltInAction
+from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 if TYPE_CHECKING:
     from lsm_core.metadata.store import TableStore
@@ -24,7 +24,7 @@ class ExpireSnapshots(BuiltInAction):
             "older_than_ms", ArgumentKind.AGE, 'Between the two, those older than an age such as "1 h".', "--older-than"
         ),
         Argument("max_deletes", ArgumentKind.NUMBER, "Expire at most so many."),
-        Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
+        NOW,
     )
     items = ("actions.expire_snapshots.expiry.ExpireItem", "trash.DeleteItem")
     planned_by = "actions.expire_snapshots.expiry.plan_expiry"

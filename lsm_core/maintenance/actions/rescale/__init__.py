@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.maintenance.action import Argument, ArgumentKind
-from lsm_core.maintenance.actions import BuiltInAction
+from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class Rescale(BuiltInAction):
@@ -15,13 +15,8 @@ class Rescale(BuiltInAction):
     commits = True
     arguments = (
         Argument("bucket_num", ArgumentKind.NUMBER, "The new number of buckets; default: the table's option 'bucket'."),
-        Argument(
-            "partitions",
-            ArgumentKind.PARTITIONS,
-            "Only this partition; may be repeated. Empty value: null.",
-            "--partition",
-        ),
-        Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),
+        PARTITIONS,
+        NOW,
     )
     items = ("actions.rescale.rescaling.RescaleItem",)
     planned_by = "actions.rescale.rescaling.plan_rescale"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
-from lsm_core.maintenance.actions import BuiltInAction
+from lsm_core.maintenance.action import MaintenancePlan, Report
+from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class SweepTrash(BuiltInAction):
@@ -11,7 +11,7 @@ class SweepTrash(BuiltInAction):
 
     name = "trash"
     help = "Delete the files in the trash whose grace is over and that nothing needs."
-    arguments = (Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock."),)
+    arguments = (NOW,)
     items = ("trash.DeleteItem",)
     planned_by = "actions.trash.sweeping.plan_sweep"
     applied_by = "actions.trash.sweeping.apply_sweep"

@@ -1,0 +1,48 @@
+"""Null and texts that share its directory are different partitions, and every verb tells them apart and can name each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from tests.cli.shell import Shell
+
+NULL = "dt=__DEFAULT_PARTITION__"
+VALUES = {NULL: None, 'dt=""': "", 'dt="  "': "  ", 'dt="__DEFAULT_PARTITION__"': "__DEFAULT_PARTITION__", "dt=x": "x"}
+COLUMNS = pa.schema([pa.field("dt", pa.string()), pa.field("k", pa.int64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(COLUMNS, [], ["dt"], {"bucket": "-1", "compaction.min.file-num": "2"}))
+    for number in range(2):
+        for value in VALUES.values():
+            table.write(pa.table({"dt": [value], "k": [number]}, schema=COLUMNS))
+    return table
+
+
+@pytest.fixture
+def blank(table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(tmp_path / "wh", capsys)
+
+
+def test_every_partition_has_a_name_of_its_own(table: Table, blank: Shell) -> None:
+    assert {one.partition_text: one.partition["dt"] for one in table.health()} == VALUES
+    assert {item.partition_text for item in table.plan_maintenance("compact").items} == set(VALUES)
+    for shown in (blank("health", "db.t").out, blank("plan", "db.t").out):
+        assert all(name in shown.split("\n", 1)[1] for name in VALUES)
+    assert {one.name for one in Path(table.store.root).glob("dt=*")} == {NULL, "dt=x"}, "the directories are Paimon's"
+
+
+@pytest.mark.parametrize(("name", "value"), VALUES.items())
+def test_the_name_that_is_shown_chooses_the_partition(table: Table, blank: Shell, name: str, value: str | None) -> None:
+    (found,) = blank("health", "db.t", "--partition", name, "--json").json
+    assert (found["partition"], found["partition_text"]) == ({"dt": value}, name)
+    blank("compact", "db.t", "--partition", name)
+    assert {one.partition_text for one in table.health() if one.files == 1} == {name}
+    assert [one.partition for one in table.health() if one.files == 1] == [{"dt": value}]
