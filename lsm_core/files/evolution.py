@@ -64,23 +64,21 @@ class Evolution:
         partly = None if meta.write_cols is None else tuple(meta.write_cols)
         coded = tuple(field.name for field in target if pa.types.is_dictionary(field.type))
         names = tuple(source_schema.names), tuple(target.names), coded
-        asked = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), partly, *names)
-        known: tuple[_Column, ...] | None = store.kept.get(asked)
+        kept_as = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), partly, *names)
+        known: tuple[_Column, ...] | None = store.kept.get(kept_as)
         if known is None:
-            known = cls._found(store, meta, source_schema, target, path)
-            store.kept.put(asked, known, _KEPT_BYTES * (1 + len(known)))
+            written = store.schema_of(meta.schema_id)
+            finder = _Finder(
+                store.schema,
+                None if written is store.schema else {column.id: column for column in written.fields},
+                frozenset(source_schema.names),
+                None if partly is None else frozenset(partly),
+                path or meta.file_name,
+                merging_leaves_nulls(store),
+            )
+            known = tuple(finder.find(field) for field in target)
+            store.kept.put(kept_as, known, _KEPT_BYTES * (1 + len(known)))
         return cls(store.name, target, known)
-
-    @staticmethod
-    def _found(
-        store: TableStore, meta: DataFileMeta, source_schema: pa.Schema, target: pa.Schema, path: str
-    ) -> tuple[_Column, ...]:
-        written = store.schema_of(meta.schema_id)
-        by_id = None if written is store.schema else {column.id: column for column in written.fields}
-        partly = None if meta.write_cols is None else frozenset(meta.write_cols)
-        present, merged_nulls = frozenset(source_schema.names), merging_leaves_nulls(store)
-        finder = _Finder(store.schema, by_id, present, partly, path or meta.file_name, merged_nulls)
-        return tuple(finder.find(field) for field in target)
 
     @property
     def stored(self) -> list[str]:
@@ -112,24 +110,19 @@ class Evolution:
         if column.padded is not None:
             array = unpadded(array, column.padded)
         if column.written is not None:
-            array = self._cast(column, array, path)
+            assert column.wanted is not None
+            stored = _fitted(array, to_arrow(column.written), field.name, path)
+            try:
+                values = reshape(stored, column.written, column.wanted, cast_values)
+            except CastError as error:
+                reason = f"{error} (stored in {path} before the column's type changed)"
+                raise InvalidData(self.table, field.name, reason) from error
+            array = refit(values, field.type)
         elif not array.type.equals(field.type):
             array = _fitted(array, field.type, field.name, path)
         if not field.nullable and array.null_count and not column.may_be_null:
             raise CorruptFile(path, f"column '{field.name}' holds nulls but is NOT NULL")
         return array
-
-    def _cast(self, column: _Column, array: pa.Array, path: str) -> pa.Array:
-        written, wanted = column.written, column.wanted
-        assert written is not None
-        assert wanted is not None
-        stored = _fitted(array, to_arrow(written), column.field.name, path)
-        try:
-            values = reshape(stored, written, wanted, cast_values)
-        except CastError as error:
-            reason = f"{error} (stored in {path} before the column's type changed)"
-            raise InvalidData(self.table, column.field.name, reason) from error
-        return refit(values, column.field.type)
 
 
 def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:

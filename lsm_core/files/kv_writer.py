@@ -62,7 +62,11 @@ class _Describer:
         # Thin files store the key once, among the values.
         self._keys = list(schema.trimmed_primary_keys if store.options.thin_mode else key_names(schema))
         self.dictionary: tuple[str, ...] = (VALUE_KIND,)
-        self.delta = _delta_columns(store)
+        # Sorted or nearly sorted integers: the sequence number, and integer keys under both of their names.
+        arrow, whole = schema.arrow_schema, {pa.int32(), pa.int64()}
+        integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in whole]
+        stored_twice = [] if store.options.thin_mode else [key_name(name) for name in integers]
+        self.delta: tuple[str, ...] = (SEQUENCE_NUMBER, *stored_twice, *integers)
         self._reset()
 
     def _reset(self) -> None:
@@ -113,15 +117,6 @@ class _Describer:
         )
         self._reset()
         return meta
-
-
-def _delta_columns(store: TableStore) -> tuple[str, ...]:
-    """Sorted or nearly sorted integers: the sequence number, and integer keys under both of their names."""
-    schema = store.schema
-    arrow = schema.arrow_schema
-    integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in {pa.int32(), pa.int64()}]
-    stored_twice = () if store.options.thin_mode else tuple(key_name(name) for name in integers)
-    return (SEQUENCE_NUMBER, *stored_twice, *integers)
 
 
 __all__ = ["KeyValueFileWriter"]

@@ -78,14 +78,19 @@ class RollingWriter:
         """Rows of every row group written so far, over all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; columns are taken by name and cast to the file's schema. Text columns may be Arrow dictionaries."""
+        """Take a batch; columns are taken by name and cast to the file's schema. Text columns may be Arrow dictionaries.
+
+        Raises :class:`InvalidData` for nulls in a NOT NULL column, :class:`StorageFull`.
+        """
         if self._closed:
             raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
         if batch.num_rows == 0:
             return
         try:
             fitted = fit(batch, self._schema)
-            require_not_null(fitted, self._store.name)
+            for field, column in zip(fitted.schema, fitted.columns, strict=True):
+                if not field.nullable and column.null_count:  # Java does not write these either
+                    raise InvalidData(self._store.name, field.name, _WHENCE)
             self._pending.append(fitted)
             self._pending_rows += fitted.num_rows
             self._pending_bytes += fitted.nbytes
@@ -193,13 +198,6 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if is_dictionary_of(column.type, field.type) else refit(column, field.type))
     return batch_of(columns, schema)
-
-
-def require_not_null(batch: pa.RecordBatch, table: str) -> None:
-    """Raise :class:`InvalidData` for nulls in a NOT NULL column, which Java does not write either."""
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise InvalidData(table, field.name, _WHENCE)
 
 
 __all__ = ["FileDescriber", "RollingWriter", "fit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
+from lsm_core.files.formats.protocol import WholeFileSource
 from lsm_core.format.avro import container
 from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
 from lsm_core.format.avro.record_decoder import RecordDecoder
@@ -98,7 +99,7 @@ def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOption
     return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
 
 
-class AvroSource:
+class AvroSource(WholeFileSource):
     """One Avro file being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = False
@@ -120,20 +121,6 @@ class AvroSource:
         except BaseException:
             quietly_close(self._input)
             raise
-
-    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Not told by this format's reader."""
-        del name
-        return None
-
-    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Nothing: an Avro file does not tell."""
-        return {}
-
-    def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """None: this format's reader gives plain text."""
-        del names
-        return []
 
     def batches(
         self,

@@ -99,20 +99,15 @@ def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
     try:
         for column in batch.columns:
             if pa.types.is_dictionary(column.type):
-                _check_codes(column, path)
+                codes = column.indices.drop_null().to_numpy().view(np.uint32)
                 column = column.dictionary
+                if len(codes) and int(codes.max()) >= len(column):  # Arrow's decoder passes them on
+                    raise CorruptFile(path, f"refers to value {codes.max()} of a dictionary of {len(column)}")
             if not _is_ascii(column):
                 column.validate(full=True)
     except pa.ArrowException as error:
         raise CorruptFile(path, f"holds a broken value: {error}") from error
     return batch
-
-
-def _check_codes(column: pa.DictionaryArray, path: str) -> None:
-    """Raise CorruptFile for numbers outside of the dictionary, which Arrow's decoder passes on."""
-    codes = column.indices.drop_null().to_numpy().view(np.uint32)
-    if len(codes) and int(codes.max()) >= len(column.dictionary):
-        raise CorruptFile(path, f"refers to value {codes.max()} of a dictionary of {len(column.dictionary)}")
 
 
 def _is_ascii(column: pa.Array) -> bool:

@@ -12,17 +12,14 @@ FieldRule = Callable[[pa.Field], pa.Field]
 
 def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
     """``field`` with ``rule`` applied to it and to every field nested in it, the inner ones first."""
-    return rule(field.with_type(_map_type(field.type, rule)))
-
-
-def _map_type(kind: pa.DataType, rule: FieldRule) -> pa.DataType:
+    kind = field.type
     if pa.types.is_struct(kind):
-        return pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])
-    if pa.types.is_map(kind):
-        return pa.map_(map_field(kind.key_field, rule), map_field(kind.item_field, rule))
-    if pa.types.is_list(kind):
-        return pa.list_(map_field(kind.value_field, rule))
-    return kind
+        kind = pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(map_field(kind.key_field, rule), map_field(kind.item_field, rule))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(map_field(kind.value_field, rule))
+    return rule(field.with_type(kind))
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:

@@ -6,7 +6,7 @@ nanoseconds, so that those outside 1677 to 2262 are refused on both ways rather 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from lsm_core.files.formats.guard import (
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.orc_footer import check_types
+from lsm_core.files.formats.protocol import WholeFileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
@@ -196,7 +197,7 @@ def codec_of(name: str, table: str = "") -> str:
     return codec
 
 
-class OrcSource:
+class OrcSource(WholeFileSource):
     """One ORC file being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = True
@@ -220,20 +221,6 @@ class OrcSource:
         except BaseException:
             quietly_close(self._input)
             raise
-
-    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Not told by this format's reader."""
-        del name
-        return None
-
-    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Nothing: ORC's metadata does not tell how large decoded values are."""
-        return {}
-
-    def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """None: this format's reader gives plain text."""
-        del names
-        return []
 
     def batches(
         self,

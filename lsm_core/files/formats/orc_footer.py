@@ -84,6 +84,7 @@ class _Type:
 
 
 def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
+    """The footer's bytes, unpacked."""
     size = source.size()
     source.seek(max(0, size - 256))
     tail = bytes(source.read(256))
@@ -101,22 +102,18 @@ def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
         return data
     if codec not in (_ZLIB, _SNAPPY, _LZ4, _ZSTD):
         raise UnsupportedFeature(f"ORC compression number {codec} ({path})", table)
-    return _unpacked(data, codec, block, path)
-
-
-def _unpacked(data: bytes, codec: int, block: int, path: str) -> bytes:
-    """Chunks of three bytes (length, and whether the rest is as it was) and as many bytes as they tell."""
-    found = bytearray()
+    # Chunks of three bytes (length, and whether the rest is as it was) and as many bytes as they tell.
+    plain = bytearray()
     at = 0
-    while at + 3 <= len(data) and len(found) <= _MOST_FOOTER:
+    while at + 3 <= len(data) and len(plain) <= _MOST_FOOTER:
         head = int.from_bytes(data[at : at + 3], "little")
         part = data[at + 3 : at + 3 + (head >> 1)]
         at += 3 + (head >> 1)
         try:
-            found += part if head & 1 else _chunk(part, codec, block)
+            plain += part if head & 1 else _chunk(part, codec, block)
         except (zlib.error, zstd.ZstdError, pa.ArrowException, OSError, ValueError, IndexError, EOFError) as error:
             raise CorruptFile(path, f"its ORC footer does not unpack: {error}") from error
-    return bytes(found)
+    return bytes(plain)
 
 
 def _chunk(part: bytes, codec: int, block: int) -> bytes:

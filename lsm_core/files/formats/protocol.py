@@ -53,6 +53,25 @@ class FileSource(Protocol):
         ...
 
 
+class WholeFileSource:
+    """What readers of Avro and ORC files share: the file is one row group, and nothing is told of its values beforehand."""
+
+    def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
+        """Nothing: metadata does not tell how large decoded values are."""
+        del names
+        return {}
+
+    def repeating_texts(self, names: Iterable[str]) -> list[str]:
+        """None: text comes plain."""
+        del names
+        return []
+
+    def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
+        """Not told."""
+        del name
+        return None
+
+
 class FileSink(Protocol):
     """One data file being written. Never overwrites; nothing is published until :meth:`close` returned."""
 
@@ -77,4 +96,4 @@ class FileSink(Protocol):
         ...
 
 
-__all__ = ["FileSink", "FileSource"]
+__all__ = ["FileSink", "FileSource", "WholeFileSource"]
