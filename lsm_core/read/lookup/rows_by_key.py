@@ -125,7 +125,7 @@ class _Search:
             replace(whole, target=pa.schema([column.field for column in part]), columns=tuple(part)) for part in parts
         )
         spec = KeySpec.of(store.schema, table=store.name)
-        bounds = _group_bounds(store, source, whole, names)
+        bounds = group_key_bounds(store, source, whole, names)
         return _Search(source, spec, target, keys, rest, wanted, batch_rows, deleted, bounds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -205,7 +205,7 @@ class _Search:
         return pa.RecordBatch.from_arrays([parts[name] for name in self.target.names], schema=self.target)
 
 
-def _group_bounds(
+def group_key_bounds(
     store: TableStore, source: FileSource, evolution: Evolution, names: list[str]
 ) -> tuple[NormalisedKeys, NormalisedKeys] | None:
     """Between which keys each row group lies, None where the file does not tell; kept with the table.
@@ -288,6 +288,7 @@ def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> It
 
 
 __all__ = [
+    "group_key_bounds",
     "lookup",
     "not_ruled_out",
     "open_hits",
