@@ -19,7 +19,7 @@ from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.lookup import SortedKeys, RowsAbove
+from lsm_core.read.lookup import RowsAbove, SortedKeys
 from tests.support.stores import make_store
 
 KINDS = {"INT": (pa.int32(), int), "STRING": (pa.string(), lambda key: f"key-{key:06}")}
