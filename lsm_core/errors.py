@@ -189,6 +189,8 @@ class ConflictKind(StrEnum):
     """Files of one level above 0 would overlap."""
     BUCKET_CHANGED = "bucket-changed"
     """Somebody wrote to a bucket since the snapshot from which the change was worked out."""
+    INDEX_CHANGED = "index-changed"
+    """An index file (hash index, deletion vectors) that the change was worked out from was replaced since."""
     PARTITION_CHANGED = "partition-changed"
     """A partition that is to be replaced got or lost files since."""
     BASE_GONE = "base-gone"

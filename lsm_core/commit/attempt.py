@@ -15,6 +15,7 @@ from lsm_core.commit.changes import partitions_of, rows_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, adds_above_level0, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
+from lsm_core.commit.index_changes import NO_CHANGE, IndexChange, next_index_manifest
 from lsm_core.commit.manifest_merge import merge_manifests
 from lsm_core.commit.publish import Outcome, Retries, publish
 from lsm_core.errors import (
@@ -71,7 +72,8 @@ class CommitHooks:
 class Request:
     """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt.
 
-    ``added``: new files of writers, which must be new to the table; compactions name what they replace instead.
+    ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
+    index files that come and go with it.
     """
 
     kind: CommitKind
@@ -82,6 +84,7 @@ class Request:
     properties: Mapping[str, str] | None = None
     rescan: Rescan | None = None
     added: AddedFiles | None = None
+    index: IndexChange = NO_CHANGE
 
 
 class KnownBase:
@@ -207,7 +210,8 @@ class CommitRun:
                 base = entries.slice(0, 0)
             else:  # live entries of the touched partitions; on a retry the last ones plus the deltas committed since
                 columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
-                base = self._known.at(store, latest, partitions_of(entries), columns)
+                partitions = list(dict.fromkeys(partitions_of(entries) + request.index.partitions))
+                base = self._known.at(store, latest, partitions, columns)
         check(store, base, entries, request.kind, latest)
         if request.added is not None:
             request.added.require_new(latest)
@@ -216,15 +220,18 @@ class CommitRun:
             self._files.take()
             self._delta = manifests.write_list(self._drafts, manifests.write_manifests(self._drafts, entries))
             self._delta_files = self._files.take()
+        index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries)
         # All manifests of the latest snapshot, base then delta, are the base of the next one.
         old: list[ManifestFileMeta] = []
         if latest is not None:
             old += manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
             old += manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
         base_list = manifests.write_list(self._drafts, merge_manifests(store, old, self._drafts))
-        return self._snapshot(latest, entries, base_list), self._files.take()
+        return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
-    def _snapshot(self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int]) -> Snapshot:
+    def _snapshot(
+        self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int], index_manifest: str | None
+    ) -> Snapshot:
         assert self._delta is not None
         request, store = self._request, self._store
         schema = schemas.latest_schema(store.file_io, store.root, store.branch)
@@ -239,7 +246,7 @@ class CommitRun:
             base_manifest_list_size=base_list[1],
             delta_manifest_list=self._delta[0],
             delta_manifest_list_size=self._delta[1],
-            index_manifest=latest.index_manifest if latest else None,
+            index_manifest=index_manifest,
             commit_user=request.user,
             commit_identifier=request.identifier,
             commit_kind=request.kind,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.commit.index_changes import NO_CHANGE, IndexChange
 from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
@@ -25,23 +26,40 @@ class Parts:
 
     append: pa.Table
     compact: pa.Table
+    append_index: IndexChange = NO_CHANGE
+    compact_index: IndexChange = NO_CHANGE
+
+    @property
+    def has_append(self) -> bool:
+        """Whether the first snapshot is to be made."""
+        return bool(self.append.num_rows or self.append_index)
+
+    @property
+    def has_compact(self) -> bool:
+        """Whether the second one is."""
+        return bool(self.compact.num_rows or self.compact_index)
 
     @property
     def append_kind(self) -> CommitKind:
-        """OVERWRITE once a file is taken away, else APPEND."""
-        return CommitKind.OVERWRITE if has_deletes(self.append) else CommitKind.APPEND
+        """OVERWRITE once a file is taken away, or rows of one are, else APPEND."""
+        takes = has_deletes(self.append) or self.append_index.takes_rows
+        return CommitKind.OVERWRITE if takes else CommitKind.APPEND
 
 
 def split(messages: Iterable[CommitMessage], table: str) -> Parts:
     """Entries of ``messages``: deletions before additions. Raises :class:`UnsupportedFeature` on changelog files."""
     append: list[ManifestEntry] = []
     compact: list[ManifestEntry] = []
+    append_index = compact_index = NO_CHANGE
     for message in messages:
         if message.changelog_files or message.compact_changelog:
             raise UnsupportedFeature("committing changelog files", table)
         append += _entries(message, message.deleted_files, DELETE) + _entries(message, message.new_files, ADD)
         compact += _entries(message, message.compact_before, DELETE) + _entries(message, message.compact_after, ADD)
-    return Parts(_table(append), _table(compact))
+        place = (message.partition, message.bucket)
+        append_index += IndexChange.of(*place, message.new_index_files, message.deleted_index_files)
+        compact_index += IndexChange.of(*place, message.compact_new_index_files, message.compact_deleted_index_files)
+    return Parts(_table(append), _table(compact), append_index, compact_index)
 
 
 def _entries(message: CommitMessage, files: Sequence[DataFileMeta], kind: int) -> list[ManifestEntry]:

@@ -16,12 +16,13 @@ from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
 from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, messages_of, missing_file
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
+from lsm_core.commit.index_changes import IndexChange
 from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 
@@ -78,13 +79,15 @@ class Committer:
         messages = messages_of(self._store, messages)
         parts = self._parts(messages)
         ids = []
-        if parts.append.num_rows:
+        if parts.has_append:
             request = self._request(parts.append_kind, parts.append, commit_identifier, watermark, properties)
+            request = replace(request, index=parts.append_index)
             if made_from is not None:
                 request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
             ids.append(self._one(request, messages))
-        if parts.compact.num_rows:
+        if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
+            request = replace(request, index=parts.compact_index)
             ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
         return CommitResult(ids)
 
@@ -110,12 +113,12 @@ class Committer:
         ids = []
         if not scope.is_empty and self._has_work(scope, added):
             request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
-            request = replace(request, rescan=entries_source(self._store, added, scope))
+            index = replace(parts.append_index, dropped=scope.matcher(self._store))
+            request = replace(request, rescan=entries_source(self._store, added, scope), index=index)
             ids.append(self._one(request, messages))
-        if parts.compact.num_rows:
-            ids.append(
-                self._one(self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties))
-            )
+        if parts.has_compact:
+            request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
+            ids.append(self._one(replace(request, index=parts.compact_index)))
         return CommitResult(ids)
 
     def drop(self, partitions: Sequence[Mapping[str, Any]] | None, *, commit_identifier: int = BATCH) -> CommitResult:
@@ -136,7 +139,9 @@ class Committer:
         if scope.is_empty or not self._has_work(scope, nothing):
             return CommitResult([])
         request = self._request(CommitKind.OVERWRITE, nothing, identifier, None, None)
-        return CommitResult([self._one(replace(request, rescan=entries_source(self._store, nothing, scope)))])
+        index = IndexChange(dropped=scope.matcher(self._store))
+        rescan = entries_source(self._store, nothing, scope)
+        return CommitResult([self._one(replace(request, rescan=rescan, index=index))])
 
     def replace_partitions(
         self,
@@ -147,16 +152,19 @@ class Committer:
     ) -> CommitResult:
         """Replace the files that ``messages`` delete, which must be all that their partitions hold, by the new ones.
 
-        Raises :class:`CommitConflict` when a partition got or lost a file since, so that no concurrent commit is lost.
+        Raises :class:`CommitConflict` when a partition got or lost a file since, or deletion vectors of one that the messages do
+        not delete too, so that no concurrent commit is lost.
         """
-        entries = self._parts(messages_of(self._store, messages)).append
+        parts = self._parts(messages_of(self._store, messages))
+        entries = parts.append
         if not entries.num_rows:
             return CommitResult([])
         new = pc.equal(entries.column("kind"), ADD)
         entries = pa.concat_tables([entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new))])
         request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
+        # Index files are not dropped with the partition: messages name those that they read, so that none of others is lost.
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))
-        return CommitResult([self._one(replace(request, rescan=rescan))])
+        return CommitResult([self._one(replace(request, rescan=rescan, index=parts.append_index))])
 
     def filter_and_commit(
         self,
@@ -184,14 +192,16 @@ class Committer:
             parts = self._parts(messages)
             finished = done.kinds if done is not None and identifier == done.identifier else frozenset()
             # Where all snapshots of this user have expired, the table may hold, or have held, the commit's new files.
-            new = {file.file_name for message in messages for file in message.new_files}
+            new = {file.file_name for message in messages for file in message.written(by_writer=True)}
             if done is None and new and new <= AddedFiles(self._store, messages).in_use():
                 _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
-            elif parts.append.num_rows and not finished:
+            elif parts.has_append and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
+                request = replace(request, index=parts.append_index)
                 ids.append(self._run(self._with_new_files(request, messages)))
-            if parts.compact.num_rows and CommitKind.COMPACT not in finished:
+            if parts.has_compact and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
+                request = replace(request, index=parts.compact_index)
                 ids += self._compaction(self._run, request, messages, may_be_left_out=True)
         return ids
 
@@ -204,9 +214,12 @@ class Committer:
         may_be_left_out: bool,
     ) -> list[int]:
         """Commit the compaction part of ``messages``. Where the rows are in the table without it, a conflict only costs its work."""
-        compactions = [replace(message, new_files=(), deleted_files=()) for message in messages]
+        nothing: dict[str, Any] = dict.fromkeys(
+            ("new_files", "deleted_files", "new_index_files", "deleted_index_files"), ()
+        )
+        compactions = [replace(message, **nothing) for message in messages]
         if may_be_left_out:
-            gone = missing_file(self._store, [(message, message.own_files()) for message in compactions])
+            gone = missing_file(self._store, [(message, message.written()) for message in compactions])
             if gone is not None:
                 _LOG.warning("table %s: a compaction is left out, its file %s is gone", self._store.name, gone)
                 return []
@@ -227,7 +240,7 @@ class Committer:
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
         require_writable(self._store)
         parts = split(messages, self._store.name)
-        if parts.compact.num_rows:
+        if parts.has_compact:
             require_compactable(self._store)
         return parts
 
@@ -245,12 +258,16 @@ class Committer:
         """An overwrite that brings nothing and meets nothing writes no snapshot."""
         if added.num_rows:
             return True
-        _, entries = entries_source(self._store, added, scope)(snapshots.latest(self._store))
-        return has_deletes(entries)
+        latest = snapshots.latest(self._store)
+        _, entries = entries_source(self._store, added, scope)(latest)
+        if has_deletes(entries) or latest is None:
+            return has_deletes(entries)
+        drops = scope.matcher(self._store)
+        return any(drops(entry.partition) for entry in manifests.index_entries(self._store, latest))
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
         """``request`` with the check that its new files are there, and are new to the table at every attempt."""
-        gone = missing_file(self._store, [(message, message.new_files) for message in messages])
+        gone = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if gone is not None:
             raise CorruptFile(gone, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
         if has_deletes(request.entries):
@@ -260,7 +277,7 @@ class Committer:
     def _one(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
         if self._named:
-            lookup = Lookup(request.user, request.identifier, request.kind, request.entries)
+            lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
             found = find_applied(self._store, lookup, self._signatures)
             if found is not None:
                 return found

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lsm_core.commit.history import AddedFiles
-from lsm_core.commit.message import CommitMessage, Origin
+from lsm_core.commit.message import CommitMessage, Origin, WrittenFile
 from lsm_core.errors import CommitUnknown, DredgeError, InvalidData
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO, FileStatus, OutputFile, same_place
 
@@ -106,12 +107,12 @@ def remove(file_io: FileIO, paths: Iterable[str]) -> None:
 
 
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
-    """Delete the data files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
+    """Delete the data and index files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
 
     Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
     a commit since it was made, a tag or a deletion record names, and when these cannot be read nothing is deleted.
     """
-    listed = [message for message in messages if message.own_files()]
+    listed = [message for message in messages if message.written()]
     try:
         used = AddedFiles(store, listed).in_use()
     except (OSError, DredgeError) as error:
@@ -126,6 +127,12 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         for path in (
             store.data_path(message.partition, message.bucket, name) for name in (file.file_name, *file.extra_files)
         )
+    ]
+    paths += [
+        index_path(store, message.partition, message.bucket, index)
+        for message in listed
+        for index in message.own_index_files()
+        if index.file_name not in used and index.external_path is None
     ]
     remove(store.file_io, paths)
     return paths
@@ -146,11 +153,12 @@ def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> 
         raise
 
 
-def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[DataFileMeta]]]) -> str | None:
+def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[WrittenFile]]]) -> str | None:
     """The path of the first of a commit's ``files`` that is not there any more (an orphan cleaner took it); None: all are."""
     for message, chosen in files:
         for file in chosen:
-            path = store.data_path(message.partition, message.bucket, file)
+            place = (message.partition, message.bucket)
+            path = store.data_path(*place, file) if isinstance(file, DataFileMeta) else index_path(store, *place, file)
             if not store.file_io.exists(path):
                 return path
     return None
@@ -188,7 +196,7 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
 
 
 def _lies_here(store: TableStore, message: CommitMessage) -> bool:
-    own = message.own_files()
+    own = message.written()
     try:
         return bool(own) and missing_file(store, [(message, own)]) is None
     except DredgeError:  # a partition of other columns

@@ -27,12 +27,13 @@ _ADDS_LEVEL0: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 @dataclass(frozen=True)
 class Lookup:
-    """The commit to look for: who, which identifier, which kind, and the entries it brought."""
+    """The commit to look for: who, which identifier, which kind, the entries it brought, and the names of its new index files."""
 
     user: str
     identifier: int
     kind: CommitKind
     entries: pa.Table
+    index: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
     """
     wanted = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
-    if not wanted:
+    if not wanted and not lookup.index:
         return None
     for snapshot in snapshots_since(store, lookup.entries.column("creation_time_ms").to_pylist()):
         if snapshot.commit_user != lookup.user:
@@ -81,9 +82,21 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
             continue
         # What the snapshot itself tells comes before its manifests are read; an overwrite deletes what it finds, so counts differ.
         same_count = lookup.kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows
-        if snapshot.commit_kind == lookup.kind and same_count and signatures.of(store, snapshot) == wanted:
+        if snapshot.commit_kind != lookup.kind or not same_count or signatures.of(store, snapshot) != wanted:
+            continue
+        # Without data files of its own (vectors alone changed) it is known by the index files that it brought.
+        if wanted or lookup.index <= _index_names(store, snapshot) - _index_names_before(store, snapshot):
             return snapshot.id
     return None
+
+
+def _index_names(store: TableStore, snapshot: Snapshot) -> set[str]:
+    return {entry.file_name for entry in manifests.index_entries(store, snapshot)}
+
+
+def _index_names_before(store: TableStore, snapshot: Snapshot) -> set[str]:
+    before = snapshots.try_read(store, snapshot.id - 1)
+    return set() if before is None else _index_names(store, before)
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
@@ -136,8 +149,8 @@ class AddedFiles:
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
         self._store, self._complete, self._checked = store, True, 0
-        mine = [message for message in messages if message.own_files()]
-        self.names = frozenset(file.file_name for message in mine for file in message.own_files())
+        mine = [message for message in messages if message.written()]
+        self.names = frozenset(file.file_name for message in mine for file in message.written())
         self._partitions = sorted({message.partition for message in mine})
         origins = [None if message.origin is None else message.origin.snapshot_id for message in mine]
         known = [number for number in origins if number is not None]
@@ -160,13 +173,14 @@ class AddedFiles:
         self._checked = newest
 
     def in_use(self) -> set[str]:
-        """Names of those files that are live, or were added since they were made, or are kept by a tag, branch or deletion record."""
+        """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch or deletion record."""
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
             return set()
-        found = self._named(self._live(self._store, latest))
+        found = self._used(self._store, latest)
         for snapshot in self._later(latest):
             found |= self._named(manifests.delta_entries(self._store, snapshot))
+            found |= self.names & _index_names(self._store, snapshot)
         return found if self._complete else found | self._kept()
 
     def _later(self, latest: Snapshot | None, known: int = 0) -> Iterator[Snapshot]:
@@ -189,15 +203,16 @@ class AddedFiles:
         for store in all_stores(self._store):
             newest = snapshots.latest(store) if store.branch != self._store.branch else None
             for snapshot in [*tags.list_tags(store).values(), *([newest] if newest is not None else [])]:
-                found |= self._named(self._live(store, snapshot))
+                found |= self._used(store, snapshot)
         for status in self._store.file_io.list_dir(self._store.trash_dir):
             with suppress(FileNotFoundError):  # swept meanwhile
                 words = re.split(rb'["/]', self._store.file_io.read_bytes(status.path))
                 found |= self.names & {word.decode(errors="replace") for word in words}
         return found
 
-    def _live(self, store: TableStore, snapshot: Snapshot) -> pa.Table:
-        return manifests.live_entries(store, snapshot, partitions=self._partitions, columns=["file_name"])
+    def _used(self, store: TableStore, snapshot: Snapshot) -> set[str]:
+        live = manifests.live_entries(store, snapshot, partitions=self._partitions, columns=["file_name"])
+        return self._named(live) | (self.names & _index_names(store, snapshot))
 
     def _named(self, entries: pa.Table) -> set[str]:
         wanted = pa.array(sorted(self.names), pa.string())

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
+from lsm_core.format.manifest import DeletionVectorRange, IndexFileMeta
 
-_VERSION: Final = 2
-_READABLE: Final = (1, _VERSION)  # version 1 has no origin
+_VERSION: Final = 3
+_READABLE: Final = (1, 2, _VERSION)  # version 1 has no origin, version 2 no index files
 _GROUPS: Final = (
     "new_files",
     "deleted_files",
@@ -21,6 +22,14 @@ _GROUPS: Final = (
     "changelog_files",
     "compact_changelog",
 )
+_INDEX_GROUPS: Final = (
+    "new_index_files",
+    "deleted_index_files",
+    "compact_new_index_files",
+    "compact_deleted_index_files",
+)
+
+WrittenFile = DataFileMeta | IndexFileMeta
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,10 @@ class CommitMessage:
     ``changelog_files`` become an APPEND (or OVERWRITE) snapshot; ``compact_before``/``compact_after`` and
     ``compact_changelog`` a COMPACT snapshot of its own. A file that is in both of the latter under one name was
     *upgraded*: its level changed, its bytes did not. ``origin``: whose it is, None where nobody but its maker commits it.
+
+    Index files come and go with either snapshot. A message names each index file that it replaces, as the maker of the new
+    one read it: the commit conflicts where another one has taken its place since. The deletion vector of a data file that
+    goes must go too, so the index file that holds it is replaced (or deleted) in the same message.
     """
 
     partition: bytes
@@ -53,11 +66,15 @@ class CommitMessage:
     changelog_files: tuple[DataFileMeta, ...] = ()
     compact_changelog: tuple[DataFileMeta, ...] = ()
     origin: Origin | None = None
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether committing this message would change nothing."""
-        return not any(getattr(self, group) for group in _GROUPS)
+        return not any(getattr(self, group) for group in (*_GROUPS, *_INDEX_GROUPS))
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this message, each once: new ones, compacted away again or not, never upgraded ones."""
@@ -65,6 +82,17 @@ class CommitMessage:
         kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)} - new
         made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
         return list({file.file_name: file for file in reversed(made) if file.file_name not in kept}.values())[::-1]
+
+    def own_index_files(self) -> list[IndexFileMeta]:
+        """Index files that exist only because of this message, each once."""
+        made = (*self.new_index_files, *self.compact_new_index_files)
+        return list({file.file_name: file for file in made}.values())
+
+    def written(self, *, by_writer: bool = False) -> list[WrittenFile]:
+        """All own data and index files; ``by_writer``: of the first snapshot alone, new ones of writers."""
+        if by_writer:
+            return [*self.new_files, *self.new_index_files]
+        return [*self.own_files(), *self.own_index_files()]
 
     def to_bytes(self) -> bytes:
         """A versioned JSON document (bytes as base64), readable by any process that has this class."""
@@ -80,6 +108,9 @@ class CommitMessage:
             files = getattr(self, group)
             if files:
                 document[group] = [_file_to_object(file) for file in files]
+        for group in _INDEX_GROUPS:
+            if indexes := getattr(self, group):
+                document[group] = [_index_to_object(file) for file in indexes]
         return json.dumps(document, separators=(",", ":")).encode()
 
     @staticmethod
@@ -92,7 +123,10 @@ class CommitMessage:
                 raise CorruptFile(
                     "<commit message>", f"version {version!r}; this Dredge reads versions 1 to {_VERSION}"
                 )
-            groups = {group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS}
+            groups: dict[str, Any] = {
+                group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS
+            }
+            indexes = {group: tuple(_index_from_object(f) for f in document.get(group, ())) for group in _INDEX_GROUPS}
             made_by, origin = document.get("origin"), None
             if made_by is not None:
                 table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
@@ -101,7 +135,7 @@ class CommitMessage:
                 base64.b64decode(document["partition"], validate=True),
                 int(document["bucket"]),
                 int(document["total_buckets"]),
-                **groups,
+                **{**groups, **indexes},
                 origin=origin,
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -128,6 +162,19 @@ def _file_to_object(file: DataFileMeta) -> dict[str, Any]:
     return value
 
 
+def _index_to_object(file: IndexFileMeta) -> list[Any]:
+    """Members of one index file in their order, vectors as a list of their members."""
+    ranges = file.deletion_vectors
+    vectors = None if ranges is None else [[one.data_file, one.offset, one.length, one.cardinality] for one in ranges]
+    return [file.index_type, file.file_name, file.file_size, file.row_count, vectors, file.external_path]
+
+
+def _index_from_object(value: Any) -> IndexFileMeta:
+    kind, name, size, rows, vectors, external = value
+    ranges = None if vectors is None else tuple(DeletionVectorRange(*one) for one in vectors)
+    return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external)
+
+
 def _file_from_object(value: Mapping[str, Any]) -> DataFileMeta:
     known = {member.name for member in fields(DataFileMeta)}
     unknown = sorted(set(value) - known)
@@ -149,4 +196,4 @@ def _member(name: str, item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-__all__ = ["CommitMessage", "Origin"]
+__all__ = ["CommitMessage", "Origin", "WrittenFile"]

@@ -35,6 +35,12 @@ class Scope:
         """A dynamic overwrite without new files: nothing to do."""
         return self.partitions is not None and not self.partitions
 
+    def matcher(self, store: TableStore) -> Callable[[bytes], bool]:
+        """Whether a serialised partition lies inside."""
+        if self.partitions is not None:
+            return frozenset(self.partitions).__contains__
+        return _matcher(store, self.specs) if self.specs else lambda _: True
+
 
 def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
     """What :func:`scope_of` takes for the partition that a user named. Without one (None or ``{}``) the option decides.

@@ -139,6 +139,9 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     """Whether ``successor`` was built on ``snapshot``: its base then holds what that added and not what it deleted."""
     base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
     delta = manifests.delta_entries(store, snapshot)
+    if not delta.num_rows and successor.index_manifest != snapshot.index_manifest:
+        # Index files alone changed, and the successor changed some too: its own may have replaced ours, or never known them.
+        raise CommitUnknown(snapshot.id, "it is written, but whether in its turn cannot be told")
     near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
     kinds = delta.column("kind").to_pylist()
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))

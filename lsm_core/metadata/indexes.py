@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
 from lsm_core.format.file_index import FileIndex, head_length, read_head
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.manifest import IndexManifestEntry
+from lsm_core.format.manifest import IndexFileMeta, IndexManifestEntry
 from lsm_core.format.side_files import decode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
@@ -29,11 +29,16 @@ def index_file_path(store: TableStore, entry: IndexManifestEntry) -> str:
 
     Raises InvalidData or CorruptFile for a name that would lead elsewhere.
     """
-    if entry.external_path is not None:
-        return store.data_path(entry.partition, entry.bucket, entry.file_name, entry.external_path)
+    return index_path(store, entry.partition, entry.bucket, entry.file)
+
+
+def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
+    """As :func:`index_file_path`, of a file in a bucket: also the path at which a new one is written."""
+    if file.external_path is not None:
+        return store.data_path(partition, bucket, file.file_name, file.external_path)
     if store.options.get("index-file-in-data-file-dir"):
-        return store.data_path(entry.partition, entry.bucket, entry.file_name)
-    return store.index_path(entry.file_name)
+        return store.data_path(partition, bucket, file.file_name)
+    return store.index_path(file.file_name)
 
 
 def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
@@ -160,4 +165,12 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
     return FileIndex(read_head(head, size, path), partial(read_part, store, path), path)
 
 
-__all__ = ["DeletionFile", "deletion_vectors", "file_index", "hash_index", "index_file_path", "read_vector"]
+__all__ = [
+    "DeletionFile",
+    "deletion_vectors",
+    "file_index",
+    "hash_index",
+    "index_file_path",
+    "index_path",
+    "read_vector",
+]

@@ -19,9 +19,11 @@ from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest import (
     IndexManifestEntry,
     ManifestFileMeta,
+    change_index_manifest,
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
+    encode_index_manifest,
     encode_manifest,
     encode_manifest_list,
     from_avro_table,
@@ -172,6 +174,30 @@ def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEn
         return []
     path = store.manifest_path(snapshot.index_manifest)
     return decode_index_manifest(_read(store, path, None), path)
+
+
+def write_index_manifest(
+    store: TableStore,
+    previous: str | None,
+    keep: Sequence[bool],
+    added: Sequence[IndexManifestEntry],
+) -> str | None:
+    """Write the index manifest that follows ``previous`` (a name), whose entries stay where ``keep``, and return its name.
+
+    None when nothing is left; the old name when nothing changes. Raises CorruptFile, UnsupportedFeature, StorageFull.
+    """
+    if all(keep) and not added:
+        return previous
+    if not any(keep) and not added:
+        return None
+    if previous is None:
+        data = encode_index_manifest(added)
+    else:
+        path = store.manifest_path(previous)
+        data = change_index_manifest(_read(store, path, None), path, keep, added)
+    name = store.new_file_name("index-manifest-")
+    _write(store, store.manifest_path(name), data)
+    return name
 
 
 def metadata_references(store: TableStore, snapshot: Snapshot) -> set[str]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from lsm_core.format.manifest.index_manifest import (
+    HASH_INDEX,
+    VECTORS_INDEX,
     DeletionVectorRange,
+    IndexFileMeta,
     IndexManifestEntry,
+    change_index_manifest,
     decode_index_manifest,
     encode_index_manifest,
 )
@@ -20,11 +24,15 @@ from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, MANIFEST_L
 from lsm_core.format.manifest.merge_entries import identity_codes, merge_entries
 
 __all__ = [
+    "HASH_INDEX",
     "MANIFEST_ENTRY",
     "MANIFEST_LIST",
+    "VECTORS_INDEX",
     "DeletionVectorRange",
+    "IndexFileMeta",
     "IndexManifestEntry",
     "ManifestFileMeta",
+    "change_index_manifest",
     "decode_index_manifest",
     "decode_manifest",
     "decode_manifest_list",

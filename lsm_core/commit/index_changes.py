@@ -1,0 +1,184 @@
+"""Index files that come and go with a snapshot: which may, and the index manifest that follows (format.md 10, Java
+`IndexManifestFileHandler`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import CommitConflict, ConflictKind
+from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import HASH_INDEX, VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.store import TableStore
+
+_Place = tuple[bytes, int, str]
+
+
+@dataclass(frozen=True)
+class IndexChange:
+    """What a commit does to a table's index files; false when that is nothing.
+
+    ``added`` and ``removed`` as the messages tell it; ``dropped`` is true for partitions that lose whatever they have (an
+    overwrite, rows of a dropped partition), also index files of types that are not known here.
+    """
+
+    added: tuple[IndexManifestEntry, ...] = ()
+    removed: tuple[IndexManifestEntry, ...] = ()
+    dropped: Callable[[bytes], bool] | None = None
+
+    @staticmethod
+    def of(
+        partition: bytes, bucket: int, new: Sequence[IndexFileMeta], deleted: Sequence[IndexFileMeta]
+    ) -> IndexChange:
+        """The change of one bucket."""
+        return IndexChange(
+            tuple(IndexManifestEntry.of(ADD, partition, bucket, file) for file in new),
+            tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
+        )
+
+    def __add__(self, other: IndexChange) -> IndexChange:
+        return IndexChange(self.added + other.added, self.removed + other.removed, self.dropped or other.dropped)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.dropped)
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether deletion vectors change."""
+        return any(entry.index_type == VECTORS_INDEX for entry in (*self.added, *self.removed))
+
+    @property
+    def partitions(self) -> list[bytes]:
+        """Partitions that get or lose index files by name."""
+        return list(dict.fromkeys(entry.partition for entry in (*self.added, *self.removed)))
+
+    @cached_property
+    def new_names(self) -> frozenset[str]:
+        """Names of the index files that it brings."""
+        return frozenset(entry.file_name for entry in self.added)
+
+
+NO_CHANGE: Final = IndexChange()
+
+
+def next_index_manifest(
+    store: TableStore, drafts: TableStore, latest: Snapshot | None, change: IndexChange, base: pa.Table, delta: pa.Table
+) -> str | None:
+    """The name of the index manifest behind ``latest`` and ``change``, written through ``drafts`` where something changes.
+
+    ``base``: live entries of the partitions touched, ``delta``: the data files of the same commit. Raises
+    :class:`CommitConflict` (`INDEX_CHANGED`, or `INPUTS_GONE` for vectors of data files that are not there) where the change
+    does not fit the table as it is at ``latest``.
+    """
+    previous = None if latest is None else latest.index_manifest
+    takes_files = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())
+    if not change and (previous is None or not takes_files):
+        return previous
+    live = [] if latest is None else manifests.index_entries(store, latest)
+    drops = change.dropped or (lambda _: False)
+    removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
+    if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
+        what = "index files to replace are gone: another commit replaced them"
+        raise _conflict(store, latest, what, sorted(name for _, name in lost))
+    keep = [not drops(entry.partition) and (_place(entry), entry.file_name) not in removed for entry in live]
+    staying = list(compress(live, keep))
+    _require_one_a_bucket(store, latest, staying, change.added)
+    _require_vectors_fit(store, latest, staying, change.added, base, delta)
+    return manifests.write_index_manifest(drafts, previous, keep, change.added)
+
+
+def _place(entry: IndexManifestEntry) -> _Place:
+    return entry.partition, entry.bucket, entry.index_type
+
+
+def _require_one_a_bucket(
+    store: TableStore,
+    latest: Snapshot | None,
+    staying: Sequence[IndexManifestEntry],
+    added: Sequence[IndexManifestEntry],
+) -> None:
+    """A bucket has one hash index and one file of vectors; tables without buckets may have several of the latter."""
+    names = [entry.file_name for entry in staying]
+    if again := sorted({entry.file_name for entry in added} & set(names)):
+        reason = f"table {store.name}: index files are already in the table"
+        raise CommitConflict(ConflictKind.FILES_KNOWN, again, None, None, reason)
+    taken: dict[_Place, str] = {
+        _place(entry): entry.file_name for entry in staying if _is_single(store, entry.index_type)
+    }
+    for entry in added:
+        if not _is_single(store, entry.index_type):
+            continue
+        known = taken.setdefault(_place(entry), entry.file_name)
+        if known != entry.file_name:
+            what = (
+                f"bucket {entry.bucket} has another index file ({entry.index_type}) than the one this change comes from"
+            )
+            raise _conflict(store, latest, what, [known, entry.file_name])
+
+
+def _is_single(store: TableStore, index_type: str) -> bool:
+    return index_type == HASH_INDEX or (index_type == VECTORS_INDEX and not _without_buckets(store))
+
+
+def _without_buckets(store: TableStore) -> bool:
+    return not store.has_primary_key and store.options.bucket < 0
+
+
+def _require_vectors_fit(
+    store: TableStore,
+    latest: Snapshot | None,
+    staying: Sequence[IndexManifestEntry],
+    added: Sequence[IndexManifestEntry],
+    base: pa.Table,
+    delta: pa.Table,
+) -> None:
+    """No data file has two vectors, a file that goes leaves none behind, and new vectors are of files that are there."""
+    # A vector that appeared on a data file since would be lost with the file, and its rows come back (format.md 14.3 d).
+    is_add = pc.equal(delta.column("kind"), ADD)
+    gone = _places_of(delta.filter(pc.invert(is_add)))
+    new = _places_of(delta.filter(is_add))
+    touched = {partition for partition, _, _ in gone} | {entry.partition for entry in added}
+    near = [entry for entry in staying if entry.partition in touched]
+    left = {place: entry.file_name for entry in near for place in _vectors_of(entry)}
+    if forgotten := sorted({left[place] for place in (gone.keys() - new.keys()) & left.keys()}):
+        what = "rows of a file that is to be replaced were deleted by another commit (deletion vectors)"
+        raise _conflict(store, latest, what, forgotten)
+    vectors = [place for entry in added for place in _vectors_of(entry)]
+    if not vectors:
+        return
+    twice = sorted({left[place] for place in vectors if place in left})
+    if twice or len(set(vectors)) != len(vectors):
+        what = "another commit deleted rows of the same file (deletion vectors)"
+        raise _conflict(store, latest, what, twice or sorted({name for _, _, name in vectors}))
+    wanted = pa.array(sorted({name for _, _, name in vectors}), pa.string())
+    there = _places_of(base.filter(pc.is_in(base.column("file_name"), wanted))).keys() - gone.keys() | new.keys()
+    if missing := sorted({name for _, _, name in set(vectors) - there}):
+        reason = f"table {store.name}: files whose rows are to be deleted (deletion vectors) are gone"
+        raise CommitConflict(ConflictKind.INPUTS_GONE, missing, None, latest.id if latest else None, reason)
+
+
+def _vectors_of(entry: IndexManifestEntry) -> list[tuple[bytes, int, str]]:
+    if entry.index_type != VECTORS_INDEX:
+        return []
+    return [(entry.partition, entry.bucket, one.data_file) for one in entry.deletion_vectors or ()]
+
+
+def _places_of(entries: pa.Table) -> Mapping[tuple[bytes, int, str], None]:
+    columns = (entries.column(name).to_pylist() for name in ("partition", "bucket", "file_name"))
+    return dict.fromkeys(zip(*columns, strict=True))
+
+
+def _conflict(store: TableStore, latest: Snapshot | None, what: str, files: Sequence[str]) -> CommitConflict:
+    at = None if latest is None else latest.id
+    return CommitConflict(ConflictKind.INDEX_CHANGED, files, None, at, f"table {store.name}: {what}")
+
+
+__all__ = ["NO_CHANGE", "IndexChange", "next_index_manifest"]
