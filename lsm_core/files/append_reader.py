@@ -32,7 +32,7 @@ def open_append(
     *,
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
-    row_groups: Sequence[int] | None = None,
+    row_groups: RowGroups = None,
     deleted: Deleted | None = None,
     dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:

@@ -1,48 +1,82 @@
-"""Bloom filters made while a data file is written: kept in its manifest entry when small, else in a file beside it."""
+"""Indexes made while a data file is written: kept in its manifest entry when small, else in a file beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import decimal_limbs, one_array, valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_index import (
     BLOOM,
+    DEFAULT_BLOCK,
     DEFAULT_FPP,
     DEFAULT_ITEMS,
     BloomFilter,
+    ValueRows,
+    default_chunk,
     encode,
+    encode_bitmap,
+    encode_range,
+    encode_slices,
     hashable,
     hashes_of,
+    kind_of,
     map_key,
+    numbers_of,
 )
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import TableOptions
+from lsm_core.options import TableOptions, memory_size
 from lsm_core.types import DataType, TypeRoot, to_arrow
 from lsm_core.types.dictionaries import plain
 
 SUFFIX: Final = ".index"
-_PREFIX: Final = f"file-index.{BLOOM}."
-_COLUMNS: Final = f"{_PREFIX}columns"
+BITMAP, BSI, RANGE_BITMAP = "bitmap", "bsi", "range-bitmap"
+KINDS: Final = (BLOOM, BITMAP, BSI, RANGE_BITMAP)
 _TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_NUMBERS: Final = frozenset(
+    {
+        TypeRoot.TINYINT,
+        TypeRoot.SMALLINT,
+        TypeRoot.INT,
+        TypeRoot.BIGINT,
+        TypeRoot.DATE,
+        TypeRoot.TIME,
+        TypeRoot.TIMESTAMP,
+        TypeRoot.TIMESTAMP_LTZ,
+        TypeRoot.DECIMAL,
+    }
+)
+_MICRO_DIGITS: Final = 6
+_LAYOUTS: Final = (1, 2)
+
+
+class ColumnIndexer(Protocol):
+    """Makes the index of one column of one file."""
+
+    def add(self, array: pa.Array) -> None:
+        """See the next rows: an array of the type's own Arrow type."""
+
+    def finish(self) -> bytes | None:
+        """The index, None where these values cannot have one."""
 
 
 @dataclass(frozen=True)
 class IndexedColumn:
-    """One bloom filter to make: of ``column``, or of the values that its maps have for ``key``; ``type`` is theirs."""
+    """One index to make: of ``column``, or of the values that its maps have for ``key``; ``type`` is theirs."""
 
     column: str
     key: str | None
     type: DataType
-    items: int
-    fpp: float
+    kind: str
+    start: Callable[[], ColumnIndexer]
 
     @property
     def name(self) -> str:
@@ -51,51 +85,162 @@ class IndexedColumn:
 
 
 def indexed_columns(schema: TableSchema, options: TableOptions) -> tuple[IndexedColumn, ...]:
-    """What `file-index.bloom-filter.columns` asks for (`c`, or `c[k]` of a map). Raises InvalidOption naming table and option."""
-    text = options.raw.get(_COLUMNS)
-    if text is None:
-        return ()
-    return tuple(_column(schema, options, name.strip()) for name in text.split(","))
+    """What `file-index.<kind>.columns` ask for (`c`, or `c[k]` of a map). Raises InvalidOption naming table and option."""
+    found = []
+    for kind in KINDS:
+        text = options.raw.get(f"file-index.{kind}.columns")
+        if text is not None:
+            found += [_column(schema, options, kind, name.strip()) for name in text.split(",")]
+    return tuple(found)
 
 
-def _column(schema: TableSchema, options: TableOptions, name: str) -> IndexedColumn:
+def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -> IndexedColumn:
+    option = f"file-index.{index}.columns"
     column, key = name, None
     if not schema.has_field(name) and "[" in name and name.endswith("]"):
         column, _, key = name[:-1].partition("[")
     if not schema.has_field(column):
-        raise InvalidOption(_COLUMNS, name, f"columns of the table: {', '.join(schema.field_names)}", options.table)
+        raise InvalidOption(option, name, f"columns of the table: {', '.join(schema.field_names)}", options.table)
     kind = schema.field(column).type
     if key is not None:
         if kind.root is not TypeRoot.MAP or kind.key is None or kind.key.root not in _TEXTS or kind.value is None:
-            raise InvalidOption(_COLUMNS, name, f"a MAP with texts as keys, '{column}' is {kind}", options.table)
+            raise InvalidOption(option, name, f"a MAP with texts as keys, '{column}' is {kind}", options.table)
         kind = kind.value
-    if not hashable(kind):
-        accepted = "columns of texts, bytes, whole or floating numbers, dates, times and timestamps"
-        raise InvalidOption(_COLUMNS, name, f"{accepted}; '{column}' is {kind}", options.table)
-    items, fpp = (_setting(options, name, column, setting) for setting in ("items", "fpp"))
-    made = IndexedColumn(column, key, kind, int(items or DEFAULT_ITEMS), float(fpp or DEFAULT_FPP))
-    try:
-        BloomFilter.sized(made.items, made.fpp)
-    except ValueError as error:
-        raise InvalidOption(
-            f"{_PREFIX}{name}", f"items {made.items}, fpp {made.fpp}", str(error), options.table
-        ) from error
-    return made
+    accepts, accepted = _ACCEPTED[index]
+    if not accepts(kind):
+        raise InvalidOption(option, name, f"{accepted}; '{column}' is {kind}", options.table)
+
+    def setting(what: str, default: str) -> str:
+        """A column's own setting; for a map's key, the map's where it has none."""
+        own = options.text(f"file-index.{index}.{name}.{what}")
+        return own or options.text(f"file-index.{index}.{column}.{what}") or default
+
+    def size(what: str, default: int) -> int:
+        return memory_size(setting(what, f"{default} b"), f"file-index.{index}.{name}.{what}")
+
+    start: Callable[[], ColumnIndexer]
+    if index == BLOOM:
+        items, fpp = int(setting("items", str(DEFAULT_ITEMS))), float(setting("fpp", str(DEFAULT_FPP)))
+        try:
+            BloomFilter.sized(items, fpp)
+        except ValueError as error:
+            given = f"items {items}, fpp {fpp}"
+            raise InvalidOption(f"file-index.{index}.{name}", given, str(error), options.table) from error
+        start = lambda: _Bloom(kind, items, fpp)  # noqa: E731
+    elif index == BITMAP:
+        version, block = setting("version", str(_LAYOUTS[-1])), size("index-block-size", DEFAULT_BLOCK)
+        if version not in map(str, _LAYOUTS):
+            raise InvalidOption(f"file-index.{index}.{name}.version", version, "1 or 2", options.table)
+        start = lambda: _Bitmap(kind, int(version), block)  # noqa: E731
+    elif index == BSI:
+        start = lambda: _Slices(kind)  # noqa: E731
+    else:
+        known = kind_of(kind)
+        assert known is not None
+        chunk = size("chunk-size", default_chunk(known))
+        start = lambda: _Range(kind, chunk)  # noqa: E731
+    return IndexedColumn(column, key, kind, index, start)
 
 
-def _setting(options: TableOptions, name: str, column: str, setting: str) -> str | None:
-    """A column's own setting; for a map's key, the map's where it has none."""
-    own = options.text(f"{_PREFIX}{name}.{setting}")
-    return options.text(f"{_PREFIX}{column}.{setting}") if own is None else own
+def _has_bitmap(kind: DataType) -> bool:
+    return kind_of(kind) is not None and kind.root is not TypeRoot.DECIMAL
+
+
+def _has_slices(kind: DataType) -> bool:
+    return kind.root in _NUMBERS
+
+
+def _has_ranks(kind: DataType) -> bool:
+    timestamp = kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+    return kind_of(kind) is not None and not (timestamp and (kind.precision or 0) > _MICRO_DIGITS)
+
+
+_TIMES: Final = "whole or floating numbers, dates, times and timestamps"
+_ACCEPTED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
+    BLOOM: (hashable, f"columns of texts, bytes, {_TIMES}"),
+    BITMAP: (_has_bitmap, f"columns of texts, booleans, {_TIMES}"),
+    BSI: (_has_slices, "columns of whole numbers, decimals, dates, times and timestamps"),
+    RANGE_BITMAP: (
+        _has_ranks,
+        f"columns of texts, booleans, {_TIMES} of at most 6 digits, and decimals of at most 18 digits",
+    ),
+}
+"""Which types Paimon builds each index for."""
+
+
+class _Bloom:
+    def __init__(self, kind: DataType, items: int, fpp: float) -> None:
+        self._kind, self._filter = kind, BloomFilter.sized(items, fpp)
+
+    def add(self, array: pa.Array) -> None:
+        self._filter.add(hashes_of(array, self._kind))
+
+    def finish(self) -> bytes | None:
+        return self._filter.to_bytes()
+
+
+class _Values:
+    """Indexes of a sorted dictionary of values: known when the file's last row is."""
+
+    def __init__(self, kind: DataType) -> None:
+        known = kind_of(kind)
+        assert known is not None
+        self._rows = ValueRows(known)
+
+    def add(self, array: pa.Array) -> None:
+        self._rows.add(array)
+
+
+class _Bitmap(_Values):
+    def __init__(self, kind: DataType, version: int, block: int) -> None:
+        super().__init__(kind)
+        self._layout = version, block
+
+    def finish(self) -> bytes | None:
+        return encode_bitmap(self._rows.finish(), *self._layout)
+
+
+class _Range(_Values):
+    def __init__(self, kind: DataType, chunk: int) -> None:
+        super().__init__(kind)
+        self._chunk = chunk
+
+    def finish(self) -> bytes | None:
+        return encode_range(self._rows.finish(), self._chunk)
+
+
+class _Slices:
+    """Numbers of 64 bits; a file with a decimal that needs more gets no index (Java's writer fails there)."""
+
+    def __init__(self, kind: DataType) -> None:
+        self._kind, self._fits = kind, True
+        self._numbers: list[np.ndarray] = []
+        self._valid: list[np.ndarray] = []
+
+    def add(self, array: pa.Array) -> None:
+        valid = valid_mask(array)
+        numbers = numbers_of(array, self._kind)
+        valid = np.ones(len(array), np.bool_) if valid is None else valid
+        if self._kind.root is TypeRoot.DECIMAL:
+            high, _ = decimal_limbs(array)
+            self._fits = self._fits and bool((high == numbers >> np.int64(63))[valid].all())
+        self._numbers.append(numbers)
+        self._valid.append(valid)
+
+    def finish(self) -> bytes | None:
+        return encode_slices(np.concatenate(self._numbers), np.concatenate(self._valid)) if self._fits else None
 
 
 class IndexWriter:
-    """Filters of the data file being written, one file after another (Java `DataFileIndexWriter`)."""
+    """Indexes of the data file being written, one file after another (Java `DataFileIndexWriter`).
+
+    Memory: bloom filters have their size; the others hold 4 to 8 bytes a row of the file and its distinct values.
+    """
 
     def __init__(self, store: TableStore, columns: tuple[IndexedColumn, ...]) -> None:
         self._store, self._columns = store, columns
         self._threshold = int(store.options.get("file-index.in-manifest-threshold"))
-        self._filters = list(self._fresh())
+        self._start()
 
     @staticmethod
     def of(store: TableStore) -> IndexWriter | None:
@@ -103,24 +248,33 @@ class IndexWriter:
         columns = indexed_columns(store.schema, store.options)
         return IndexWriter(store, columns) if columns else None
 
-    def _fresh(self) -> Iterator[BloomFilter]:
-        return (BloomFilter.sized(column.items, column.fpp) for column in self._columns)
+    def _start(self) -> None:
+        self._indexers = [column.start() for column in self._columns]
+        self._values = [False] * len(self._columns)
 
     def add(self, rows: pa.Table) -> None:
         """See rows of the current file, deletes among them; they hold the table's columns by name."""
-        for wanted, bloom in zip(self._columns, self._filters, strict=True):
+        for number, (wanted, indexer) in enumerate(zip(self._columns, self._indexers, strict=True)):
             for chunk in rows.column(wanted.column).chunks:
                 values = plain(chunk) if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
-                bloom.add(hashes_of(one_array(values, to_arrow(wanted.type)), wanted.type))
+                values = one_array(values, to_arrow(wanted.type))
+                self._values[number] |= values.null_count < len(values)
+                indexer.add(values)
 
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
-        """``meta`` of the data file at ``path`` with its index, written beside it when too large for the manifest.
+        """``meta`` of the data file at ``path`` with its indexes, written beside it when too large for the manifest.
 
         The next :meth:`add` starts another file. Raises what writing raises; the side file is at ``path`` + :data:`SUFFIX`.
         """
-        named = zip(self._columns, self._filters, strict=True)
-        data = encode({column.name: {BLOOM: bloom.to_bytes()} for column, bloom in named})
-        self._filters = list(self._fresh())
+        indexes: dict[str, dict[str, bytes | None]] = {}
+        for column, indexer, any_value in zip(self._columns, self._indexers, self._values, strict=True):
+            made = indexer.finish()
+            if made is not None:
+                # Java says so of keys of maps only.
+                only_nulls = column.key is not None and not any_value
+                indexes.setdefault(column.name, {})[column.kind] = None if only_nulls else made
+        self._start()
+        data = encode(indexes)
         if len(data) <= self._threshold:
             return replace(meta, embedded_index=data)
         with self._store.file_io.open_output(path + SUFFIX) as sink:
@@ -128,4 +282,4 @@ class IndexWriter:
         return replace(meta, extra_files=(*meta.extra_files, meta.file_name + SUFFIX))
 
 
-__all__ = ["SUFFIX", "IndexWriter", "IndexedColumn", "indexed_columns"]
+__all__ = ["KINDS", "SUFFIX", "IndexWriter", "IndexedColumn", "indexed_columns"]

@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lsm_core.files.formats import FileSource
+
 
 class Deleted(Protocol):
     """Positions of one file's deleted rows, as deletion vectors hold them."""
@@ -15,6 +17,26 @@ class Deleted(Protocol):
     def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
         """For ``rows`` rows from position ``first_row`` on: whether each is deleted."""
         ...
+
+
+class Unwanted:
+    """Rows of one file that a filter's indexes rule out, and those that a deletion vector marks."""
+
+    def __init__(self, ruled_out: npt.NDArray[np.bool_], deleted: Deleted | None) -> None:
+        self._ruled_out, self._deleted = ruled_out, deleted
+
+    def deleted_mask(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
+        """As :class:`Deleted`."""
+        mask = self._ruled_out[first_row : first_row + rows]
+        return mask if self._deleted is None else mask | self._deleted.deleted_mask(first_row, rows)
+
+    def groups_left(self, source: FileSource) -> Sequence[int]:
+        """The row groups of the file with a row that is not ruled out."""
+        counts = np.asarray(source.group_rows, np.int64)
+        starts = np.cumsum(counts) - counts
+        filled = np.flatnonzero(counts > 0)
+        wanted = np.add.reduceat(~self._ruled_out, starts[filled], dtype=np.int64)
+        return [int(group) for group in filled[wanted > 0]]
 
 
 class RowPositions:
@@ -47,4 +69,4 @@ class RowPositions:
         return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 
 
-__all__ = ["Deleted", "RowPositions"]
+__all__ = ["Deleted", "RowPositions", "Unwanted"]

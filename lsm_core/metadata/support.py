@@ -21,6 +21,7 @@ from lsm_core.types import DataType, TypeRoot
 
 _REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
 _FORMATS = frozenset({"parquet", "orc", "avro"})
+_FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
 _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
@@ -204,7 +205,7 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
     kinds = {
         key.split(".")[1] for key in store.options.raw if key.startswith("file-index.") and key.endswith(".columns")
     }
-    yield from (f"file index '{kind}'" for kind in sorted(kinds - {"bloom-filter"}))
+    yield from (f"file index '{kind}'" for kind in sorted(kinds - _FILE_INDEXES))
     for key in sorted(store.options.raw):
         if key.endswith(".index.columns") and key.startswith("pk-"):
             yield f"index '{key}'"

@@ -250,7 +250,7 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
         require_usable(options)
     if "spill-compression" in new:
         SpillSpace.of(options)
-    if before is None or any(key.startswith("file-index.bloom-filter.") for key in new):
+    if before is None or any(key.startswith("file-index.") for key in new):
         indexed_columns(schema, options)
     for name in options.sequence_field if "sequence.field" in new else ():
         kind = schema.field(name).type

@@ -1,7 +1,8 @@
-"""Bloom filters come with the file they are about, lie where the option says, and go when it goes."""
+"""File indexes come with the file they are about, lie where the option says, and go when it goes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +14,12 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_index import FileIndex
 from lsm_core.metadata.indexes import file_index
+from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.predicate import Predicate
 from lsm_core.storage import LocalFileIO
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
+from lsm_core.types import parse
 from lsm_core.write import TableWrite
 from tests.maintenance.tables import HOUR, content, keyed, rows, strays
 from tests.support.stores import append_task, data_files_on_disk, full_tasks, live_files, make_store, read, write
@@ -102,14 +106,21 @@ def test_a_key_of_a_map_is_indexed_by_its_values(tmp_path: Path) -> None:
         ("v[a]", {}),
         ("v", {"file-index.bloom-filter.v.items": "0"}),
         ("v", {"file-index.bloom-filter.v.fpp": "1.5"}),
+        ("v", {"file-index.bitmap.columns": "bytes"}),
+        ("v", {"file-index.bitmap.columns": "v", "file-index.bitmap.v.version": "3"}),
+        ("v", {"file-index.bitmap.columns": "v", "file-index.bitmap.v.index-block-size": "big"}),
+        ("v", {"file-index.bsi.columns": "s"}),
+        ("v", {"file-index.range-bitmap.columns": "wide"}),
+        ("v", {"file-index.range-bitmap.columns": "nanos"}),
     ],
 )
 def test_what_cannot_be_indexed_is_refused_before_a_row_is_written(
     tmp_path: Path, columns: str, extra: dict[str, str]
 ) -> None:
     options = {"bucket": "-1", "file-index.bloom-filter.columns": columns, **extra}
-    with pytest.raises(InvalidOption, match=r"file-index\.bloom-filter"):
-        write(make_store(tmp_path, {**FIELDS, "flag": "BOOLEAN"}, options=options), some(0, 3))
+    fields = {**FIELDS, "flag": "BOOLEAN", "bytes": "BYTES", "wide": "DECIMAL(20,2)", "nanos": "TIMESTAMP(9)"}
+    with pytest.raises(InvalidOption, match=r"file-index\."):
+        write(make_store(tmp_path, fields, options=options), some(0, 3))
     assert not list(tmp_path.glob("bucket-*/*"))
 
 
@@ -212,3 +223,92 @@ def test_a_side_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CorruptFile, match=path.name):
         file_index(store, *place, file)
+
+
+ROWS = {
+    "bucket": "-1",
+    "file-index.bitmap.columns": "s",
+    "file-index.bsi.columns": "v",
+    "file-index.range-bitmap.columns": "k",
+    "metadata.stats-mode": "none",
+    "file.block-size": "64 kb",
+}
+
+
+@pytest.mark.parametrize("threshold", ["0 b", "10 mb"])
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_indexes_choose_the_rows_that_are_decoded(
+    tmp_path: Path, threshold: str, file_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**ROWS, "file.format": file_format, "file-index.in-manifest-threshold": threshold}
+    store = make_store(tmp_path, FIELDS, options=options)
+    write(store, some(0, 40_000))
+    asked: list[int] = []
+    seen = Predicate.apply
+
+    def counting(self: Predicate, batch: pa.RecordBatch) -> pa.RecordBatch:
+        asked.append(batch.num_rows)
+        return seen(self, batch)
+
+    monkeypatch.setattr(Predicate, "apply", counting)
+    for wanted, keys in (
+        ([("s", "=", "text 777")], [777]),
+        ([("v", "<", 70), ("s", "is not null")], [1, 2, 3, 4, 6, 7, 8, 9]),
+        ([("k", ">=", 39_998)], [39_998, 39_999]),
+        ([[("k", "=", 5)], [("s", "in", ["text 9", "text 30001"])]], [5, 9, 30_001]),
+    ):
+        asked.clear()
+        assert sorted(read(store, filter=wanted).column("k").to_pylist()) == keys
+        assert sum(asked) == len(keys)
+    asked.clear()
+    assert read(store, filter=[("v", "=", 3)]).num_rows == 0
+    assert asked == []
+
+
+def test_a_value_that_has_no_slices_is_written_without_them(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "file-index.bsi.columns": "d,v", "file-index.in-manifest-threshold": "1 mb"}
+    store = make_store(tmp_path, {"d": "DECIMAL(30,0)", "v": "BIGINT"}, options=options)
+    digits = pa.decimal128(30, 0)
+    write(store, pa.table({"d": pa.array([1, 2], digits), "v": [1, -(2**63)]}))
+    ((place, (file,)),) = live_files(store).items()
+    found = file_index(store, *place, file)
+    assert found is not None
+    assert found.columns == {"d": ("bsi",)}
+    write(store, pa.table({"d": pa.array([10**29, None], digits), "v": [1, None]}))
+    newest = max(live_files(store)[place], key=lambda one: one.file_name != file.file_name)
+    found = file_index(store, *place, newest)
+    assert found is not None
+    assert found.columns == {"v": ("bsi",)}
+    assert read(store, filter=[("v", "=", -(2**63))]).num_rows == 1
+
+
+def test_indexes_of_columns_that_were_renamed_or_widened_since(tmp_path: Path) -> None:
+    store = make_store(
+        tmp_path,
+        {"k": "INT", "v": "INT"},
+        options={
+            **ROWS,
+            "file-index.bitmap.columns": "k",
+            "file-index.bsi.columns": "v",
+            "file-index.range-bitmap.columns": "v",
+        },
+    )
+    write(store, pa.table({"k": pa.array([1, 2, 3], pa.int32()), "v": pa.array([4, 5, 6], pa.int32())}))
+    key, number = store.schema.fields
+    newer = (replace(key, name="key"), replace(number, type=parse("BIGINT")))
+    assert write_schema(LocalFileIO(), store.root, replace(store.schema, id=1, fields=newer, options={"bucket": "-1"}))
+    today = TableStore.open(LocalFileIO(), store.root, "db.t")
+    assert read(today, filter=[("key", "=", 2)]).column("v").to_pylist() == [5]
+    assert read(today, filter=[("v", ">", 5)]).column("key").to_pylist() == [3]
+
+
+def test_only_nulls_under_a_key_of_a_map_are_said_so(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "file-index.bitmap.columns": "m[a],m[b]", "file-index.in-manifest-threshold": "1 mb"}
+    store = make_store(tmp_path, {"m": "MAP<STRING, INT>"}, options=options)
+    write(store, pa.table({"m": pa.array([[("b", 1)], None], pa.map_(pa.string(), pa.int32()))}))
+    _, _, found = only_file(store)
+    kind = store.schema.field("m").type.value
+    assert kind is not None
+    assert not found.may_match("m##a", kind, "=", pa.scalar(1, pa.int32()))
+    assert found.may_match("m##b", kind, "=", pa.scalar(1, pa.int32()))
+    assert found.row_mask("m##b", kind, "=", pa.scalar(1, pa.int32()), 2).tolist() == [True, False]  # type: ignore[union-attr]

@@ -15,7 +15,19 @@ from pyroaring import BitMap
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format import roaring
-from lsm_core.format.file_index import BloomFilter, FileIndex, encode, hashable, hashes_of, map_key
+from lsm_core.format.file_index import (
+    BloomFilter,
+    FileIndex,
+    ValueRows,
+    encode,
+    encode_bitmap,
+    encode_range,
+    encode_slices,
+    hashable,
+    hashes_of,
+    kind_of,
+    map_key,
+)
 from lsm_core.format.file_index.xxhash import xxhash64
 from lsm_core.types import parse, to_arrow
 
@@ -240,7 +252,7 @@ def range_bitmap(values: list[int | None]) -> bytes:
     return whole + dictionary + framed(head) + filled + b"".join(slices)
 
 
-def passes(op: str, value: int | None, literals: list[int]) -> bool:
+def passes(op: str, value: Any, literals: list[Any]) -> bool:
     if op in ("is null", "is not null"):
         return (value is None) is (op == "is null")
     if value is None:
@@ -310,3 +322,82 @@ def test_types_that_no_index_knows_prove_nothing() -> None:
     found = FileIndex.decode(encode({"k": {"bsi": bsi([1])}}), "x")
     assert found.may_match("k", kind, "=", pa.scalar(None, to_arrow(kind)))
     assert found.row_mask("k", kind, "is null", None, 1) is None
+
+
+# -- the indexes that we write ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 200_000), st.sampled_from([1, 3, 90, 5000])), max_size=6), max_size=6)
+)
+def test_many_bitmaps_at_once_are_those_of_the_library(stretches: list[list[tuple[int, int]]]) -> None:
+    groups = [
+        np.unique(
+            np.concatenate(
+                [np.zeros(0, np.int64), *(np.arange(at, at + n * (1 + at % 2), 1 + at % 2) for at, n in group)]
+            )
+        )
+        for group in stretches
+    ]
+    starts = np.cumsum([0, *map(len, groups)]).astype(np.int64)
+    data, begins = roaring.encode_all(np.concatenate([np.zeros(0, np.int64), *groups]).astype(np.uint32), starts)
+    for number, group in enumerate(groups):
+        alone = roaring.encode(BitMap(group.astype(np.uint32)), runs=True)
+        assert data[begins[number] : begins[number + 1]].tobytes() == alone
+
+
+TEXTS = st.one_of(st.text(max_size=3), st.sampled_from(["x" * 40, "y" * 300, "ä€😀"]))
+COLUMNS: dict[str, st.SearchStrategy[Any]] = {
+    "INT": st.one_of(st.integers(-9, 9), st.integers(-(2**31), 2**31 - 1)),
+    "TINYINT": st.integers(-128, 127),
+    "BOOLEAN": st.booleans(),
+    "BIGINT": st.integers(-(2**63) + 1, 2**63 - 1),
+    "DOUBLE": st.floats(allow_nan=False),
+    "STRING": TEXTS,
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from(sorted(COLUMNS)), st.sampled_from([0, 20, 64, 16_384]))
+def test_our_indexes_find_the_rows_of_every_value(data: st.DataObject, name: str, block: int) -> None:
+    kind = parse(name)
+    values = data.draw(st.lists(st.one_of(st.none(), COLUMNS[name]), max_size=60))
+    array = pa.array(values, to_arrow(kind))
+    known = kind_of(kind)
+    assert known is not None
+    collected = ValueRows(known)
+    cut = data.draw(st.integers(0, len(values)))
+    collected.add(array.slice(0, cut))
+    collected.add(array.slice(cut))
+    found = collected.finish()
+    indexes = {
+        "bitmap": [encode_bitmap(found, 2, block), encode_bitmap(found, 1)],
+        "range-bitmap": [encode_range(found, block)],
+        "bsi": [],
+    }
+    if name in ("INT", "TINYINT", "BIGINT"):
+        numbers = array.cast(pa.int64())
+        sliced = encode_slices(numbers.fill_null(5).to_numpy(), np.asarray(numbers.is_valid()))
+        assert sliced is not None
+        indexes["bsi"].append(sliced)
+    asked = data.draw(st.one_of(st.sampled_from([v for v in values if v is not None] or [None]), COLUMNS[name]))
+    for index, bodies in indexes.items():
+        for body in bodies:
+            opened = FileIndex.decode(encode({"k": {index: body}}), "x")
+            for op in ("=", "!=", "<", "<=", ">", ">=", "is null", "is not null"):
+                if asked is None and "null" not in op:
+                    continue
+                mask = opened.row_mask("k", kind, op, pa.scalar(asked, to_arrow(kind)), len(values))
+                if index == "bitmap" and op[0] in "<>":
+                    assert mask is None
+                    continue
+                assert mask is not None
+                literals = [asked]
+                assert mask.tolist() == [passes(op, value, literals) for value in values], (index, op)
+
+
+def test_a_number_without_a_magnitude_leaves_its_file_without_slices() -> None:
+    numbers = np.array([1, -(2**63)], np.int64)
+    assert encode_slices(numbers, np.array([True, True])) is None
+    assert encode_slices(numbers, np.array([True, False])) is not None

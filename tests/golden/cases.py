@@ -33,7 +33,6 @@ WRITE_OFF = {
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
     "dynamic buckets": "dynamic buckets",
-    "file indexes other than bloom filters": "file index",
 }
 
 
@@ -85,10 +84,6 @@ def unwritable(story: dict[str, Any]) -> str | None:
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
         "dynamic buckets": keys and bucket == -1 and set(partitions) <= set(keys),
-        "file indexes other than bloom filters": any(
-            key.startswith("file-index.") and key.endswith(".columns") and ".bloom-filter." not in key
-            for key in options
-        ),
     }
     return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)
 

@@ -3,19 +3,75 @@
 from __future__ import annotations
 
 import bisect
+import struct
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap
 
 from lsm_core.errors import CorruptFile
+from lsm_core.format import roaring
 from lsm_core.format.file_index.slices import read_bitmap
-from lsm_core.format.file_index.values import I64, Key, Kind, number, read_keys, take
+from lsm_core.format.file_index.values import (
+    I64,
+    Distinct,
+    Key,
+    Kind,
+    entries_until,
+    number,
+    read_keys,
+    take,
+    write_keys,
+)
 
 _WORD: Final = 4
 _PLAIN, _BLOCKS = 1, 2
 _HEAD: Final = 1 + 2 * _WORD + 1
+DEFAULT_BLOCK: Final = 16 * 1024
+"""Bytes of one block of the dictionary in layout 2."""
 Entries = tuple[list[Key], I64]
+
+
+def encode_bitmap(found: Distinct, version: int = _BLOCKS, block_bytes: int = DEFAULT_BLOCK) -> bytes:
+    """The index of a file's values in layout 1 or 2 (Java `BitmapFileIndex`), bitmaps in the order of the values.
+
+    Java lists the bitmaps, and in layout 1 the values, in the order of its hash table; nothing reads anything out of that.
+    A value that alone is larger than a block, at which Java's writer fails, has a block of its own.
+    """
+    rows, starts = found.rows_of_values()
+    nulls = found.nulls()
+    counts = np.diff(starts)
+    several = counts > 1
+    chosen = rows[np.repeat(several, counts)]
+    bodies, begins = roaring.encode_all(chosen, np.concatenate([[0], np.cumsum(counts[several])]).astype(np.int64))
+    of_nulls = roaring.encode(BitMap(nulls), runs=True)
+    before = of_nulls if len(nulls) > 1 else b""
+    extra = np.empty((len(counts), 2), np.int64)
+    extra[several] = np.stack([begins[:-1] + len(before), np.diff(begins)], axis=1)
+    extra[~several, 0] = -1 - rows[starts[:-1][~several]].astype(np.int64)
+    extra[~several, 1] = -1
+    head = [struct.pack(">Bii?", version, found.rows, len(counts), len(nulls) > 0)]
+    if len(nulls):
+        head.append(struct.pack(">i", 0 if len(nulls) > 1 else -1 - int(nulls[0])))
+    if version == _PLAIN:
+        entries, _ = write_keys(found.kind, found.keys, extra[:, :1])
+        return b"".join([*head, entries.tobytes(), before, bodies.tobytes()])
+    if len(nulls):
+        head.append(struct.pack(">i", len(of_nulls)))
+    entries, places = write_keys(found.kind, found.keys, extra)
+    firsts: list[int] = []
+    blocks: list[bytes] = []
+    at = 0
+    while at < len(counts):
+        until = max(at + 1, entries_until(places, at, block_bytes - _WORD))
+        firsts.append(at)
+        blocks.append(struct.pack(">i", until - at) + entries[places[at] : places[until]].tobytes())
+        at = until
+    offsets = np.cumsum([0, *map(len, blocks)])
+    heads, _ = write_keys(found.kind, found.keys.take(pa.array(firsts, pa.int64())), offsets[:-1].reshape(-1, 1))
+    head += [struct.pack(">i", len(firsts)), heads.tobytes(), struct.pack(">i", int(offsets[-1]))]
+    return b"".join([*head, *blocks, before, bodies.tobytes()])
 
 
 class BitmapIndex:
@@ -83,4 +139,4 @@ class BitmapIndex:
         return BitMap([-1 - offset])
 
 
-__all__ = ["BitmapIndex"]
+__all__ = ["DEFAULT_BLOCK", "BitmapIndex", "encode_bitmap"]

@@ -3,18 +3,86 @@
 from __future__ import annotations
 
 import bisect
+import struct
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap
 
 from lsm_core.errors import CorruptFile
-from lsm_core.format.file_index.slices import Slices, read_bitmap
-from lsm_core.format.file_index.values import I64, Key, Kind, number, read_keys, take
+from lsm_core.format import roaring
+from lsm_core.format.file_index.slices import Slices, encode_digits, read_bitmap
+from lsm_core.format.file_index.values import (
+    I64,
+    Distinct,
+    Key,
+    Kind,
+    entries_until,
+    number,
+    read_keys,
+    take,
+    write_keys,
+)
 
 _WORD: Final = 4
 _VERSION: Final = 1
 _CHUNK_NUMBERS: Final = 5
+_LONG_DIGITS: Final = 64
+
+
+def default_chunk(kind: Kind) -> int:
+    """Bytes of one chunk of the dictionary where no option says; one value a chunk for types of one or two bytes, as in Java."""
+    return 0 if kind.stored is not None and kind.stored.itemsize <= _WORD // 2 else 16 * 1024
+
+
+def encode_range(found: Distinct, chunk_bytes: int) -> bytes:
+    """The index of a file's values (Java `RangeBitmap.Appender`): head, dictionary in chunks, slices of the values' ranks."""
+    count = len(found.keys)
+    rows = np.flatnonzero(found.codes >= 0).astype(np.uint32)
+    # Without a value Java counts the digits of -1.
+    digits = max((count - 1).bit_length(), 1) if count else _LONG_DIGITS
+    slices = encode_digits(rows, found.codes[rows], digits)
+    filled = roaring.encode(BitMap(rows), runs=True)
+    ends = np.cumsum([0, *map(len, slices)])
+    places = np.stack([ends[:-1], np.diff(ends)], axis=1).astype(">i4").tobytes()
+    bits = _framed(struct.pack(">BBii", _VERSION, digits, len(filled), len(places)) + places)
+    dictionary = _dictionary(found, chunk_bytes)
+    bounds = found.keys.take(pa.array([0, count - 1])) if count else found.keys
+    shown, _ = write_keys(found.kind, bounds, np.empty((len(bounds), 0), np.int64))
+    head = struct.pack(">Bii", _VERSION, found.rows, count) + shown.tobytes() + struct.pack(">i", len(dictionary))
+    return b"".join([_framed(head), dictionary, bits, filled, *slices])
+
+
+def _dictionary(found: Distinct, chunk_bytes: int) -> bytes:
+    """Chunks: a first value in the head, and those behind it that fit into ``chunk_bytes``, which lie in the body."""
+    count = len(found.keys)
+    keys, begins = write_keys(found.kind, found.keys, np.empty((count, 0), np.int64))
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    at = keys_at = 0
+    while at < count:
+        until = entries_until(begins, at + 1, chunk_bytes) if at + 1 < count else count
+        offsets = b""
+        if found.kind.stored is None:
+            # Where texts begin lies before them, in as much space again.
+            until = min(until, at + 1 + chunk_bytes // _WORD)
+            offsets = (begins[at + 1 : until] - begins[at + 1]).astype(">i4").tobytes()
+        body = keys[begins[at + 1] : begins[until]].tobytes()
+        lengths = (len(body), found.kind.stored.itemsize) if found.kind.stored else (len(offsets), len(body))
+        first = keys[begins[at] : begins[at + 1]].tobytes()
+        heads.append(struct.pack(">B", _VERSION) + first + struct.pack(">5i", at, keys_at, until - at - 1, *lengths))
+        bodies += [offsets, body]
+        keys_at += len(offsets) + len(body)
+        at = until
+    places = np.cumsum([0, *map(len, heads)])
+    listed = places[:-1].astype(">i4").tobytes()
+    head = struct.pack(">Biii", _VERSION, len(heads), len(listed), int(places[-1]))
+    return b"".join([_framed(head), listed, *heads, *bodies])
+
+
+def _framed(head: bytes) -> bytes:
+    return struct.pack(">i", len(head)) + head
 
 
 class RangeIndex:
@@ -107,4 +175,4 @@ def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
     return at + _WORD + 1, at + _WORD + length
 
 
-__all__ = ["RangeIndex"]
+__all__ = ["RangeIndex", "default_chunk", "encode_range"]

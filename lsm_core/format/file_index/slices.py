@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format import roaring
-from lsm_core.format.file_index.values import Key, Kind, number, take
+from lsm_core.format.file_index.values import I64, Key, Kind, number, take
 
 _MOST_DIGITS: Final = 64
 _WORD, _LONG = 4, 8
@@ -98,6 +101,36 @@ class SliceIndex:
         return BitMap(under.filled - under.below(-value + 1 - self._least[1]))
 
 
+def encode_slices(numbers: I64, valid: npt.NDArray[np.bool_]) -> bytes | None:
+    """The index `bsi` of a file's numbers (what lies under nulls counts for nothing), None when one has no magnitude.
+
+    That is the smallest number of 64 bits, at which Java's writer fails.
+    """
+    parts = [struct.pack(">Bi", _VERSION, len(numbers))]
+    for sign in (numbers >= 0, numbers < 0):
+        rows = np.flatnonzero(sign & valid).astype(np.uint32)
+        parts.append(struct.pack(">?", len(rows) > 0))
+        if not len(rows):
+            continue
+        magnitudes = np.abs(numbers[rows])
+        if (magnitudes < 0).any():
+            return None
+        most = int(magnitudes.max())
+        digits = encode_digits(rows, magnitudes, most.bit_length())
+        parts.append(struct.pack(">Bqq", _VERSION, 0, most) + roaring.encode(BitMap(rows), runs=True))
+        parts += [struct.pack(">i", len(digits)), *digits]
+    return b"".join(parts)
+
+
+def encode_digits(rows: npt.NDArray[np.uint32], values: I64, digits: int) -> list[bytes]:
+    """Per binary digit, lowest first, the bitmap of the ``rows`` whose value has it set."""
+    found = []
+    for digit in range(digits):
+        bits = (values >> np.int64(digit)) & 1 == 1
+        found.append(roaring.encode(BitMap(rows[bits]), runs=True))
+    return found
+
+
 def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, Slices, int]:
     if int(take(view, at, 1, path)[0]) != _VERSION:
         raise CorruptFile(path, f"bit slices of version {view[at]}; known: {_VERSION}")
@@ -114,4 +147,4 @@ def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, 
     return least, Slices(filled, digits), at
 
 
-__all__ = ["SliceIndex", "Slices", "read_bitmap"]
+__all__ = ["SliceIndex", "Slices", "encode_digits", "encode_slices", "read_bitmap"]

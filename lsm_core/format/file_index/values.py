@@ -8,12 +8,23 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.arrays import decimal_limbs, values_of
+from lsm_core.arrays import (
+    U8,
+    decimal_limbs,
+    offsets_from,
+    one_array,
+    valid_mask,
+    value_bytes,
+    value_offsets,
+    values_of,
+)
 from lsm_core.errors import CorruptFile
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
 Key = int | bytes
 """A value: bytes for texts, else a number. Floats are numbered in Java's order: -0.0 before 0.0, NaN last."""
 
@@ -147,6 +158,96 @@ def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, pat
     return list(keys.tolist()), part["extra"].astype(np.int64).reshape(count, extra), at + count * row.itemsize
 
 
+def write_keys(kind: Kind, keys: pa.Array, extra: I64) -> tuple[U8, I64]:
+    """Dictionary entries as :func:`read_keys` reads them: their bytes, and where each begins, with the end.
+
+    ``keys``: as :class:`Distinct` has them; ``extra``: the 4-byte numbers behind each, one row a key.
+    """
+    count, width = extra.shape
+    tail = np.ascontiguousarray(extra.astype(">i4"))
+    if kind.stored is not None:
+        numbers = values_of(keys, "<i8")
+        rows = np.empty(count, np.dtype([("key", kind.stored), ("extra", ">i4", (width,))]))
+        rows["key"] = _ordered(numbers, wide=kind.stored.itemsize == 8) if kind.is_float else numbers
+        rows["extra"] = tail
+        return np.frombuffer(rows.tobytes(), np.uint8), np.arange(count + 1, dtype=np.int64) * rows.itemsize
+    lengths = np.diff(value_offsets(keys)).astype(">i4")
+    parts = [_words(lengths, 1), keys, *([_words(tail, width)] if width else []), pa.scalar(b"", pa.large_binary())]
+    joined = pc.binary_join_element_wise(*parts)
+    offsets = value_offsets(joined)
+    return value_bytes(joined)[: offsets[-1]], offsets
+
+
+def _words(numbers: npt.NDArray[Any], width: int) -> pa.Array:
+    """Rows of ``width`` 4-byte numbers as a binary array."""
+    fixed = pa.binary(_WORD * width)
+    return pa.Array.from_buffers(fixed, len(numbers), [None, pa.py_buffer(numbers.tobytes())]).cast(pa.large_binary())
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """The values of a file's column: ``keys`` (large_binary, or int64 in the type's order) ascending, and their rows.
+
+    ``codes`` (int64): per row the place of its value among ``keys``, -1 for null.
+    """
+
+    kind: Kind
+    keys: pa.Array
+    codes: I64
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return len(self.codes)
+
+    def rows_of_values(self) -> tuple[U32, I64]:
+        """The rows without nulls in the order of their values, and where the rows of each value begin, with the end."""
+        order = np.argsort(self.codes, kind="stable")
+        counts = np.bincount(self.codes + 1, minlength=len(self.keys) + 1)
+        return order[counts[0] :].astype(np.uint32), offsets_from(counts[1:])
+
+    def nulls(self) -> U32:
+        """Rows that are null."""
+        return np.flatnonzero(self.codes < 0).astype(np.uint32)
+
+
+class ValueRows:
+    """Collects the values of one column of one file: 4 bytes a row, and the distinct values of every part."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._parts: list[pa.DictionaryArray] = []
+
+    def add(self, array: pa.Array) -> None:
+        """See the next rows; ``array`` has the type's own Arrow type."""
+        if self._kind.stored is None:
+            values = array.cast(pa.large_binary())
+        else:
+            numbers = numbers_of(array, self._kind.type)
+            if self._kind.is_float:
+                numbers = _ordered(numbers, wide=self._kind.stored.itemsize == 8)
+            valid = valid_mask(array)
+            values = pa.array(numbers, mask=None if valid is None else ~valid)
+        self._parts.append(values.dictionary_encode())
+
+    def finish(self) -> Distinct:
+        """What was seen; another file starts after."""
+        kind = pa.large_binary() if self._kind.stored is None else pa.int64()
+        parts, self._parts = self._parts, []
+        joined = one_array(pa.chunked_array(parts, pa.dictionary(pa.int32(), kind)).unify_dictionaries())
+        order = pc.sort_indices(joined.dictionary).to_numpy().astype(np.int64)
+        rank = np.empty(len(order) + 1, np.int64)
+        rank[order] = np.arange(len(order))
+        rank[-1] = -1
+        codes = joined.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return Distinct(self._kind, joined.dictionary.take(pa.array(order)), rank[codes])
+
+
+def entries_until(begins: I64, at: int, most: int) -> int:
+    """The first entry that does not fit any more into ``most`` bytes with those from ``at`` on; ``begins``: of entries, and the end."""
+    return int(np.searchsorted(begins, begins[at] + most, "right")) - 1
+
+
 def number(view: memoryview, at: int, path: str) -> int:
     """A big-endian 4-byte number."""
     return int.from_bytes(take(view, at, _WORD, path), "big", signed=True)
@@ -159,4 +260,18 @@ def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
     return view[at : at + length]
 
 
-__all__ = ["Key", "Kind", "keys_of", "kind_of", "literals", "number", "numbers_of", "read_keys", "take"]
+__all__ = [
+    "Distinct",
+    "Key",
+    "Kind",
+    "ValueRows",
+    "entries_until",
+    "keys_of",
+    "kind_of",
+    "literals",
+    "number",
+    "numbers_of",
+    "read_keys",
+    "take",
+    "write_keys",
+]

@@ -145,14 +145,30 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
     return mask
 
 
-def ruled_out(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate) -> bool:
-    """Whether the index that lies beside a file proves that none of its rows matches. Raises CorruptFile naming the index."""
-    if predicate.groups is None or file.embedded_index is not None:  # that one was asked when the read was planned
-        return False
+def passing_rows(
+    store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate
+) -> Mask | None:
+    """Per row of a file, False where its indexes prove that the row does not match; None when they prove nothing of any row.
+
+    Raises CorruptFile naming the index. Source class: ``FileIndexEvaluator``.
+    """
+    if predicate.groups is None:
+        return None
     index = file_index(store, partition, bucket, file)
     if index is None:
-        return False
-    return not _may_match(store.schema, store.schema_of(file.schema_id), index, predicate)
+        return None
+    written = store.schema_of(file.schema_id)
+    # Of an index in the manifest this was asked when the read was planned.
+    if file.embedded_index is None and not _may_match(store.schema, written, index, predicate):
+        return np.zeros(file.row_count, np.bool_)
+    found = np.zeros(file.row_count, np.bool_)
+    for group in predicate.groups:
+        masks = [_test_mask(store.schema, written, index, test, file.row_count) for test in group]
+        known = [mask for mask in masks if mask is not None]
+        if not known:
+            return None
+        found |= np.logical_and.reduce(known)
+    return None if found.all() else found
 
 
 def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predicate: Predicate) -> bool:
@@ -162,11 +178,23 @@ def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predi
 
 def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
     """Whether a row of the file can pass; values whose column has another type since prove nothing."""
+    then = _same_column(today, written, test)
+    return then is None or index.may_match(then.name, then.type, test.op, test.value)
+
+
+def _test_mask(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct, rows: int) -> Mask | None:
+    """Rows of the file that can pass, None when no index tells."""
+    then = _same_column(today, written, test)
+    return None if then is None else index.row_mask(then.name, then.type, test.op, test.value, rows)
+
+
+def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> DataField | None:
+    """The column of a test in the schema that a file was written with, None where it has another type since or was not there."""
     now = today.field(test.column)
     then = next((field for field in written.fields if field.id == now.id), None)
     if then is None or then.type.with_nullable(nullable=True) != now.type.with_nullable(nullable=True):
-        return True
-    return index.may_match(then.name, then.type, test.op, test.value)
+        return None
+    return then
 
 
 _WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
@@ -218,8 +246,8 @@ __all__ = [
     "column_bounds",
     "embedded_mask",
     "keeps_order",
+    "passing_rows",
     "place_bounds",
     "prune_files",
-    "ruled_out",
     "value_bounds",
 ]
