@@ -159,6 +159,25 @@ class MaintenancePlan:
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    @staticmethod
+    def begun(
+        action: str,
+        store: TableStore,
+        base_snapshot: int | None,
+        arguments: Mapping[str, Fact],
+        now_ms: int | None = None,
+    ) -> MaintenancePlan:
+        """A plan for the table of ``store``, with its options in force, made at ``now_ms`` (default: its clock's time), of nothing yet."""
+        created = store.clock.now_ms() if now_ms is None else now_ms
+        return MaintenancePlan(
+            action,
+            store.name,
+            base_snapshot,
+            options=dict(store.options.raw),
+            arguments=arguments,
+            created_ms=created,
+        )
+
     def items_of(self, kind: type[_Item]) -> tuple[_Item, ...]:
         """The items of one type, in the plan's order."""
         return tuple(item for item in self.items if isinstance(item, kind))

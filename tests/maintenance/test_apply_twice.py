@@ -13,11 +13,11 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.maintenance import apply_plan
+from lsm_core.maintenance import apply, apply_plan
 from lsm_core.maintenance.actions.compact.execution import local_runner
 from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.metadata.store import TableStore
-from tests.maintenance.tables import content, keyed, rows, strays
+from tests.maintenance.tables import HOUR, content, keyed, rows, strays
 
 
 def _five_runs(tmp_path: Path) -> Any:
@@ -83,6 +83,51 @@ def test_every_action_is_told_that_its_plan_was_applied(tmp_path: Path) -> None:
     assert second.lines("db.t") == ["no snapshot was restored"]
     with pytest.raises(InvalidOption, match="the trash is empty"):
         table.restore(trash_id)
+
+
+def test_the_loser_of_two_restores_is_told_also_before_the_winner_has_written_it_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _five_runs(tmp_path)
+    trash_id = table.expire_snapshots(retain_max=1).trash_id
+    plan = table.plan_maintenance("restore", trash_id=trash_id)
+    losers: list[Any] = []
+    real = apply.write_entry
+
+    def before_the_ledger(store: TableStore, entry: Any) -> str:
+        if entry.action == "restore" and not losers:
+            losers.append(apply_plan(table.store, plan))
+            with pytest.raises(InvalidOption) as late:
+                table.restore(trash_id)
+            losers.append(str(late.value))
+        return real(store, entry)
+
+    monkeypatch.setattr(apply, "write_entry", before_the_ledger)
+    winner = table.apply(plan)
+    assert winner.restored == (1, 2, 3, 4) and winner.applied_before is None
+    assert (
+        losers[0].restored == () and losers[0].applied_before.text() == "already applied, snapshots 1 to 4 can be read"
+    )
+    assert losers[1].endswith("the trash is empty; it was restored already: snapshots 1 to 4 can be read")
+    (run,) = [entry.run_id for entry in table.ledger() if entry.action == "restore"]
+    with pytest.raises(InvalidOption, match=f"the trash is empty; it was restored already, by run {run} at "):
+        table.restore(trash_id)
+    table.store.clock.advance(1)
+    table.expire_snapshots(retain_max=1)  # its snapshots are gone again, in another record
+    with pytest.raises(InvalidOption, match=f"'expire-1-4-.*; it was restored already, by run {run} at "):
+        table.restore(trash_id)
+
+
+def test_a_restore_that_a_sweep_overtook_names_it(tmp_path: Path) -> None:
+    table = _five_runs(tmp_path)
+    trash_id = table.expire_snapshots(retain_max=1).trash_id
+    plan = table.plan_maintenance("restore", trash_id=trash_id)
+    table.store.clock.advance(2 * HOUR)
+    table.sweep_trash()
+    run = table.ledger()[-1].run_id
+    for late in (lambda: table.apply(plan), lambda: table.restore(trash_id)):
+        with pytest.raises(InvalidOption, match=f"the trash is empty; its files were deleted by run {run} at "):
+            late()
 
 
 def test_a_plan_that_nobody_applied_is_stale_still(tmp_path: Path) -> None:

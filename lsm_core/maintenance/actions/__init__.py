@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from lsm_core.maintenance.action import (
     Action,
+    Applied,
     Argument,
     ArgumentKind,
     MaintenancePlan,
@@ -38,13 +39,14 @@ class BuiltInAction(Action):
     """An action that names its parts as "module.name" within `lsm_core.maintenance`.
 
     ``items``: the types of its plans' items; ``planned_by`` and ``applied_by``: what :meth:`plan` and :meth:`apply` call;
-    ``report``: the type of its report. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
+    ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
     """
 
     items: ClassVar[tuple[str, ...]]
     planned_by: ClassVar[str]
     applied_by: ClassVar[str]
     report: ClassVar[str]
+    traced_by: ClassVar[str] = ""
     runs_tasks: ClassVar[bool] = False
 
     def item_types(self) -> tuple[type[PlanItem], ...]:
@@ -60,6 +62,11 @@ class BuiltInAction(Action):
         """See ``applied_by``."""
         outcome: Outcome = _part(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
         return outcome
+
+    def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
+        """See ``traced_by``."""
+        found: Applied | None = _part(self.traced_by)(store, plan) if self.traced_by else None
+        return found
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
         """A ``report`` with what the plan tells for its fields: nothing was done."""

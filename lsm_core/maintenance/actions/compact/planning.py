@@ -50,19 +50,13 @@ def plan_compaction(
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
-    plan = MaintenancePlan(
-        "compact",
-        store.name,
-        None,
-        options=dict(store.options.raw),
-        arguments={
-            "full": full,
-            "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
-            "buckets": None if wanted is None else " ".join(map(str, wanted)),
-            **(order.arguments() if order is not None else {}),
-        },
-        created_ms=now,
-    )
+    arguments = {
+        "full": full,
+        "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
+        "buckets": None if wanted is None else " ".join(map(str, wanted)),
+        **(order.arguments() if order is not None else {}),
+    }
+    plan = MaintenancePlan.begun("compact", store, None, arguments, now)
     snapshot = snapshots.latest(store)
     if snapshot is None:
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lsm_core.maintenance.action import Applied, Argument, ArgumentKind, MaintenancePlan, Report
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
 from lsm_core.maintenance.actions import NOW, BuiltInAction
-
-if TYPE_CHECKING:
-    from lsm_core.metadata.store import TableStore
 
 
 class ExpireSnapshots(BuiltInAction):
@@ -30,18 +25,13 @@ class ExpireSnapshots(BuiltInAction):
     planned_by = "actions.expire_snapshots.expiry.plan_expiry"
     applied_by = "actions.expire_snapshots.expiry.apply_expiry"
     report = "actions.expire_snapshots.expiry.ExpiryReport"
+    traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
         """What applying ``plan`` would report."""
         from lsm_core.maintenance.actions.expire_snapshots.expiry import foresee_expiry
 
         return foresee_expiry(plan)
-
-    def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """See `trace_of_expiry`."""
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import trace_of_expiry
-
-        return trace_of_expiry(store, plan)
 
 
 ACTION = ExpireSnapshots()

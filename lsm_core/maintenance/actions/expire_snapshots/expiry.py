@@ -104,14 +104,7 @@ def plan_expiry(
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments["older_than_ms"] = policy.older_than_ms
-    plan = MaintenancePlan(
-        "expire_snapshots",
-        store.name,
-        snapshots.latest_id(store),
-        options=dict(store.options.raw),
-        arguments=arguments,
-        created_ms=now,
-    )
+    plan = MaintenancePlan.begun("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
     ids = snapshots.list_ids(store)
     if not ids:
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))

@@ -131,14 +131,8 @@ def plan_rescale(
     target = store.options.bucket if bucket_num is None else whole_number(bucket_num, "bucket_num", store.name, least=1)
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
-    plan = MaintenancePlan(
-        "rescale",
-        store.name,
-        None if snapshot is None else snapshot.id,
-        options=dict(store.options.raw),
-        arguments={"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))},
-        created_ms=store.clock.now_ms() if now_ms is None else now_ms,
-    )
+    arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
+    plan = MaintenancePlan.begun("rescale", store, None if snapshot is None else snapshot.id, arguments, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     items, declined = [], []

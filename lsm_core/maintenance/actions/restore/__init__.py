@@ -19,6 +19,7 @@ class Restore(BuiltInAction):
     planned_by = "actions.restore.restoring.plan_restore"
     applied_by = "actions.restore.restoring.apply_restore"
     report = "actions.restore.restoring.RestoreReport"
+    traced_by = "actions.restore.restoring.trace_of_restore"
 
 
 ACTION = Restore()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from lsm_core.errors import DredgeError, PlanRefused, RefusalRule
+from lsm_core.clock import utc_text
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.action import MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.maintenance.actions.trash.sweeping import file_path
+from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -61,23 +65,16 @@ class RestoreReport(Report):
 def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
     """Plan to put the snapshots of the deletion record ``trash_id`` back.
 
-    Raises InvalidOption for an unknown id and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
+    Raises InvalidOption for an unknown id (and one that was restored or swept, naming the run) and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
     itself in the trash (restore that record first: history has no holes).
     """
-    record = trash.find_record(store, trash_id)
+    record = _record(store, trash_id)
     if trash.claimed_for(store, trash_id) == trash.SWEEP:
         raise _sweep_has_begun(store, trash_id)
     _require_no_hole(store, record)
     ids = sorted(record.snapshots)
-    return MaintenancePlan(
-        "restore",
-        store.name,
-        snapshots.latest_id(store),
-        items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files)),) if ids else (),
-        options=dict(store.options.raw),
-        arguments={"trash_id": trash_id},
-        created_ms=store.clock.now_ms(),
-    )
+    plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
+    return replace(plan, items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files)),) if ids else ())
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
@@ -86,7 +83,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
     """
     trash_id = str(plan.arguments["trash_id"])
-    record = trash.find_record(store, trash_id)
+    record = _record(store, trash_id)
     _require_no_hole(store, record)
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
@@ -107,6 +104,43 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     snapshots.write_earliest_hint(store, earliest)
     trash.forget(store, trash_id)
     return Outcome(RestoreReport(trash_id, tuple(ids), len(record.files), earliest))
+
+
+def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """The snapshots of ``plan``, while all of them can be read and their record is gone: told before the ledger tells it."""
+    (item,) = plan.items_of(RestoreItem)
+    if store.file_io.exists(trash.record_path(store, item.trash_id)):
+        return None
+    present = set(snapshots.list_ids(store))
+    if not present.issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
+        return None
+    status = store.file_io.list_dir(store.snapshot_dir)
+    path = PurePosixPath(store.snapshot_path(item.first_snapshot)).name
+    back = next((one.mtime_ms for one in status if one.name == path), store.clock.now_ms())
+    return Applied(None, back, f"snapshots {item.first_snapshot} to {item.last_snapshot} can be read")
+
+
+def _record(store: TableStore, trash_id: str) -> TrashRecord:
+    """The record. Raises InvalidOption, which says what became of one that was there, as the ledger and the snapshots tell it."""
+    try:
+        return trash.find_record(store, trash_id)
+    except InvalidOption as error:
+        told = ""
+        with suppress(CorruptFile):
+            for entry in read_ledger(store):
+                run = f"by run {entry.run_id} at {utc_text(entry.time_ms)} UTC"
+                if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
+                    ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]
+                    back = set(snapshots.list_ids(store)).issuperset(ids)
+                    if entry.action == "restore":
+                        told = f"it was restored already, {run}"
+                    elif ids and back:
+                        told = f"it was restored already: snapshots {ids[0]} to {ids[-1]} can be read"
+                elif entry.outcome == "done" and trash_id in (entry.report.get("records") or ()):
+                    told = f"its files were deleted {run}"
+        if not told:
+            raise
+        raise InvalidOption(error.key, error.value, f"{error.accepted}; {told}", error.table) from error
 
 
 def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:

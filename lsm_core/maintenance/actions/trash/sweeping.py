@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
@@ -78,16 +78,12 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     kept = [
         _held(file, used) for record in due for file in record.files if PurePosixPath(file.path).name in used.holders
     ]
-    return MaintenancePlan(
-        "trash",
-        store.name,
-        snapshots.latest_id(store),
+    arguments = {"records": " ".join(record.trash_id for record in due)}
+    return replace(
+        MaintenancePlan.begun("trash", store, snapshots.latest_id(store), arguments, now),
         items=tuple(items),
         declined=(*declined, *kept),
         estimate=PlanEstimate(bytes_freed=sum(item.size for item in items), files_in=len(items), tasks=1),
-        options=dict(store.options.raw),
-        arguments={"records": " ".join(record.trash_id for record in due)},
-        created_ms=now,
     )
 
 
