@@ -32,6 +32,7 @@ from lsm_core.options import TableOptions
 from lsm_core.types import DataType, TypeRoot, parse
 from tests.format.strategies import SIMPLE_TYPES, values
 from tests.format.test_binary_row import columns_of
+from tests.support.parquet_files import footer_of
 
 _UNBOUNDED = {TypeRoot.BINARY, TypeRoot.VARBINARY}
 
@@ -53,7 +54,7 @@ def found_in(table: pa.Table, rows: int = 1024) -> dict[str, ColumnStats]:
     seen = ValueGatherer(field.name for field in table.schema if pa.types.is_floating(field.type))
     for start in range(0, table.num_rows, rows):
         seen.add(table.slice(start, rows))
-    return {**footer_values(pq.read_metadata(io.BytesIO(sink.getvalue()))), **seen.values()}
+    return {**footer_values(footer_of(sink.getvalue()), table.schema), **seen.values()}
 
 
 @st.composite

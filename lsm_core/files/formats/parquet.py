@@ -27,11 +27,15 @@ from lsm_core.files.formats.guard import (
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.parquet_footer import (
+    TAIL_BYTES,
+    Footer,
     dictionary_texts,
     footer_values,
     group_bounds,
-    leaf_count,
+    int96_columns,
+    parse_footer,
     plain_sizes,
+    stored_footer,
 )
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
@@ -115,7 +119,6 @@ class ParquetSink:
         """
         self.path = path
         self.rows = 0
-        self._footers: list[Any] = []
         repeating = [] if dictionary is None else repeating_columns(sample, dictionary, delta)
         given = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
         self._coded = [name for name in given if name in repeating]
@@ -148,7 +151,6 @@ class ParquetSink:
                 write_page_index=True,
                 store_decimal_as_integer=True,
                 store_schema=False,
-                metadata_collector=self._footers,
             )
         except BaseException:
             with contextlib.suppress(OSError, ValueError):
@@ -178,10 +180,12 @@ class ParquetSink:
             self._held.hold()
             self._writer.close()
             self._stream.close()
-            self._output.write(as_java(self._held.tail(), self._schema))
+            self._output.write(tail := as_java(self._held.tail(), self._schema))
             size = int(self._output.tell())
             self._output.close()
-        return size, {**footer_values(self._footers[0], self._schema), **self._gathered.values()}
+        length = int.from_bytes(tail[-TAIL_BYTES:-4], "little")
+        footer = parse_footer(tail[-TAIL_BYTES - length : -TAIL_BYTES], self.path, size)
+        return size, {**footer_values(footer, self._schema), **self._gathered.values()}
 
     def discard(self) -> None:
         """Give up after a failure: close the handle and remove the unfinished file."""
@@ -237,29 +241,25 @@ def open_sink(
     )
 
 
-def _group_rows(metadata: Any, path: str) -> list[int]:
-    """Rows of each row group. Raises :class:`ValueTooLarge` where even a mean value does not fit into memory safely."""
-    counts = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        counts.append(group.num_rows)
-        if group.total_byte_size <= LARGEST_VALUE * max(group.num_rows, 1):
+def _require_small_values(footer: Footer, path: str) -> None:
+    """Raise :class:`ValueTooLarge` where even a mean value does not fit into memory safely."""
+    for group in footer.groups:
+        if group.plain_bytes <= LARGEST_VALUE * max(group.rows, 1):
             continue
-        for place in range(group.num_columns):
-            column = group.column(place)
-            if column.total_uncompressed_size > LARGEST_VALUE * max(column.num_values, 1):
-                size = column.total_uncompressed_size // max(column.num_values, 1)
-                raise ValueTooLarge(f"file {path}, column '{column.path_in_schema}': values of {size:,} bytes")
-    return counts
+        for leaf, chunk in zip(footer.leaves, group.chunks, strict=True):
+            if chunk.plain_bytes > LARGEST_VALUE * max(chunk.values, 1):
+                size = chunk.plain_bytes // max(chunk.values, 1)
+                raise ValueTooLarge(f"file {path}, column '{leaf.name}': values of {size:,} bytes")
 
 
-class _Footer(NamedTuple):
+class _Opened(NamedTuple):
     """What opening a file learns from its footer."""
 
+    footer: Footer
     metadata: Any
+    """Arrow's form of the same footer, to read by; never asked about columns."""
     schema: pa.Schema
     wide: set[str]
-    group_rows: list[int]
 
 
 class ParquetSource:
@@ -288,41 +288,43 @@ class ParquetSource:
         try:
             with named(path, "Parquet"):
                 check_size(path, self._input.size(), size)
-                known = None if kept is None else kept.get((_FOOTER, path))
+                opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
+                if opened is None:
+                    opened = self._read_footer(kept)
                 self._file: Any = pq.ParquetFile(
-                    self._input,
-                    metadata=None if known is None else known.metadata,
-                    buffer_size=BUFFER_SIZE,
-                    pre_buffer=False,
+                    self._input, metadata=opened.metadata, buffer_size=BUFFER_SIZE, pre_buffer=False
                 )
-            footer = known or self._read_footer(kept)
-            self.rows: int = footer.metadata.num_rows
+            self._footer, self.schema, self._wide = opened.footer, opened.schema, opened.wide
+            self.rows: int = self._footer.rows
             check_rows(path, self.rows, rows)
-            self.schema: pa.Schema = footer.schema
-            self._wide, self.group_rows = footer.wide, footer.group_rows
+            self.group_rows = [group.rows for group in self._footer.groups]
         except BaseException:
             quietly_close(self._input)
             raise
 
-    def _read_footer(self, kept: Kept | None) -> _Footer:
-        metadata, schema = self._file.metadata, self._file.schema_arrow
-        footer = _Footer(metadata, schema, _int96_columns(metadata, schema), _group_rows(metadata, self.path))
+    def _read_footer(self, kept: Kept | None) -> _Opened:
+        data = stored_footer(self._input, self.path)
+        footer = parse_footer(data, self.path, self._input.size())
+        _require_small_values(footer, self.path)
+        whole = pa.BufferReader(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
+        arrow = pq.ParquetFile(whole)
+        opened = _Opened(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer))
         if kept is not None:
-            kept.put((_FOOTER, self.path), footer, _FOOTER_SHARE * metadata.serialized_size)
-        return footer
+            kept.put((_FOOTER, self.path), opened, _FOOTER_SHARE * len(data))
+        return opened
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
         """Average decoded bytes of a value, for columns whose pages hold the values themselves."""
-        return plain_sizes(self._file.metadata, names)
+        return plain_sizes(self._footer, names)
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
         """Text columns of which every row group is stored as a dictionary that pays: decoding it takes a fifth of the time."""
         texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)] if self.rows else []
-        return [] if self._wide else dictionary_texts(self._file.metadata, texts)
+        return [] if self._wide else dictionary_texts(self._footer, texts)
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
         """See FileSource."""
-        return group_bounds(self._file.metadata, self.schema, name)
+        return group_bounds(self._footer, self.schema, name, self.path)
 
     def batches(
         self,
@@ -421,20 +423,6 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
     # Days and milliseconds of the day, neither of which overflows; Java's nanoseconds are negative before 1970.
     millis = (parts["day"].astype(np.int64) - _EPOCH_DAY) * _DAY_MILLIS + parts["nanos"] // _NANOS_PER_MILLI
     return len(found) == len(millis) and bool((found // _NANOS_PER_MILLI == millis).all())
-
-
-def _int96_columns(footer: Any, arrow: pa.Schema) -> set[str]:
-    """Top-level columns with an INT96 leaf; Arrow decodes it as nanoseconds."""
-    found: set[str] = set()
-    if not any(_is_wide(kind) for field in arrow for kind in leaf_types(field.type)):
-        return found
-    at = 0
-    for field in arrow:
-        count = leaf_count(field.type)
-        if any(footer.schema.column(i).physical_type == "INT96" for i in range(at, at + count)):
-            found.add(field.name)
-        at += count
-    return found
 
 
 __all__ = [

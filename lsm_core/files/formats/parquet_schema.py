@@ -7,20 +7,21 @@ the list of schema elements is rewritten (Thrift's compact protocol); what follo
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsm_core.files.formats import thrift
+from lsm_core.files.formats.thrift import Struct
+
 MESSAGE_NAME: Final = b"paimon_schema"
 _MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 8
-_I32, _BINARY, _LIST, _STRUCT, _TRUE, _FALSE = 5, 8, 9, 12, 1, 2
 _TYPE, _LENGTH, _REPETITION, _NAME, _CONVERTED, _LOGICAL = 1, 2, 3, 4, 6, 10
 _INT96, _FIXED, _INT96_BYTES = 3, 7, 12
 _TIME, _TIMESTAMP, _UTC, _UNIT, _MILLIS, _MICROS = 7, 8, 1, 2, 1, 2
 _MAP_KEY_VALUE, _TIME_MILLIS, _TIMESTAMP_MILLIS, _TIMESTAMP_MICROS = 2, 7, 9, 10
-Struct = dict[int, tuple[int, Any]]
 
 
 def as_java(tail: bytes, schema: pa.Schema) -> bytes:
@@ -30,7 +31,7 @@ def as_java(tail: bytes, schema: pa.Schema) -> bytes:
     length = int.from_bytes(tail[-_TAIL_BYTES : -len(_MAGIC)], "little")
     start = len(tail) - _TAIL_BYTES - length
     reader, elements, begin = _parsed(tail[start:-_TAIL_BYTES])
-    elements[0][_NAME] = (_BINARY, MESSAGE_NAME)
+    elements[0][_NAME] = (thrift.BINARY, MESSAGE_NAME)
     elements[0].pop(_REPETITION, None)
     at = 1
     for field in schema:
@@ -48,40 +49,40 @@ def int96_as_bytes(source: pa.NativeFile) -> pq.FileMetaData:
     source.seek(size - _TAIL_BYTES - length)
     reader, elements, begin = _parsed(source.read(length))
     for element in elements:
-        if element.get(_TYPE) == (_I32, _INT96):
-            element[_TYPE], element[_LENGTH] = (_I32, _FIXED), (_I32, _INT96_BYTES)
+        if element.get(_TYPE) == (thrift.I32, _INT96):
+            element[_TYPE], element[_LENGTH] = (thrift.I32, _FIXED), (thrift.I32, _INT96_BYTES)
     return pq.read_metadata(pa.BufferReader(_MAGIC + _ending(reader, elements, begin)))
 
 
 def schema_elements(footer: bytes) -> list[Struct]:
     """The schema elements of a footer, as field id: (Thrift type, value)."""
-    return _elements(_Reader(footer))[0]
+    return _elements(thrift.Reader(footer))[0]
 
 
-def _parsed(footer: bytes) -> tuple[_Reader, list[Struct], int]:
-    reader = _Reader(footer)
+def _parsed(footer: bytes) -> tuple[thrift.Reader, list[Struct], int]:
+    reader = thrift.Reader(footer)
     elements, begin = _elements(reader)
     return reader, elements, begin
 
 
-def _ending(reader: _Reader, elements: list[Struct], begin: int) -> bytes:
+def _ending(reader: thrift.Reader, elements: list[Struct], begin: int) -> bytes:
     """Footer with ``elements`` where the old ones stood, its length, and the magic."""
-    count = len(elements)
-    head = bytes([count << 4 | _STRUCT]) if count < 15 else bytes([0xF0 | _STRUCT]) + _varint(count)
-    footer = reader.data[:begin] + head + b"".join(_encode(element) for element in elements) + reader.data[reader.at :]
+    written = b"".join(thrift.encoded(element) for element in elements)
+    footer = reader.data[:begin] + thrift.list_head(len(elements), thrift.STRUCT) + written + reader.data[reader.at :]
     return footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
-def _elements(reader: _Reader) -> tuple[list[Struct], int]:
+def _elements(reader: thrift.Reader) -> tuple[list[Struct], int]:
     """All schema elements, and where their list begins; the reader then stands behind it."""
-    if reader.field(0) != (1, _I32):
+    if reader.field(0) != (1, thrift.I32):
         raise ValueError("a footer without version")
-    reader.integer()
-    if reader.field(1) != (2, _LIST):
+    reader.integer(thrift.I32)
+    if reader.field(1) != (2, thrift.LIST):
         raise ValueError("a footer without schema")
     start = reader.at
-    head = reader.byte()
-    count = head >> 4 if head >> 4 != 15 else reader.varint()
+    count, kind = reader.list_head()
+    if kind != thrift.STRUCT:
+        raise ValueError("a schema of other things than elements")
     return [reader.struct() for _ in range(count)], start
 
 
@@ -102,7 +103,7 @@ def _describe(elements: list[Struct], at: int, kind: pa.DataType) -> int:
     else:
         inner = at + 2  # below the repeated group
         if pa.types.is_map(kind):
-            elements[at + 1][_CONVERTED] = (_I32, _MAP_KEY_VALUE)
+            elements[at + 1][_CONVERTED] = (thrift.I32, _MAP_KEY_VALUE)
         children = [kind.key_type, kind.item_type] if pa.types.is_map(kind) else [kind.value_type]
     for child in children:
         inner = _describe(elements, inner, child)
@@ -110,92 +111,12 @@ def _describe(elements: list[Struct], at: int, kind: pa.DataType) -> int:
 
 
 def _annotate(element: Struct, logical: int, converted: int, unit: int, *, utc: bool) -> None:
-    element[_CONVERTED] = (_I32, converted)
-    inner: Struct = {_UTC: (_TRUE if utc else _FALSE, utc), _UNIT: (_STRUCT, {unit: (_STRUCT, {})})}
-    element[_LOGICAL] = (_STRUCT, {logical: (_STRUCT, inner)})
-
-
-class _Reader:
-    """Reads Thrift's compact protocol, as far as schema elements need it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while (byte := self.byte()) >= 0x80:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-        return value | byte << shift
-
-    def integer(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def field(self, before: int) -> tuple[int, int]:
-        """(id, type) of the next field; type 0 ends the struct."""
-        head = self.byte()
-        kind, step = head & 0x0F, head >> 4
-        if kind == 0:
-            return before, 0
-        return (before + step if step else self.integer()), kind
-
-    def struct(self) -> Struct:
-        found: Struct = {}
-        number = 0
-        while True:
-            number, kind = self.field(number)
-            if kind == 0:
-                return found
-            found[number] = (kind, self._value(kind))
-
-    def _value(self, kind: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
-        if kind == 3:
-            return self.byte()
-        if kind in (4, _I32, 6):
-            return self.integer()
-        if kind == _BINARY:
-            size = self.varint()
-            self.at += size
-            return self.data[self.at - size : self.at]
-        if kind == _STRUCT:
-            return self.struct()
-        raise ValueError(f"Thrift type {kind} in a schema element")
-
-
-def _encode(struct: Struct) -> bytes:
-    out = bytearray()
-    before = 0
-    for number in sorted(struct):
-        kind, value = struct[number]
-        step = number - before
-        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + _varint(number << 1)
-        before = number
-        if kind == 3:
-            out.append(value)
-        elif kind in (4, _I32, 6):
-            out += _varint((value << 1) ^ (value >> 63))
-        elif kind == _BINARY:
-            out += _varint(len(value)) + value
-        elif kind == _STRUCT:
-            out += _encode(value)
-    out.append(0)
-    return bytes(out)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    element[_CONVERTED] = (thrift.I32, converted)
+    inner: Struct = {
+        _UTC: (thrift.TRUE if utc else thrift.FALSE, utc),
+        _UNIT: (thrift.STRUCT, {unit: (thrift.STRUCT, {})}),
+    }
+    element[_LOGICAL] = (thrift.STRUCT, {logical: (thrift.STRUCT, inner)})
 
 
 __all__ = ["MESSAGE_NAME", "as_java", "int96_as_bytes", "schema_elements"]
