@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import partitions_of, rows_of
+from lsm_core.commit.changes import NO_ENTRIES, partitions_of, rows_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, adds_above_level0, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
@@ -73,7 +73,7 @@ class Request:
     """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt.
 
     ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
-    index files that come and go with it.
+    index files that come and go with it. ``changelog``: entries of the changelog files that tell of it.
     """
 
     kind: CommitKind
@@ -85,6 +85,7 @@ class Request:
     rescan: Rescan | None = None
     added: AddedFiles | None = None
     index: IndexChange = NO_CHANGE
+    changelog: pa.Table = field(default_factory=lambda: NO_ENTRIES)
 
 
 class KnownBase:
@@ -141,6 +142,7 @@ class CommitRun:
         self._hooks = hooks
         self._retries = Retries.of(store.options)
         self._delta: tuple[str, int] | None = None
+        self._changelog: tuple[str, int] | None = None
         self._delta_files: list[str] = []
         self._base_id = 0
         self._known = base or KnownBase()
@@ -219,6 +221,9 @@ class CommitRun:
         if self._delta is None:
             self._files.take()
             self._delta = manifests.write_list(self._drafts, manifests.write_manifests(self._drafts, entries))
+            if request.changelog.num_rows:
+                told = manifests.write_manifests(self._drafts, request.changelog)
+                self._changelog = manifests.write_list(self._drafts, told)
             self._delta_files = self._files.take()
         index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries)
         # All manifests of the latest snapshot, base then delta, are the base of the next one.
@@ -246,6 +251,8 @@ class CommitRun:
             base_manifest_list_size=base_list[1],
             delta_manifest_list=self._delta[0],
             delta_manifest_list_size=self._delta[1],
+            changelog_manifest_list=None if self._changelog is None else self._changelog[0],
+            changelog_manifest_list_size=None if self._changelog is None else self._changelog[1],
             index_manifest=index_manifest,
             commit_user=request.user,
             commit_identifier=request.identifier,
@@ -253,7 +260,7 @@ class CommitRun:
             time_millis=store.clock.now_ms(),
             total_record_count=(latest.total_record_count if latest else 0) + added - deleted,
             delta_record_count=added - deleted,
-            changelog_record_count=0,
+            changelog_record_count=rows_of(request.changelog, ADD),
             watermark=max(marks) if marks else None,
             statistics=_inherited_statistics(store, latest, schema.id),
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
@@ -264,7 +271,7 @@ class CommitRun:
 
     def _forget_delta(self) -> None:
         self._clean(self._delta_files)
-        self._delta, self._delta_files = None, []
+        self._delta, self._changelog, self._delta_files = None, None, []
 
     def _clean_all(self) -> None:
         self._forget_delta()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange
 from lsm_core.commit.message import CommitMessage
-from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.snapshot import CommitKind
 
@@ -28,16 +27,18 @@ class Parts:
     compact: pa.Table
     append_index: IndexChange = NO_CHANGE
     compact_index: IndexChange = NO_CHANGE
+    append_changelog: pa.Table = field(default_factory=lambda: NO_ENTRIES)
+    compact_changelog: pa.Table = field(default_factory=lambda: NO_ENTRIES)
 
     @property
     def has_append(self) -> bool:
         """Whether the first snapshot is to be made."""
-        return bool(self.append.num_rows or self.append_index)
+        return bool(self.append.num_rows or self.append_index or self.append_changelog.num_rows)
 
     @property
     def has_compact(self) -> bool:
         """Whether the second one is."""
-        return bool(self.compact.num_rows or self.compact_index)
+        return bool(self.compact.num_rows or self.compact_index or self.compact_changelog.num_rows)
 
     @property
     def append_kind(self) -> CommitKind:
@@ -46,20 +47,23 @@ class Parts:
         return CommitKind.OVERWRITE if takes else CommitKind.APPEND
 
 
-def split(messages: Iterable[CommitMessage], table: str) -> Parts:
-    """Entries of ``messages``: deletions before additions. Raises :class:`UnsupportedFeature` on changelog files."""
+def split(messages: Iterable[CommitMessage]) -> Parts:
+    """Entries of ``messages``: deletions before additions."""
     append: list[ManifestEntry] = []
     compact: list[ManifestEntry] = []
+    append_changelog: list[ManifestEntry] = []
+    compact_changelog: list[ManifestEntry] = []
     append_index = compact_index = NO_CHANGE
     for message in messages:
-        if message.changelog_files or message.compact_changelog:
-            raise UnsupportedFeature("committing changelog files", table)
         append += _entries(message, message.deleted_files, DELETE) + _entries(message, message.new_files, ADD)
         compact += _entries(message, message.compact_before, DELETE) + _entries(message, message.compact_after, ADD)
+        append_changelog += _entries(message, message.changelog_files, ADD)
+        compact_changelog += _entries(message, message.compact_changelog, ADD)
         place = (message.partition, message.bucket)
         append_index += IndexChange.of(*place, message.new_index_files, message.deleted_index_files)
         compact_index += IndexChange.of(*place, message.compact_new_index_files, message.compact_deleted_index_files)
-    return Parts(_table(append), _table(compact), append_index, compact_index)
+    told = _table(append_changelog), _table(compact_changelog)
+    return Parts(_table(append), _table(compact), append_index, compact_index, *told)
 
 
 def _entries(message: CommitMessage, files: Sequence[DataFileMeta], kind: int) -> list[ManifestEntry]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
 from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
-from lsm_core.commit.drafts import abort, messages_of, missing_file
+from lsm_core.commit.drafts import abort, messages_of, missing_file, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.index_changes import IndexChange
 from lsm_core.commit.message import CommitMessage
@@ -81,13 +81,13 @@ class Committer:
         ids = []
         if parts.has_append:
             request = self._request(parts.append_kind, parts.append, commit_identifier, watermark, properties)
-            request = replace(request, index=parts.append_index)
+            request = replace(request, index=parts.append_index, changelog=parts.append_changelog)
             if made_from is not None:
                 request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
             ids.append(self._one(request, messages))
         if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
-            request = replace(request, index=parts.compact_index)
+            request = replace(request, index=parts.compact_index, changelog=parts.compact_changelog)
             ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
         return CommitResult(ids)
 
@@ -100,13 +100,14 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace a scope by the new files of ``messages``, whatever was committed to it meanwhile.
+        """Replace a scope by the new files of ``messages``, whatever was committed to it meanwhile. Changelog files are not
+        committed, as in Java: they are deleted.
 
         ``partition_spec`` None: the partitions that get files, or the whole table when it has no partitions; ``{}``:
         the whole table; ``{column: value}``: the partitions with these values. Raises as :meth:`commit`, and
         :class:`ColumnNotFound` or :class:`InvalidData` for a spec that does not fit.
         """
-        messages = messages_of(self._store, messages)
+        messages = without_changelog(self._store, messages_of(self._store, messages))
         parts = self._parts(messages)
         added = upgraded(self._store, parts.append)
         scope = scope_of(self._store, added, partition_spec)
@@ -155,7 +156,7 @@ class Committer:
         Raises :class:`CommitConflict` when a partition got or lost a file since, or deletion vectors of one that the messages do
         not delete too, so that no concurrent commit is lost.
         """
-        parts = self._parts(messages_of(self._store, messages))
+        parts = self._parts(without_changelog(self._store, messages_of(self._store, messages)))
         entries = parts.append
         if not entries.num_rows:
             return CommitResult([])
@@ -197,11 +198,11 @@ class Committer:
                 _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
             elif parts.has_append and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
-                request = replace(request, index=parts.append_index)
+                request = replace(request, index=parts.append_index, changelog=parts.append_changelog)
                 ids.append(self._run(self._with_new_files(request, messages)))
             if parts.has_compact and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
-                request = replace(request, index=parts.compact_index)
+                request = replace(request, index=parts.compact_index, changelog=parts.compact_changelog)
                 ids += self._compaction(self._run, request, messages, may_be_left_out=True)
         return ids
 
@@ -215,7 +216,7 @@ class Committer:
     ) -> list[int]:
         """Commit the compaction part of ``messages``. Where the rows are in the table without it, a conflict only costs its work."""
         nothing: dict[str, Any] = dict.fromkeys(
-            ("new_files", "deleted_files", "new_index_files", "deleted_index_files"), ()
+            ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files"), ()
         )
         compactions = [replace(message, **nothing) for message in messages]
         if may_be_left_out:
@@ -239,7 +240,7 @@ class Committer:
 
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
         require_writable(self._store)
-        parts = split(messages, self._store.name)
+        parts = split(messages)
         if parts.has_compact:
             require_compactable(self._store)
         return parts

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -195,6 +196,23 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
     return listed
 
 
+def without_changelog(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """The messages of an overwrite, which tells no changes: their changelog files are deleted, with a warning."""
+    found = []
+    for message in messages:
+        told = (*message.changelog_files, *message.compact_changelog)
+        if told:
+            _LOG.warning(
+                "table %s: an overwrite tells no changes, %d changelog files are deleted", store.name, len(told)
+            )
+            remove(
+                store.file_io,
+                [path for file in told for path in store.data_paths(message.partition, message.bucket, file)],
+            )
+        found.append(replace(message, changelog_files=(), compact_changelog=()))
+    return found
+
+
 def _lies_here(store: TableStore, message: CommitMessage) -> bool:
     own = message.written()
     try:
@@ -203,4 +221,13 @@ def _lies_here(store: TableStore, message: CommitMessage) -> bool:
         return False
 
 
-__all__ = ["RecordingFileIO", "abort", "discard_on_failure", "messages_of", "missing_file", "origin_of", "remove"]
+__all__ = [
+    "RecordingFileIO",
+    "abort",
+    "discard_on_failure",
+    "messages_of",
+    "missing_file",
+    "origin_of",
+    "remove",
+    "without_changelog",
+]

@@ -16,7 +16,7 @@ from lsm_core.commit.message import CommitMessage
 from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata import changelogs, manifests, snapshots, tags
 from lsm_core.metadata.branches import all_stores
 from lsm_core.metadata.store import TableStore
 
@@ -173,13 +173,14 @@ class AddedFiles:
         self._checked = newest
 
     def in_use(self) -> set[str]:
-        """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch or deletion record."""
+        """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch, changelog or deletion record."""
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
             return set()
         found = self._used(self._store, latest)
         for snapshot in self._later(latest):
             found |= self._named(manifests.delta_entries(self._store, snapshot))
+            found |= self._named(manifests.changelog_entries(self._store, snapshot))
             found |= self.names & _index_names(self._store, snapshot)
         return found if self._complete else found | self._kept()
 
@@ -198,12 +199,16 @@ class AddedFiles:
             yield snapshot
 
     def _kept(self) -> set[str]:
-        """Names of files that expired snapshots left behind: tags and branches hold them, or they wait to be deleted."""
+        """Names of files that expired snapshots left behind: tags and branches hold them, changelogs tell of them, or they wait to be deleted."""
         found: set[str] = set()
         for store in all_stores(self._store):
             newest = snapshots.latest(store) if store.branch != self._store.branch else None
             for snapshot in [*tags.list_tags(store).values(), *([newest] if newest is not None else [])]:
                 found |= self._used(store, snapshot)
+            for number in changelogs.list_changelogs(store):
+                told = changelogs.read_changelog(store, number)
+                if self._oldest is None or told.time_millis >= self._oldest:
+                    found |= self._named(manifests.changelog_entries(store, told))
         for status in self._store.file_io.list_dir(self._store.trash_dir):
             with suppress(FileNotFoundError):  # swept meanwhile
                 words = re.split(rb'["/]', self._store.file_io.read_bytes(status.path))

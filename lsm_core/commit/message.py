@@ -91,7 +91,7 @@ class CommitMessage:
     def written(self, *, by_writer: bool = False) -> list[WrittenFile]:
         """All own data and index files; ``by_writer``: of the first snapshot alone, new ones of writers."""
         if by_writer:
-            return [*self.new_files, *self.new_index_files]
+            return [*self.new_files, *self.changelog_files, *self.new_index_files]
         return [*self.own_files(), *self.own_index_files()]
 
     def to_bytes(self) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +15,11 @@ from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_index import BLOOM
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name, key_names, kv_arrow_schema
 from lsm_core.format.stats import ColumnValues, key_stats, value_stats
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
 
 _LONG = np.iinfo(np.int64)
 
@@ -27,6 +30,14 @@ class KeyValueFileWriter:
     ``file_source`` 0 append, 1 compact. Batches are in KV layout, ascending by key over the writer's whole life, each
     key once; the caller (merge) guarantees it.
     """
+
+    @classmethod
+    def of_changes(cls, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int) -> Self:
+        """A writer of changelog files, as options `changelog-file.*` want them; what they leave open is as in data files.
+
+        Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
+        """
+        return cls(_of_changelogs(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
 
     def __init__(
         self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
@@ -53,6 +64,28 @@ class KeyValueFileWriter:
     def abort(self) -> None:
         """Delete all files of this writer, closed ones too."""
         self._rolling.abort()
+
+
+_CHANGELOG_OPTIONS: Final = {
+    "file.format": ("changelog-file.format", "file.format.per.level"),
+    "file.compression": ("changelog-file.compression", "file.compression.per.level"),
+    "metadata.stats-mode": ("changelog-file.stats-mode", "metadata.stats-mode.per.level"),
+    "data-file.prefix": ("changelog-file.prefix", ""),
+}
+"""By option of data files: that of changelog files in its place, and what the latter overrules."""
+
+
+def _of_changelogs(store: TableStore) -> TableStore:
+    """The table as writers of changelog files see it (Java `KeyValueFileWriterFactory`)."""
+    raw = dict(store.options.raw)
+    for option, (own, overruled) in _CHANGELOG_OPTIONS.items():
+        chosen = store.options.get(own)
+        if chosen is not None:
+            raw[option] = str(chosen)
+            raw.pop(overruled, None)
+    view = copy.copy(store)
+    view.options = TableOptions(raw, store.name, stored=True)
+    return view
 
 
 class _Describer:

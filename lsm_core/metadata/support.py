@@ -20,6 +20,7 @@ from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import DataType, TypeRoot
 
 _REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
+_PRODUCERS = frozenset({"none", "input"})
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
@@ -183,7 +184,7 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
-    if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer != "none":
+    if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer not in _PRODUCERS:
         yield f"changelog producer '{options.changelog_producer}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
         yield "Iceberg metadata (metadata.iceberg.storage)"

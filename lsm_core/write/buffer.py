@@ -73,10 +73,14 @@ class SortBuffer:
     runs keep every version; the others merge what they spill.
     """
 
-    def __init__(self, pool: BufferPool, function: MergeFunction, schema: pa.Schema, table: str) -> None:
-        self._pool, self._function, self._schema, self._table = pool, function, schema, table
-        folds = isinstance(function, FoldFunction)
-        self._in_runs: MergeFunction = AllVersions(function.key_spec) if folds else function
+    def __init__(
+        self, pool: BufferPool, function: MergeFunction, schema: pa.Schema, table: str, *, keeps_all: bool = False
+    ) -> None:
+        """``keeps_all``: every version comes out of :meth:`drain`, in merge order."""
+        self._pool, self._schema, self._table = pool, schema, table
+        versions = AllVersions(function.key_spec)
+        self._function: MergeFunction = versions if keeps_all else function
+        self._in_runs: MergeFunction = versions if isinstance(function, FoldFunction) else self._function
         self._memory: list[pa.Table] = []
         self._runs: list[SpilledRun] = []
         self._rows = 0
@@ -108,7 +112,7 @@ class SortBuffer:
         return True
 
     def drain(self) -> Batches:
-        """All rows, keys ascending and each once, deletes kept; the buffer is empty afterwards.
+        """All rows, keys ascending and each once (unless all versions are kept), deletes kept; the buffer is empty afterwards.
 
         Left before its end, or by an error, the rest is lost: then every further call raises.
         """

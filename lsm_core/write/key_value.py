@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -12,7 +13,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
-from lsm_core.merge import merge_function
+from lsm_core.merge import RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
@@ -38,15 +39,20 @@ class KeyValueBucket:
         total_buckets: int,
         first_sequence: int,
         compaction: BucketCompaction | None = None,
+        *,
+        tells_input: bool = False,
     ) -> None:
+        """``tells_input``: all rows also go into changelog files, as they came (`changelog-producer` = input)."""
         self._store = store
         self.compaction = compaction
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
         function = merge_function(store.schema, store.options.raw, store.name)
-        self._buffer = SortBuffer(pool, function, self._layout, store.name)
+        self._buffer = SortBuffer(pool, function, self._layout, store.name, keeps_all=tells_input)
+        self._function, self._tells_input = function, tells_input
         self.files: list[DataFileMeta] = []
+        self.changelog: list[DataFileMeta] = []
 
     @property
     def buffered_bytes(self) -> int:
@@ -100,9 +106,16 @@ class KeyValueBucket:
     def drain(self) -> CommitMessage:
         """What was written and compacted since the last call; the bucket can be written on."""
         files, self.files = tuple(self.files), []
+        told, self.changelog = tuple(self.changelog), []
         before, after = ((), ()) if self.compaction is None else self.compaction.drain()
         return CommitMessage(
-            self.partition, self.bucket, self.total_buckets, new_files=files, compact_before=before, compact_after=after
+            self.partition,
+            self.bucket,
+            self.total_buckets,
+            new_files=files,
+            changelog_files=told,
+            compact_before=before,
+            compact_after=after,
         )
 
     def discard_compaction(self) -> None:
@@ -111,20 +124,38 @@ class KeyValueBucket:
             self.compaction.discard()
 
     def _write_level0(self) -> list[DataFileMeta]:
-        writer = KeyValueFileWriter(
-            self._store, self.partition, self.bucket, self.total_buckets, level=0, file_source=SOURCE_APPEND
-        )
+        place = self._store, self.partition, self.bucket, self.total_buckets
+        writer = KeyValueFileWriter(*place, level=0, file_source=SOURCE_APPEND)
+        told = KeyValueFileWriter.of_changes(*place, level=0) if self._tells_input else None
         try:
-            with closing(self._buffer.drain()) as merged:
+            with closing(self._buffer.drain()) as drained:
+                merged = drained if told is None else self._merged(drained, told)
                 for batch in merged:
                     writer.write(batch)
-            return writer.close()
+            changes = [] if told is None else told.close()
+            files = writer.close()
         except BaseException:
             self._buffer.spoil()
             writer.abort()
+            if told is not None:
+                told.abort()
             raise
+        self.changelog += changes
+        return files
+
+    def _merged(
+        self, versions: Generator[pa.RecordBatch, None, None], told: KeyValueFileWriter
+    ) -> Iterator[pa.RecordBatch]:
+        """All ``versions``, in merge order, into the changelog, and the keys merged of them."""
+
+        def passing() -> Iterator[pa.RecordBatch]:
+            for batch in versions:
+                told.write(batch)
+                yield batch
+
+        return merge_streams([RunInput(passing(), name="the write buffer")], self._function)
 
     def abort(self) -> None:
-        """Forget the buffer and what compactions made; files of earlier flushes stay in :attr:`files` for the caller to delete."""
+        """Forget the buffer and what compactions made; files of earlier flushes stay in :attr:`files` and :attr:`changelog` for the caller to delete."""
         self._buffer.clear()
         self.discard_compaction()

@@ -94,6 +94,8 @@ class TableWrite:
         self._force = bool(store.options.get("commit.force-compact"))
         self._live: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._offset = sequence_offset
+        # an overwrite tells no changes
+        self._tells_input = store.options.changelog_producer == "input" and not overwrite
         self._halfway = False
         """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
@@ -211,7 +213,8 @@ class TableWrite:
         """Delete every file that was written and not yet handed out by :meth:`prepare_commit`, and end the compactions."""
         for (partition, bucket), writer in self._buckets.items():
             writer.abort()
-            for path in [path for file in writer.files for path in self.store.data_paths(partition, bucket, file)]:
+            files = writer.files if isinstance(writer, AppendBucket) else [*writer.files, *writer.changelog]
+            for path in [path for file in files for path in self.store.data_paths(partition, bucket, file)]:
                 with suppress(OSError, DredgeError):
                     self.store.file_io.delete(path)
         self._buckets.clear()
@@ -324,7 +327,9 @@ class TableWrite:
         compaction = None
         if self._compactor is not None and self._compactor.automatic:
             compaction = self._compaction_of(partition, bucket)
-        return KeyValueBucket(self.store, self._pool, partition, bucket, total, first, compaction)
+        return KeyValueBucket(
+            self.store, self._pool, partition, bucket, total, first, compaction, tells_input=self._tells_input
+        )
 
     def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
         """The tree of a bucket at the snapshot that the history saw, and what was flushed to it since."""

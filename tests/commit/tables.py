@@ -137,7 +137,10 @@ def stray_files(store: TableStore) -> set[str]:
     used: set[str] = set()
     for snapshot_id in snapshots.list_ids(store):
         snapshot = snapshots.read(store, snapshot_id)
-        for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
+        lists = snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list
+        for name in lists:
+            if name is None:
+                continue
             used.add(name)
             for meta in manifests.read_list(store, name):
                 used.add(meta.file_name)

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from lsm_core.clock import FixedClock
 from lsm_core.commit import BATCH, CommitMessage, Committer, Origin, abort
 from lsm_core.errors import ColumnNotFound, CommitConflict, CorruptFile, InvalidData, UnsupportedFeature
+from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import (
+    EMPTY,
     NOON,
     content,
+    kv_batch,
     live_files,
     make_store,
     message,
@@ -273,21 +276,92 @@ def test_tables_that_dredge_cannot_keep_up_are_refused_before_any_file(tmp_path:
     plain = make_store(tmp_path)
     new = rows(plain, [1], "a")
     schema = json.loads((tmp_path / "schema" / "schema-0").read_text())
-    schema["options"]["changelog-producer"] = "lookup"
+    schema["options"]["commit.callbacks"] = "a.B"
     (tmp_path / "schema" / "schema-0").write_text(json.dumps(schema))
     store = reopen(tmp_path)
     for call in (Committer(store).commit, Committer(store).overwrite):
-        with pytest.raises(UnsupportedFeature, match="changelog"):
+        with pytest.raises(UnsupportedFeature, match="callbacks"):
             call([new])
     assert not (tmp_path / "manifest").exists()
     assert not (tmp_path / "snapshot").exists()
 
 
-def test_changelog_files_are_refused(tmp_path: Path) -> None:
+# -- changelog files ---------------------------------------------------------------------------------------------------
+
+
+def told(store: TableStore, key: int, value: str) -> DataFileMeta:
+    """A changelog file of one row."""
+    writer = KeyValueFileWriter.of_changes(store, EMPTY, 0, 1, 0)
+    writer.write(kv_batch(store, {"k": [key], "v": [value]}))
+    (file,) = writer.close()
+    return file
+
+
+def changelogs(store: TableStore, snapshot_id: int) -> tuple[list[str], int | None]:
+    snapshot = snapshots.read(store, snapshot_id)
+    names = manifests.changelog_entries(store, snapshot).column("file_name").to_pylist()
+    return names, snapshot.changelog_record_count
+
+
+def test_changelog_files_come_with_the_snapshot_of_their_part(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    new = rows(store, [1], "a")
-    with pytest.raises(UnsupportedFeature, match="changelog files"):
-        Committer(store).commit([dataclasses.replace(new, new_files=(), changelog_files=new.new_files)])
+    first = rows(store, [1], "a")
+    of_input, of_compaction = told(store, 1, "a"), told(store, 1, "a")
+    (old,) = first.new_files
+    both = dataclasses.replace(
+        first,
+        changelog_files=(of_input,),
+        compact_before=(old,),
+        compact_after=(old.upgrade(5),),
+        compact_changelog=(of_compaction,),
+    )
+    assert Committer(store, "me").commit([both]).snapshot_ids == [1, 2]
+    assert changelogs(store, 1) == ([of_input.file_name], 1)
+    assert changelogs(store, 2) == ([of_compaction.file_name], 1)
+    assert (
+        snapshots.read(store, 1).changelog_manifest_list_size
+        == Path(store.manifest_path(str(snapshots.read(store, 1).changelog_manifest_list))).stat().st_size
+    )
+    Committer(store, "me").commit([rows(store, [2], "b")])
+    assert changelogs(store, 3) == ([], 0)
+    assert abort(store, [both]) == []  # the table tells of all of its files
+    assert stray_files(store) == set()
+
+
+def test_a_commit_that_fails_takes_its_changelog_files_and_manifests_along(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    first = rows(store, [1], "a")
+    Committer(store).commit([first])
+    again = message(
+        store, compact_before=[write_kv(store, {"k": [9], "v": ["z"]})[0]], compact_changelog=[told(store, 1, "a")]
+    )
+    before = set(Path(store.manifest_dir).iterdir())
+    with pytest.raises(CommitConflict):
+        Committer(store).commit([again])
+    assert set(Path(store.manifest_dir).iterdir()) == before
+    assert Path(store.data_path(EMPTY, 0, again.compact_changelog[0])).name in [
+        Path(p).name for p in abort(store, [again])
+    ]
+
+
+def test_a_changelog_file_that_is_gone_is_named_and_nothing_is_committed(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    lost = told(store, 1, "a")
+    Path(store.data_path(EMPTY, 0, lost)).unlink()
+    with pytest.raises(CorruptFile, match=lost.file_name):
+        Committer(store).commit([dataclasses.replace(rows(store, [1], "a"), changelog_files=(lost,))])
+    assert snapshots.latest_id(store) is None
+
+
+def test_an_overwrite_tells_no_changes_and_leaves_no_changelog_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(tmp_path)
+    new = dataclasses.replace(rows(store, [1], "a"), changelog_files=(told(store, 1, "a"),))
+    Committer(store).overwrite([new], {})
+    assert changelogs(store, 1) == ([], 0)
+    assert stray_files(store) == set()
+    assert "tells no changes" in caplog.text
 
 
 def test_abort_deletes_new_files_and_never_upgraded_ones(tmp_path: Path) -> None:

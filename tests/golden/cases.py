@@ -80,7 +80,7 @@ def unwritable(story: dict[str, Any]) -> str | None:
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
         "row tracking": options.get("row-tracking.enabled") == "true",
         "writes that wait for lookups": options.get("force-lookup") == "true",
-        "changelog producers": keys and options.get("changelog-producer", "none") != "none",
+        "changelog producers": keys and options.get("changelog-producer", "none") not in ("none", "input"),
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
         "dynamic buckets": keys and bucket == -1 and set(partitions) <= set(keys),

@@ -132,8 +132,8 @@ def test_a_null_key_an_unknown_column_and_a_wrong_table_are_typed_errors(spark: 
         write_table(spark.sql("SELECT 1L k"), "db.t")
     make_table(tmp_path, "db.sums")
     schema = tmp_path / "db.db" / "sums" / "schema" / "schema-0"
-    schema.write_text(schema.read_text().replace('"bucket"', '"changelog-producer" : "input",\n    "bucket"'))
-    with pytest.raises(UnsupportedFeature, match=r"input.*db\.sums"):
+    schema.write_text(schema.read_text().replace('"bucket"', '"commit.callbacks" : "a.B",\n    "bucket"'))
+    with pytest.raises(UnsupportedFeature, match=r"callbacks.*db\.sums"):
         write_table(spark.sql("SELECT 1L k"), Catalog(str(tmp_path)).table("db.sums"))
     assert table.latest_snapshot() is None
     assert data_files(tmp_path) == set()

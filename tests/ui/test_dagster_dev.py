@@ -43,6 +43,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     java = unpack_golden("changelog_input", folder / "java")
     (root / "java.db").mkdir()
     java.rename(root / "java.db" / "totals")
+    schema = root / "java.db" / "totals" / "schema" / "schema-0"
+    schema.write_text(schema.read_text().replace('"bucket"', '"commit.callbacks" : "a.B", "bucket"'))
     environment = {
         "DREDGE_WAREHOUSE": str(root),
         "DREDGE_RUNNER": "local",
@@ -85,7 +87,7 @@ def test_ticks_show_why_nothing_is_done_for_each_table(live: Live) -> None:
     said = ticks_since(live, names.SORTED_RUN_SENSOR, 0)[0]
     assert f"{BUSY}/dt=a: decline (too few runs): 4 sorted runs < 5" in said
     assert f"{CALM}: decline (too few runs): 2 sorted runs < 5" in said
-    assert "java.totals: decline (unsupported): not supported: changelog producer 'input' (table java.totals)" in said
+    assert "java.totals: decline (unsupported): not supported: commit callbacks (table java.totals)" in said
     idle = ticks_since(live, names.IDLE_SENSOR, 0)[0]
     assert f"{BUSY}/dt=a: decline (not idle): idle 0 d < 20 d" in idle
     assert not live.client.runs()

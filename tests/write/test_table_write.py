@@ -154,8 +154,8 @@ def test_another_number_of_buckets_is_refused(store: TableStore) -> None:
 
 
 def test_unsupported_tables_are_refused_at_opening(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "u", FIELDS, ["k"], (), {"bucket": "1", "changelog-producer": "input"})
-    with pytest.raises(UnsupportedFeature, match="changelog producer 'input'"):
+    store = make_store(tmp_path / "u", FIELDS, ["k"], (), {"bucket": "1", "commit.callbacks": "a.B"})
+    with pytest.raises(UnsupportedFeature, match="commit callbacks"):
         TableWrite(store)
 
 
