@@ -181,6 +181,9 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (what for key, what in switches.items() if options.get(key))
     yield from (what for key, what in present.items() if options.get(key))
     formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
+    told = str(options.get("changelog-file.format") or "").lower()
+    if purpose >= Purpose.WRITE and told:
+        formats.add(told)
     yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"

@@ -21,6 +21,7 @@ BAD = [
     ({"file.format": "orc", "file.compression": "gzip"}, "file.compression", "for ORC"),
     ({"file.format": "avro", "file.compression": "lz4"}, "file.compression", "for Avro"),
     ({"file.compression.per.level": "0:bogus"}, "file.compression.per.level", "zstd"),
+    ({"changelog-file.compression": "bogus"}, "changelog-file.compression", "zstd, snappy"),
     ({"file.format.per.level": "5:avro", "file.compression": "brotli"}, "file.compression", "for Avro"),
     ({"parquet.page.size": "0"}, "parquet.page.size", "at least 1 byte"),
     ({"parquet.page.size": "big"}, "parquet.page.size", "a size"),

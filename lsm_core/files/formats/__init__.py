@@ -82,6 +82,8 @@ SETTINGS: Final = (
     "file.format.per.level",
     "file.compression",
     "file.compression.per.level",
+    "changelog-file.format",
+    "changelog-file.compression",
     *parquet.SIZES,
     *orc.SIZES,
 )
@@ -100,19 +102,31 @@ def require_usable(options: TableOptions) -> None:
         name = str(per_level.get(level, options.file_format)).strip().lower()
         codec = compression_of(options, int(level))
         try:
-            if name == "parquet":
-                parquet.codec_of(codec, options.table)
-            elif name == "orc":
-                orc.codec_of(codec, options.table)
-            elif name == "avro":
-                avro.codec_of(codec, options.table)
+            _require_codec(name, codec, options.table)
         except InvalidOption as error:
             if level not in options.get("file.compression.per.level"):
                 raise
             key = "file.compression.per.level"
             raise InvalidOption(key, f"{level}:{codec}", error.accepted, options.table) from error
+    told = options.get("changelog-file.compression")
+    if told is not None:
+        name = str(options.get("changelog-file.format") or options.file_format).strip().lower()
+        try:
+            _require_codec(name, str(told).strip().lower(), options.table)
+        except InvalidOption as error:
+            raise InvalidOption("changelog-file.compression", told, error.accepted, options.table) from error
     for key in (*parquet.SIZES, *orc.SIZES):
         options.given_size(key, 1)
+
+
+def _require_codec(name: str, codec: str, table: str) -> None:
+    """Raise InvalidOption where files of format ``name`` cannot be written with ``codec``."""
+    if name == "parquet":
+        parquet.codec_of(codec, table)
+    elif name == "orc":
+        orc.codec_of(codec, table)
+    elif name == "avro":
+        avro.codec_of(codec, table)
 
 
 def format_of(options: TableOptions, level: int) -> str:
