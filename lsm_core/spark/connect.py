@@ -97,13 +97,27 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 
     Raises PortInUse, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
     """
+    process, log = _CHILDREN[server.pid], Path(server.folder) / _LOG
+    deadline = time.monotonic() + timeout_s
     try:
-        _wait_ready(_CHILDREN[server.pid], server.port, Path(server.log_path), timeout_s)
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                text = log.read_text("utf-8", "replace")
+                if "Address already in use" in text or "BindException" in text:
+                    raise PortInUse(_WHAT, LOOPBACK, server.port)
+                lines = [line.strip() for line in text.splitlines() if line.strip()]
+                lines = [line for line in lines if not line.startswith("at ")]  # frames of a stack
+                telling = [line for line in lines if "Exception" in line or "rror" in line]
+                cause = (telling or lines or ["no output"])[0]
+                raise SparkFailed(_WHAT, f"it ended with code {process.returncode}: {cause} (log: {log})")
+            if _answers(server.port):
+                return server
+            time.sleep(0.1)
+        raise SparkFailed(_WHAT, f"it did not answer on port {server.port} within {timeout_s:g} s (log: {log})")
     except BaseException:
         _end(server.pid, server.started, 5)
         (Path(server.folder) / _STATE).unlink(missing_ok=True)
         raise
-    return server
 
 
 def running_server(folder: str | Path) -> ConnectServer | None:
@@ -151,7 +165,11 @@ def _launch(folder: Path, port: int, master: str, conf: Mapping[str, str]) -> Co
     _CHILDREN[process.pid] = process
     try:
         server = ConnectServer(process.pid, start_tick(process.pid) or 0, port, token, str(folder))
-        _write_state(folder / _STATE, server)
+        draft = folder / f"{_STATE}.{os.getpid()}"
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds the secret
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(asdict(server), stream)
+        draft.replace(folder / _STATE)
     except BaseException:
         _end(process.pid, start_tick(process.pid), 5)
         raise
@@ -183,34 +201,6 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     return [*command, "spark-internal"]
-
-
-def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            text = log.read_text("utf-8", "replace")
-            if "Address already in use" in text or "BindException" in text:
-                raise PortInUse(_WHAT, LOOPBACK, port)
-            raise SparkFailed(_WHAT, f"it ended with code {process.returncode}: {_cause(text)} (log: {log})")
-        if _answers(port):
-            return
-        time.sleep(0.1)
-    raise SparkFailed(_WHAT, f"it did not answer on port {port} within {timeout_s:g} s (log: {log})")
-
-
-def _cause(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    telling = [line for line in lines if "Exception" in line or "rror" in line]
-    return (telling or lines or ["no output"])[0]
-
-
-def _write_state(path: Path, server: ConnectServer) -> None:
-    draft = path.with_name(path.name + f".{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds the secret
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        json.dump(asdict(server), stream)
-    draft.replace(path)
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:

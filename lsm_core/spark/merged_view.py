@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from lsm_core.format.file_meta import ManifestEntry
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.spark_columns import quoted, spark_ddl
+from lsm_core.spark.spark_columns import expressions, quoted, spark_ddl
 from lsm_core.spark.spark_read import parquet
 from lsm_core.types import DataType, TypeRoot
 
@@ -206,12 +206,14 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
     """Texts joined; blank inputs are passed over and blank accumulators replaced."""
     delimiter = _option(raw, field, "list-agg-delimiter", ",")
     between = literal(delimiter)
+    # Java's way to say: this text and nothing else
+    pattern = "\\Q" + delimiter.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
     def blank(text: str) -> str:
         return f"trim(BOTH {literal(_BLANKS)} FROM {text}) = ''"
 
     def split(text: str) -> str:
-        return f"split({text}, {literal(_quoted_pattern(delimiter))})"
+        return f"split({text}, {literal(pattern)})"
 
     def join(a: str, x: str) -> str:
         joined = f"concat({a}, {between}, {x})"
@@ -221,11 +223,6 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
         return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {joined} END"
 
     return Function(_both(join))
-
-
-def _quoted_pattern(text: str) -> str:
-    """A Java pattern that matches the text and nothing else."""
-    return "\\Q" + text.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
@@ -330,15 +327,14 @@ class Fold:
 def fold_of(store: TableStore) -> Fold:
     """The fold of a table. Raises UnsupportedFeature naming a function that Spark SQL cannot say exactly."""
     short = {field.name: f"c{number}" for number, field in enumerate(store.schema.fields)}
-    types = {short[field.name]: _type(field, store.name) for field in store.schema.fields}
+    types = {
+        short[field.name]: spark_ddl([field], store.name).removeprefix(f"{quoted(field.name)} ")
+        for field in store.schema.fields
+    }
     if store.options.merge_engine == "aggregation":
         return Fold(short, types, _aggregation(store, short), begins=False, verdicts={})
     steps, verdicts = _partial_update(store, short)
     return Fold(short, types, steps, begins=True, verdicts=verdicts)
-
-
-def _type(field: DataField, table: str) -> str:
-    return spark_ddl([field], table).removeprefix(f"{quoted(field.name)} ")
 
 
 def _flag(store: TableStore, name: str) -> bool:
@@ -578,8 +574,8 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str) -> DataFra
     numbered = raw.selectExpr("__dredge_bucket AS b", f"{over} AS x", f"{quoted(VALUE_KIND)} AS k", nth, *columns)
     own = ", ".join(["n", "k", *fold.columns.values()])
     exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
-    gathered = numbered.groupBy(*_exprs(["b", "x", *exact_key])).agg(
-        *_exprs([f"sort_array(collect_list(struct({own}))) AS v"])
+    gathered = numbered.groupBy(*expressions(["b", "x", *exact_key])).agg(
+        *expressions([f"sort_array(collect_list(struct({own}))) AS v"])
     )
     # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
     folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
@@ -604,12 +600,6 @@ def _order(store: TableStore, newest_first: bool) -> str:
         terms += [f"({quoted(name)} IS NOT NULL) {newer}", f"{ordered(quoted(name), field.type)} {greatest}"]
     terms += [f"{quoted(SEQUENCE_NUMBER)} {newer}", f"({_ADDS}) {newer}"]
     return ", ".join([*terms, f"__dredge_level {older}", f"__dredge_age {newer}"])
-
-
-def _exprs(texts: Sequence[str]) -> list[Any]:
-    from pyspark.sql import functions
-
-    return [functions.expr(text) for text in texts]
 
 
 __all__ = ["VERSIONS", "exact_parts", "merged_view"]

@@ -96,36 +96,29 @@ def _pyspark_session() -> Any:
 
 
 def _connect(address: str, app_name: str) -> SparkSession:
+    """A session of the Spark Connect server at ``address``. Raises SparkFailed."""
     shown = address.split("/;", maxsplit=1)[0]
     builder = _pyspark_session().builder.remote(address).appName(app_name)
-    _require_listener(shown)
+    parts = urlsplit(shown)
+    place = parts.hostname or "localhost", parts.port or _CONNECT_PORT
+    try:  # PySpark itself would try for ten minutes
+        socket.create_connection(place, timeout=_SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        raise SparkFailed(f"connecting to {shown}", f"no Spark Connect server answers there ({error})") from error
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
     try:
-        session: SparkSession = builder.getOrCreate()
-        _fail_sooner(session)
+        session: Any = builder.getOrCreate()
+        # A server that goes away ends a job after about 15 s of tries, not after ten minutes.
+        session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
         _ = session.version  # the first call that reaches the server
     except Exception as error:
         raise SparkFailed(f"connecting to {shown}", first_line(error)) from error
     return session
 
 
-def _require_listener(address: str) -> None:
-    """Say at once that nobody listens: PySpark itself would try for ten minutes."""
-    parts = urlsplit(address)
-    host, port = parts.hostname or "localhost", parts.port or _CONNECT_PORT
-    try:
-        socket.create_connection((host, port), timeout=_SECONDS_TO_CONNECT).close()
-    except OSError as error:
-        raise SparkFailed(f"connecting to {address}", f"no Spark Connect server answers there ({error})") from error
-
-
-def _fail_sooner(session: Any) -> None:
-    """A server that goes away ends a job after about 15 s of tries, not after ten minutes."""
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
-
-
 def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """The session of this process, or a new one in a JVM of it. Raises JavaNotFound, SparkFailed."""
     session_class = _pyspark_session()
     active: SparkSession | None = session_class.getActiveSession()
     if active is not None:

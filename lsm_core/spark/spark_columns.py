@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -11,6 +11,9 @@ from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import DataType, TypeRoot, to_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.CHAR: ("STRING", pa.string()),
@@ -60,6 +63,13 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def expressions(texts: Sequence[str]) -> list[Column]:
+    """Return texts of Spark SQL as columns."""
+    from pyspark.sql import functions
+
+    return [functions.expr(text) for text in texts]
+
+
 def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataType]:
     """DDL and Arrow type; fields inside are nullable, as those of Spark's own frames are."""
     if kind.root in _SIMPLE:
@@ -84,4 +94,4 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
 
 
-__all__ = ["fields_of", "quoted", "spark_arrow_schema", "spark_ddl", "to_spark"]
+__all__ = ["expressions", "fields_of", "quoted", "spark_arrow_schema", "spark_ddl", "to_spark"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
+from lsm_core.read import Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import BatchFunction, shipped, store_of, translated, use_this_python
+from lsm_core.spark.spark_tasks import shipped, store_of, translated, use_this_python
 from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
@@ -86,27 +86,12 @@ def _system_rows(
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
     """The changed rows of a span without their kinds, a task a snapshot (a comparison is one task)."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
-    parts = span_parts(span)
-    with translated(f"reading changes of table {choice.store.name}"):
-        if not parts:
-            return spark.createDataFrame([], ddl)
-        ends = [pa.array(range(len(parts)), pa.int32()), *(pa.array(n, pa.int64()) for n in _ends(parts))]
-        listed = spark.createDataFrame(pa.table(ends, names=["task", "start", "end"])).repartitionById(
-            len(parts), "task"
-        )
-        run = _change_reader(choice.store.to_json(), choice.columns, choice.predicate)
-        return listed.mapInArrow(shipped(run), ddl)
+    store_text, names, predicate = choice.store.to_json(), choice.columns, choice.predicate
 
-
-def _ends(parts: Sequence[Span]) -> tuple[list[int], list[int]]:
-    return [one.start for one in parts], [one.end for one in parts]
-
-
-def _change_reader(store_text: str, columns: Sequence[str], predicate: Predicate | None) -> BatchFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = TableStore.from_json(store_text)
-        choice = Choice.of(store, columns, predicate)
-        target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+        choice = Choice.of(store, names, predicate)
+        target = spark_arrow_schema(fields_of(store.schema, names, store.name), store.name)
         whole = span_of_options(store)
         assert whole is not None
         for batch in batches:
@@ -115,7 +100,19 @@ def _change_reader(store_text: str, columns: Sequence[str], predicate: Predicate
                 for rows in span_values(choice, replace(whole, start=start, end=end)):
                     yield to_spark(rows, target)
 
-    return run
+    parts = span_parts(span)
+    with translated(f"reading changes of table {choice.store.name}"):
+        if not parts:
+            return spark.createDataFrame([], ddl)
+        columns = [
+            pa.array(range(len(parts)), pa.int32()),
+            pa.array([one.start for one in parts], pa.int64()),
+            pa.array([one.end for one in parts], pa.int64()),
+        ]
+        listed = spark.createDataFrame(pa.table(columns, names=["task", "start", "end"])).repartitionById(
+            len(parts), "task"
+        )
+        return listed.mapInArrow(shipped(run), ddl)
 
 
 def _as_stored(store: TableStore, split: Split) -> bool:
@@ -138,12 +135,8 @@ def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
 
 def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str) -> DataFrame:
     """The rows of splits, each merged (or read) by one task; starting tasks costs less than planning a data source."""
-    rows = [pa.array(range(len(splits)), pa.int32()), pa.array([split.to_bytes() for split in splits], pa.binary())]
-    listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(splits), "task")
-    return listed.mapInArrow(shipped(_reader(store.to_json(), scan.columns, scan.filter)), ddl)
+    store_text, columns, predicate = store.to_json(), scan.columns, scan.filter
 
-
-def _reader(store_text: str, columns: Sequence[str], predicate: Predicate | None) -> BatchFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = TableStore.from_json(store_text)
         target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
@@ -153,7 +146,9 @@ def _reader(store_text: str, columns: Sequence[str], predicate: Predicate | None
                 for rows in read_split(store, split, columns, predicate):
                     yield to_spark(rows, target)
 
-    return run
+    rows = [pa.array(range(len(splits)), pa.int32()), pa.array([split.to_bytes() for split in splits], pa.binary())]
+    listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(splits), "task")
+    return listed.mapInArrow(shipped(run), ddl)
 
 
 __all__ = ["parquet", "read_table"]

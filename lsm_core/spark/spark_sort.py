@@ -72,8 +72,11 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     """
     started = time.perf_counter()
     what = f"sorting table {store.name}"
-    layout = _planned(spark, what, store, task, shares_of(store, task))
-    shares = min(shares_of(store, task), layout.cuts.ranges)
+    wanted = shares_of(store, task)
+    planned = run_tasks(spark, what, [b"%d\n%b" % (wanted, task.to_bytes())], partial(_layout, store.to_json()))
+    raise_first(planned)
+    layout = Layout.from_json(planned[0].answer.decode())
+    shares = min(wanted, layout.cuts.ranges)
     readers = _groups(task.files_to_sort, 2 * shares)
     payloads = [replace(task, files=tuple(files), bins=()).to_bytes() for files in readers]
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
@@ -85,13 +88,6 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
         ranges = sent.repartitionById(shares, "share")
         outcomes = collect(ranges.mapInArrow(_sorter(store.to_json(), light, text, shares, first), ANSWER_DDL), what)
     return _joined(store, task, outcomes, started)
-
-
-def _planned(spark: SparkSession, what: str, store: TableStore, task: SortTask, shares: int) -> Layout:
-    payload = b"%d\n%b" % (shares, task.to_bytes())
-    outcomes = run_tasks(spark, what, [payload], partial(_layout, store.to_json()))
-    raise_first(outcomes)
-    return Layout.from_json(outcomes[0].answer.decode())
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
@@ -228,7 +224,7 @@ def _sort_share(
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
     """Sort and write one share; its files hold what the messages say, read back."""
-    received = _Received()
+    received = _ReceivedContent()
     after = write_sorted(store, task, sequence, _sorted(store, layout, messages, received))
     try:
         content = received.content
@@ -244,14 +240,14 @@ def _sort_share(
     )
 
 
-class _Received:
-    """What came through the shuffle."""
+class _ReceivedContent:
+    """What came through the shuffle, added up as it comes: rows and digest."""
 
     content = Content()
 
 
 def _sorted(
-    store: TableStore, layout: Layout, messages: Iterator[tuple[pa.RecordBatch, Content]], received: _Received
+    store: TableStore, layout: Layout, messages: Iterator[tuple[pa.RecordBatch, Content]], received: _ReceivedContent
 ) -> Generator[pa.RecordBatch, None, None]:
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     with SpillSpace.of(store.options) as space:

@@ -47,14 +47,10 @@ def encode(error: BaseException) -> bytes:
         _, (_, args, kwargs) = error.__reduce__()
         value: dict[str, Any] = {"type": type(error).__name__, "args": list(args), "kwargs": kwargs}
     else:
-        value = {"type": "", "args": [f"{type(error).__name__}: {error}{_place(error)}"], "kwargs": {}}
+        frames = traceback.extract_tb(error.__traceback__)  # it stays in the worker
+        place = f" (at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+        value = {"type": "", "args": [f"{type(error).__name__}: {error}{place}"], "kwargs": {}}
     return json.dumps(value, default=repr).encode()
-
-
-def _place(error: BaseException) -> str:
-    """Where an unexpected error came from: its traceback stays in the worker."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" (at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
 
 
 def decode(data: bytes, what: str) -> DredgeError:
@@ -91,8 +87,9 @@ def translated(what: str) -> Iterator[None]:
     except DredgeError:
         raise
     except Exception as error:
-        if not _is_sparks(error):
-            raise
+        modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
+        if not modules & {"pyspark", "py4j", "grpc"} and not isinstance(error, (ConnectionError, EOFError)):
+            raise  # none of Spark's
         raise typed(error, what) from error
 
 
@@ -111,11 +108,6 @@ def typed(error: BaseException, what: str) -> DredgeError:
     telling = _TELLING.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return SparkFailed(what, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
-
-
-def _is_sparks(error: BaseException) -> bool:
-    modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
-    return bool(modules & {"pyspark", "py4j", "grpc"}) or isinstance(error, (ConnectionError, EOFError))
 
 
 # -- the workers' Python -------------------------------------------------------------------------------------------------
@@ -219,11 +211,23 @@ def run_tasks(
     """
     if not payloads:
         return []
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in range(batch.num_rows):  # one per task
+                number = batch.column("task")[place].as_py()
+                try:
+                    done = work(batch.column("payload")[place].as_py())
+                except Exception as error:  # noqa: BLE001  (reported as an outcome: see run_tasks)
+                    yield failure(number, error)
+                else:
+                    yield answer(number, done)
+
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     use_this_python(spark)
     with translated(what):
         spread = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        return collect(spread.mapInArrow(_task_function(work), ANSWER_DDL), what)
+        return collect(spread.mapInArrow(run, ANSWER_DDL), what)
 
 
 def collect(answers: DataFrame, what: str) -> list[Outcome]:
@@ -254,21 +258,6 @@ def failure(task: int, error: Exception) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {"task": [task], "answer": [None], "failure": [encode(error)]}, schema=ANSWER_SCHEMA
     )
-
-
-def _task_function(work: Callable[[bytes], bytes]) -> BatchFunction:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in range(batch.num_rows):  # one per task
-                number = batch.column("task")[place].as_py()
-                try:
-                    done = work(batch.column("payload")[place].as_py())
-                except Exception as error:  # noqa: BLE001  (reported as an outcome: see run_tasks)
-                    yield failure(number, error)
-                else:
-                    yield answer(number, done)
-
-    return run
 
 
 __all__ = [

@@ -22,7 +22,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
-from lsm_core.spark.spark_columns import quoted
+from lsm_core.spark.spark_columns import expressions, quoted
 from lsm_core.spark.spark_tasks import store_of, translated
 
 if TYPE_CHECKING:
@@ -110,7 +110,10 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     if changed:
         with translated(f"verifying table {store.name}"):
             clock = expiry_clock(found[1])
-            frames = [_view(spark, store, side, changed, clock) for side in sides]
+            frames: list[DataFrame | None] = []  # what each side says; None where it has no file
+            for side in sides:
+                files = [(at, one) for at, place in enumerate(changed) for one in _by_age(side.files.get(place, []))]
+                frames.append(merged_view(spark, store, files, clock) if files else None)
             facts = _facts(frames, values)
             rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
             wrong = [one for one in _compared(store, changed, live_a, live_b) if not one.same(sides, facts)]
@@ -156,14 +159,6 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
     for entry in table_to_entries(entries.take(rows)):
         found.setdefault((entry.partition, entry.bucket), []).append(entry)
     return found
-
-
-def _view(
-    spark: SparkSession, store: TableStore, side: _Side, places: Sequence[Place], now_ms: int
-) -> DataFrame | None:
-    """What a side says; None where it has no file."""
-    listed = [(number, entry) for number, place in enumerate(places) for entry in _by_age(side.files.get(place, []))]
-    return merged_view(spark, store, listed, now_ms) if listed else None
 
 
 def _value_parts(store: TableStore) -> list[str]:
@@ -212,7 +207,7 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
     sums = [f"sum(IF(present, {half}, 0))" for half in halves]
     found = (
         both.groupBy("side", "bucket")
-        .agg(*_exprs([_VERSIONS, "count_if(present)", *sums]))
+        .agg(*expressions([_VERSIONS, "count_if(present)", *sums]))
         .toDF("side", "bucket", "raw", "rows", "high one", "low one", "high two", "low two")
         .toArrow()
     )
@@ -223,12 +218,6 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
         one, two = ((numbers[at] << 32) + numbers[at + 1] for at in (4, 6))
         facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], one, two)
     return facts
-
-
-def _exprs(texts: Sequence[str]) -> list[Any]:
-    from pyspark.sql import functions
-
-    return [functions.expr(text) for text in texts]
 
 
 def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: pa.Table) -> list[_Compared]:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import PortInUse, SparkFailed
-from lsm_core.spark import ConnectServer, await_server, running_server, start_server, stop_server
-from lsm_core.spark.session import _require_listener
+from lsm_core.spark import ConnectServer, await_server, running_server, spark_session, start_server, stop_server
 from tests.support.spark import JAVA_OPTIONS, run_script
 
 pytestmark = pytest.mark.spark
@@ -138,7 +137,7 @@ def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(SparkFailed, match=f"sc://localhost:{port}: no Spark Connect server answers there"):
-        _require_listener(f"sc://localhost:{port}")
+        spark_session(f"sc://localhost:{port}")
 
 
 def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> None:
