@@ -114,22 +114,17 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
         return []
     columns = _COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS)
     table = entries.select(columns).combine_chunks()
-    codes = _group(table)
+    # A dense number for every entry's bucket.
+    indices = one_array(table.column("partition")).dictionary_encode().indices
+    numbers = table.column("bucket").to_numpy().astype(np.int64)
+    pairs = indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + (numbers + (1 << 16))
+    codes = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(pa.array(order)), codes[order]
-    grouped = _Grouped(store, table, codes)
-    due = scoring.due_compactions(store, table, grouped.starts, grouped.runs, now_ms)
-    found = [grouped.bucket(index, now_ms, due.get(index)) for index in range(grouped.groups)]
+    buckets = _Buckets(store, table, codes)
+    due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms)
+    found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
-
-
-def _group(table: pa.Table) -> Ints:
-    """Dense number of every entry's bucket."""
-    indices = one_array(table.column("partition")).dictionary_encode().indices
-    buckets = table.column("bucket").to_numpy().astype(np.int64)
-    pairs = indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + (buckets + (1 << 16))
-    _, codes = np.unique(pairs, return_inverse=True)
-    return codes.astype(np.int64)
 
 
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
@@ -137,7 +132,7 @@ def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
     return values
 
 
-class _Grouped:
+class _Buckets:
     """Entries sorted by bucket, and their per-bucket sums."""
 
     def __init__(self, store: TableStore, table: pa.Table, codes: Ints) -> None:
@@ -162,16 +157,14 @@ class _Grouped:
         self.runs: Ints = self.level0 + upper if self.has_pk else np.zeros(groups, np.int64)
         self.sequence = _ints(table, "max_sequence_number")
         self.compacted = _ints(table, "file_source", -1) == 1
-        self.overlap_max, self.overlap_mean = self._overlap(table)
-
-    def _overlap(self, table: pa.Table) -> tuple[Ints, npt.NDArray[np.float64]]:
-        """Overlap of key ranges; where keys are of a type without order here, its upper bound: all runs overlap."""
         if not self.has_pk:
-            return np.ones(self.groups, np.int64), np.ones(self.groups)
+            self.overlap_max, self.overlap_mean = np.ones(groups, np.int64), np.ones(groups)
+            return
         try:
-            return overlaps(self.store.schema, table, _ints(table, "row_count"), self.codes, self.groups)
-        except UnsupportedFeature:
-            return self.runs, self.runs.astype(np.float64)
+            found = overlaps(store.schema, table, _ints(table, "row_count"), codes, groups)
+        except UnsupportedFeature:  # keys of a type without order here: the upper bound, all runs overlap
+            found = self.runs, self.runs.astype(np.float64)
+        self.overlap_max, self.overlap_mean = found
 
     def _sum(self, values: Ints) -> Ints:
         sums: Ints = np.add.reduceat(values, self.starts)
@@ -203,6 +196,7 @@ class _Grouped:
         return int(self.size[rows][np.argmin(self.sequence[rows])])
 
     def _times(self, index: int, now_ms: int) -> tuple[int | None, int | None, int, int | None]:
+        """Epoch ms of the oldest level-0 file and of the last compaction, the read-optimised lag in ms, epoch ms of the newest file."""
         rows = self._rows_of(index)
         created, level = self.created[rows], self.level[rows]
         known = created > 0
@@ -213,26 +207,20 @@ class _Grouped:
         hidden = _edge(created[known & (level < top)], np.min) if self.has_pk else None
         return oldest0, compacted, 0 if hidden is None else max(0, now_ms - hidden), _edge(created[known], np.max)
 
-    def _reads(self, index: int) -> float:
-        if self.has_pk:
-            return float(self.runs[index])
-        target = self.store.options.target_file_size(has_primary_key=False)
-        return round(int(self.files[index]) / max(1, -(-int(self.bytes[index]) // target)), 3)
-
-    def _partition(self, partition: bytes) -> tuple[Mapping[str, Any], str]:
-        """Values and path of a partition, decoded once for all of its buckets."""
-        if partition not in self._partitions:
-            self._partitions[partition] = partition_values(self.store.schema, partition)
-        return self._partitions[partition], self._texts[partition]
-
-    def bucket(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
+    def health(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
         """The finished record of one bucket."""
         store, first = self.store, int(self.starts[index])
-        values, text = self._partition(self.table.column("partition")[first].as_py())
+        partition = self.table.column("partition")[first].as_py()
+        if partition not in self._partitions:  # decoded once for all of its buckets
+            self._partitions[partition] = partition_values(store.schema, partition)
         levels = self.levels[index]
         oldest0, compacted, lag, newest = self._times(index, now_ms)
         rows, deletes = int(self.rows[index]), int(self.deletes[index])
         oldest, size = self._oldest_run(index), int(self.bytes[index])
+        reads = float(self.runs[index])
+        if not self.has_pk:
+            full_files = -(-size // store.options.target_file_size(has_primary_key=False))
+            reads = round(int(self.files[index]) / max(1, full_files), 3)
         signs = scoring.Signs(
             runs=int(self.runs[index]),
             level0=int(self.level0[index]) if self.has_pk else 0,
@@ -245,7 +233,7 @@ class _Grouped:
         due = due or scoring.too_few_runs(signs, oldest, store.options)
         score, reasons = scoring.score(signs, store.options)
         return BucketHealth(
-            partition=values,
+            partition=self._partitions[partition],
             bucket=self.table.column("bucket")[first].as_py(),
             level0_files=levels.get(0, (0, 0))[0],
             sorted_runs=signs.runs,
@@ -253,7 +241,7 @@ class _Grouped:
             rows=rows,
             deletes=deletes,
             small_files=signs.small_files,
-            read_amplification=self._reads(index),
+            read_amplification=reads,
             space_amplification=signs.space,
             oldest_level0_ms=oldest0,
             last_compaction_ms=compacted,
@@ -265,7 +253,7 @@ class _Grouped:
             cost_full=scoring.full_cost(signs, store.options),
             score=score,
             reasons=reasons,
-            partition_text=text,
+            partition_text=self._texts[partition],
             files=int(self.files[index]),
             newest_file_ms=newest,
             files_per_level={level: count for level, (count, _) in sorted(levels.items())},

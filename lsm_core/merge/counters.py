@@ -36,11 +36,6 @@ class MergeCounters:
         """Rows dropped for any reason."""
         return sum(self.dropped.values())
 
-    @property
-    def one_by_one_share(self) -> float:
-        """Which part of the folded keys went one by one."""
-        return self.keys_one_by_one / max(self.keys_folded, 1)
-
     def check(self) -> None:
         """Raise VerificationFailed (V0) unless rows in = rows out + rows dropped. Call it when a merge is done."""
         if self.rows_in != self.rows_out + self.rows_dropped:

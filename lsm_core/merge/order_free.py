@@ -131,8 +131,15 @@ def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
         keyed = aggregate.name == "nested_update" and bool(aggregate.options.text("nested-key"))
         if keyed and aggregate.options.text("count-limit") is not None:
             yield f"column '{column}': {aggregate.name} with count-limit leaves out updates of keys that only older rows have"
-        if has_retracts:
-            yield from _retracted(column, aggregate)
+        if not has_retracts:
+            continue
+        # Retracts that are merged before what they take back has arrived are lost.
+        if aggregate.ignore_retract:
+            if aggregate.name in {"last_value", "first_value"}:  # nothing but ignored retracts is an insert of null
+                yield f"column '{column}': rows of ignored retracts alone become null, which {aggregate.name} takes for a value"
+        elif aggregate.supports_retract and aggregate.name not in {"sum", "last_value", "primary-key"}:
+            # where retracts are refused no answer can change
+            yield f"column '{column}': {aggregate.name} cannot take back what older rows hold"
 
 
 def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
@@ -142,15 +149,3 @@ def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
         yield f"column '{column}': HLL sketches keep size and estimators of what was merged first"
     if function.name == "product" and function.type.root in (*_FLOATS, TypeRoot.DECIMAL):
         yield f"column '{column}': products of {function.type} round, and overflow, at other steps"
-
-
-def _retracted(column: str, function: AggregateFunction) -> Iterator[str]:
-    """What retracts make depend on the order: taken back before what they take back has arrived, they are lost."""
-    if function.ignore_retract:
-        # a merge of nothing but ignored retracts is an insert of null
-        if function.name in {"last_value", "first_value"}:
-            yield f"column '{column}': rows of ignored retracts alone become null, which {function.name} takes for a value"
-        return
-    # where retracts are refused no answer can change
-    if function.supports_retract and function.name not in {"sum", "last_value", "primary-key"}:
-        yield f"column '{column}': {function.name} cannot take back what older rows hold"

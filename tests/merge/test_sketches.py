@@ -302,4 +302,3 @@ def test_the_share_of_keys_that_went_one_by_one_is_counted() -> None:
         made = [(key, value and (sketch_of(name, value) if name == "rbm32" else value[0])) for key, value in rows]
         _merged(kind, options(name), made, counters)
         assert (counters.keys_folded, counters.keys_one_by_one) == (3, alone)
-        assert counters.one_by_one_share == pytest.approx(alone / 3)

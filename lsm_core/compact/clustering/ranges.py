@@ -144,6 +144,7 @@ def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> 
 def _samples(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], probes: int, wanted: int
 ) -> Iterator[_Part]:
+    """About ``wanted`` rows, evenly spaced within ``probes`` row groups that are evenly spaced over all rows."""
     total = sum(file.row_count for file in files)
     places = (np.arange(probes) + 0.5) * total / probes
     share, start = -(-wanted // probes), 0
@@ -156,18 +157,15 @@ def _samples(
             ends = np.cumsum(source.group_rows)
         groups, hits = np.unique(np.searchsorted(ends, inside, side="right"), return_counts=True)
         for group, count in zip(groups, hits, strict=True):
-            rows = _evenly(store, task, file, int(group), share * int(count))
+            batches = open_append(
+                store, task.partition, task.bucket, file, columns=task.order_by, row_groups=[int(group)]
+            )
+            with closing(batches):  # type: ignore[type-var]
+                whole = pa.Table.from_batches(list(batches))
+            step = max(1, whole.num_rows // max(1, share * int(count)))
+            rows = whole.take(pa.array(np.arange(step // 2, whole.num_rows, step)))
             if rows.num_rows:
                 yield _Part(rows, total / probes * int(count), file.file_size / file.row_count)
-
-
-def _evenly(store: TableStore, task: SortTask, file: DataFileMeta, group: int, wanted: int) -> pa.Table:
-    """About ``wanted`` evenly spaced rows of one row group."""
-    rows = open_append(store, task.partition, task.bucket, file, columns=task.order_by, row_groups=[group])
-    with closing(rows):  # type: ignore[type-var]
-        table = pa.Table.from_batches(list(rows))
-    step = max(1, table.num_rows // max(1, wanted))
-    return table.take(pa.array(np.arange(step // 2, table.num_rows, step)))
 
 
 __all__ = ["Cuts", "Layout", "plan_layout", "range_count"]

@@ -36,10 +36,10 @@ def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipel
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
-    seen = _Seen()
-    source = _sorted(store, task, files, seen, pipelined)
+    read = _ReadContent()
+    source = _sorted(store, task, files, read, pipelined)
     after = write_sorted(store, task, first_sequence(files), ahead(source) if pipelined else source)
-    return Rewritten(files, after, seen.content, {})
+    return Rewritten(files, after, read.content, {})
 
 
 def first_sequence(files: Sequence[DataFileMeta]) -> int:
@@ -79,14 +79,14 @@ def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMet
     return range_count(sum(file.row_count for file in files), row_bytes, range_bytes(store) * 2 // 3), row_bytes
 
 
-class _Seen:
-    """What was read."""
+class _ReadContent:
+    """What was read, added up as it comes: rows and digest."""
 
     content = Content()
 
 
 def _sorted(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], seen: _Seen, pipelined: bool
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], read: _ReadContent, pipelined: bool
 ) -> Generator[pa.RecordBatch, None, None]:
     """All rows of ``files`` in order; the first comes when the last was read."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
@@ -94,7 +94,7 @@ def _sorted(
     layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
         spread = Spread(layout.curve, layout.cuts, schema, budget, space)
-        source = _read(store, task, files, batch_rows(row_bytes, budget), seen)
+        source = _read(store, task, files, batch_rows(row_bytes, budget), read)
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 spread.add(batch)
@@ -103,13 +103,13 @@ def _sorted(
 
 
 def _read(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, seen: _Seen
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, read: _ReadContent
 ) -> Generator[pa.RecordBatch, None, None]:
     for file in files:
         batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows)
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
-                seen.content = seen.content.plus(content_of(batch, store.schema))
+                read.content = read.content.plus(content_of(batch, store.schema))
                 yield batch
 
 

@@ -191,10 +191,6 @@ class PartialUpdateReplay:
         self.base: int | None = None
         self.begin = 0
         self._states: dict[SequenceGroup, list[int]] = {group: [] for group in function.groups}
-        self._walk()
-
-    def _walk(self) -> None:
-        versions, function = self.versions, self.function
         if versions.backs(0):
             self.base = 0
         in_force = {group: self._rank(group, 0) if self.base == 0 else None for group in function.groups}
@@ -242,29 +238,26 @@ class PartialUpdateReplay:
             return picked(len(self.versions) - 1, "primary key", {})
         group = self.function.group_of.get(name)
         if group is None:
-            return self._loose(name)
+            return self._ungrouped(name)
         if name in self.function.functions:
             function = self.function.functions[name]
-            reasons = {p: _WORDS[state] for p, state in enumerate(self._seen(group))}
+            reasons = {p: _WORDS[state] for p, state in enumerate(self._states_after_resets(group))}
             given = [s in {_ACCEPTED, _LATE} and not self.versions.backs(p) for p, s in enumerate(self._states[group])]
             begun = any(given[: max(self.begin - 1, 0)])
-            return aggregated(self.versions, function, self._operations(group), self.base, reasons, begun)
-        return self._of_group(name, group)
+            ops = [
+                (RETRACT if self.versions.backs(place) else AGG if state == _ACCEPTED else LATE)
+                if state in {_ACCEPTED, _LATE}
+                else SKIP
+                for place, state in enumerate(self._states_after_resets(group))
+            ]
+            return aggregated(self.versions, function, np.array(ops, np.int8), self.base, reasons, begun)
+        return self._grouped(name, group)
 
-    def _seen(self, group: SequenceGroup) -> list[int]:
+    def _states_after_resets(self, group: SequenceGroup) -> list[int]:
         """What became of each version, with those that a later delete made void."""
         return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
 
-    def _operations(self, group: SequenceGroup) -> Operations:
-        ops = []
-        for place, state in enumerate(self._seen(group)):
-            if state not in {_ACCEPTED, _LATE}:
-                ops.append(SKIP)
-            else:
-                ops.append(RETRACT if self.versions.backs(place) else AGG if state == _ACCEPTED else LATE)
-        return np.array(ops, np.int8)
-
-    def _loose(self, name: str) -> Supply:
+    def _ungrouped(self, name: str) -> Supply:
         versions, roles = self.versions, {}
         winner = None
         for place in range(len(versions)):
@@ -280,8 +273,8 @@ class PartialUpdateReplay:
             return picked(winner, "the last value that is not null", roles)
         return self._began_with(roles, "no version holds a value")
 
-    def _of_group(self, name: str, group: SequenceGroup) -> Supply:
-        states = self._seen(group)
+    def _grouped(self, name: str, group: SequenceGroup) -> Supply:
+        states = self._states_after_resets(group)
         roles = {place: _WORDS[state] for place, state in enumerate(states)}
         accepted = [place for place, state in enumerate(states) if state == _ACCEPTED]
         fields = ", ".join(group.ordering)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -109,28 +109,26 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     if snapshot is None:
         return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
     places = places_of(store, snapshot, typed)
-    told = _newest_first(
-        _PartitionVersions(store, function, partition, _in_merge_order(function, stored))
+    found = (
+        (partition, list(versions_of(store, part, function.key_spec, typed)))
         for partition, part in places.by_partition().items()
-        if (stored := list(versions_of(store, part, function.key_spec, typed)))
     )
-    summary = _summary(told, len(places.entries), snapshot.id)
-    answer, columns = (told[0].answer(), told[0].columns()) if told else (None, ())
-    numbered = tuple(version for one in told for version in one.versions())
+    # Partitions that have the row before those that do not, each written last first; their versions are numbered through.
+    partitions = sorted(
+        (_PartitionVersions(store, function, partition, stored) for partition, stored in found if stored),
+        key=lambda one: (one.answer() is not None, one.written),
+        reverse=True,
+    )
+    before = 0
+    for one in partitions:
+        one.before = before
+        before += len(one.stored)
+    summary = _summary(partitions, len(places.entries), snapshot.id)
+    answer, columns = (partitions[0].answer(), partitions[0].columns()) if partitions else (None, ())
+    numbered = tuple(version for one in partitions for version in one.versions())
     return RowStory(
         store.name, plain, snapshot.id, function.name, summary, answer, numbered, columns, len(places.entries)
     )
-
-
-def _in_merge_order(function: MergeFunction, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
-    if len(stored) < 2:
-        return list(stored)
-    order = merge_order(Rows.of(_pieces(function, stored)), function.key_spec, sorted_runs=False).order
-    return [stored[place] for place in order.tolist()]
-
-
-def _pieces(function: MergeFunction, stored: Sequence[StoredVersion]) -> list[Piece]:
-    return [Piece(one.row, function.key_spec.keys(one.row), one.file.level, one.age) for one in stored]
 
 
 class _PartitionVersions:
@@ -142,18 +140,18 @@ class _PartitionVersions:
     def __init__(
         self, store: TableStore, function: MergeFunction, partition: bytes, stored: Sequence[StoredVersion]
     ) -> None:
-        self.store, self.function, self.stored, self.before = store, function, stored, 0
+        self.store, self.function, self.before, spec = store, function, 0, function.key_spec
         self.partition = partition_text(store.schema, partition, store.options)
-        self.seen = [place for place, one in enumerate(stored) if one.hidden is None]
         self.names = list(store.schema.field_names)
-        self.merged = self._merge()
-
-    def _merge(self) -> pa.RecordBatch | None:
-        if not self.seen:
-            return None
-        pieces = _pieces(self.function, [self.stored[place] for place in self.seen])
-        batches = Merger(self.function, self.function.key_spec).merge(pieces, open_end=False, sorted_runs=False)
-        return batches[0] if batches else None
+        pieces = [Piece(one.row, spec.keys(one.row), one.file.level, one.age) for one in stored]
+        order = merge_order(Rows.of(pieces), spec, sorted_runs=False).order.tolist()
+        self.stored = [stored[place] for place in order]
+        self.seen = [place for place, one in enumerate(self.stored) if one.hidden is None]
+        self.merged: pa.RecordBatch | None = None
+        if self.seen:
+            visible = [pieces[order[place]] for place in self.seen]
+            batches = Merger(function, spec).merge(visible, open_end=False, sorted_runs=False)
+            self.merged = batches[0] if batches else None
 
     def number(self, place: int) -> int:
         """The number of the version at ``place`` of the merge order: the newest is the first."""
@@ -177,39 +175,33 @@ class _PartitionVersions:
 
     def versions(self) -> list[RowVersion]:
         """All versions, newest first."""
-        expired = self._expired()
-        return [self._version(place, expired[place]) for place in reversed(range(len(self.stored)))]
-
-    def _version(self, place: int, expired: bool) -> RowVersion:
-        one = self.stored[place]
-        return RowVersion(
-            number=self.number(place),
-            file=one.file.file_name,
-            level=one.file.level,
-            sequence=one.row.column(SEQUENCE_NUMBER)[0].as_py(),
-            kind=_KINDS[one.row.column(VALUE_KIND)[0].as_py()],
-            position=one.position,
-            values={name: _plain(one.row.column(name)[0]) for name in self.names},
-            written_ms=one.file.creation_time_ms,
-            hidden=one.hidden,
-            note="; ".join(self._notes(one, expired)) or None,
-            partition=self.partition,
-        )
-
-    def _notes(self, one: StoredVersion, expired: bool) -> Iterator[str]:
-        if self.before:
-            yield f"of partition {self.partition}: not merged with those above"
-        if expired:
-            yield "expired: the next compaction of its file leaves it out"
-        if one.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
-            yield "may stand for older versions that a compaction merged"
-
-    def _expired(self) -> list[bool]:
         expiry = RowExpiry.of(self.store.schema, self.store.options.raw, self.store.name)
-        if expiry is None:
-            return [False] * len(self.stored)
-        now = self.store.clock.now_ms()
-        return [bool(expiry.expired(one.row.column(expiry.field), now)[0]) for one in self.stored]
+        now_ms = self.store.clock.now_ms()
+        found = []
+        for place in reversed(range(len(self.stored))):
+            one = self.stored[place]
+            notes = []
+            if self.before:
+                notes.append(f"of partition {self.partition}: not merged with those above")
+            if expiry is not None and expiry.expired(one.row.column(expiry.field), now_ms)[0]:
+                notes.append("expired: the next compaction of its file leaves it out")
+            if one.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
+                notes.append("may stand for older versions that a compaction merged")
+            version = RowVersion(
+                number=self.number(place),
+                file=one.file.file_name,
+                level=one.file.level,
+                sequence=one.row.column(SEQUENCE_NUMBER)[0].as_py(),
+                kind=_KINDS[one.row.column(VALUE_KIND)[0].as_py()],
+                position=one.position,
+                values={name: _plain(one.row.column(name)[0]) for name in self.names},
+                written_ms=one.file.creation_time_ms,
+                hidden=one.hidden,
+                note="; ".join(notes) or None,
+                partition=self.partition,
+            )
+            found.append(version)
+        return found
 
     def columns(self) -> tuple[ColumnStory, ...]:
         """The columns of the merged row."""
@@ -217,45 +209,35 @@ class _PartitionVersions:
             return ()
         batch = pa.Table.from_batches([self.stored[place].row for place in self.seen]).combine_chunks().to_batches()[0]
         numbers = [self.number(place) for place in self.seen]
-        told = []
+        stories = []
         for name, supply in supplies(self.function, Versions(batch), self.names):
             versions = tuple(numbers[place] for place in supply.places)
             roles = {numbers[place]: role for place, role in sorted(supply.roles.items(), reverse=True)}
-            told.append(ColumnStory(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
-        return tuple(told)
+            stories.append(ColumnStory(name, _plain(self.merged.column(name)[0]), versions, supply.why, roles))
+        return tuple(stories)
 
 
-def _newest_first(told: Iterable[_PartitionVersions]) -> list[_PartitionVersions]:
-    """Partitions that have the row before those that do not, each written last first; their versions are numbered through."""
-    ordered = sorted(told, key=lambda one: (one.answer() is not None, one.written), reverse=True)
-    before = 0
-    for one in ordered:
-        one.before = before
-        before += len(one.stored)
-    return ordered
-
-
-def _summary(told: Sequence[_PartitionVersions], files: int, snapshot: int) -> str:
-    """One sentence."""
+def _summary(partitions: Sequence[_PartitionVersions], files: int, snapshot: int) -> str:
+    """The story in one sentence: what is stored, and what is left of it when merged."""
     where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
-    if not told:
+    if not partitions:
         return (
             f"no version of this key is stored: {where}, and none does"
             if files
             else f"no version is stored: no file may hold this key in snapshot {snapshot}"
         )
-    stored = [one for part in told for one in part.stored]
-    hidden = len(stored) - sum(len(part.seen) for part in told)
+    stored = [one for part in partitions for one in part.stored]
+    hidden = len(stored) - sum(len(part.seen) for part in partitions)
     unseen = f", {hidden} of them hidden from reads" if hidden else ""
-    apart = f" of {len(told)} partitions" if len(told) > 1 else ""
+    apart = f" of {len(partitions)} partitions" if len(partitions) > 1 else ""
     found = f"{_count(len(stored), 'version')} in {_count(len({one.file.file_name for one in stored}), 'file')}{apart}{unseen}"
-    rows = [part.partition for part in told if part.answer() is not None]
+    rows = [part.partition for part in partitions if part.answer() is not None]
     if rows:
-        merged = f"{found}; merged by {told[0].function.name}{f' in {rows[0]}' if apart else ''}"
+        merged = f"{found}; merged by {partitions[0].function.name}{f' in {rows[0]}' if apart else ''}"
         return f"{merged}; reads also give a row in {', '.join(rows[1:])}" if rows[1:] else merged
-    if all(not part.seen for part in told):
+    if all(not part.seen for part in partitions):
         return f"{found}; no row"
-    return f"{found}; {'nothing is left of them' if all(part.merged is None for part in told) else 'deleted'}"
+    return f"{found}; {'nothing is left of them' if all(part.merged is None for part in partitions) else 'deleted'}"
 
 
 def _count(number: int, what: str) -> str:

@@ -109,32 +109,32 @@ def versions_of(
     """Every stored version of the key in the places of one partition, file by file, the oldest file first."""
     keys = spec.keys(pa.RecordBatch.from_pydict({key_name(name): pa.array([key[name]]) for name in spec.key_columns}))
     target = keys.scalar(0)
-    for entry, age in _by_age(store, places):
-        yield from _in_file(store, entry, age, places.deletions.get(entry.file.file_name), spec, target)
-
-
-def _by_age(store: TableStore, places: Places) -> Iterator[tuple[ManifestEntry, int]]:
     by_name = {entry.file.file_name: entry for entry in places.entries}
-    age = 0
-    for section in sections_of(store, [entry.file for entry in places.entries]):
-        for group in section.groups:
-            for file in group:
-                yield by_name[file.file_name], age
-            age += 1
+    groups = [group for section in sections_of(store, [one.file for one in places.entries]) for group in section.groups]
+    for age, group in enumerate(groups):
+        for file in group:
+            gone = places.deletions.get(file.file_name)
+            yield from _in_file(store, by_name[file.file_name], age, gone, spec, target)
 
 
 def _in_file(
     store: TableStore, entry: ManifestEntry, age: int, gone: DeletionFile | None, spec: KeySpec, target: int | bytes
 ) -> Iterator[StoredVersion]:
+    """The versions of the key in one file: keys are compared first, values read only where one matches."""
     place = entry.partition, entry.bucket, entry.file
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
     vector = None if gone is None else read_vector(store, gone)
-    unseen = _unseen(store, entry)
+    compacted = bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
+    passed_over = None  # why batch reads pass over the whole file
+    if entry.bucket < 0:
+        passed_over = POSTPONED
+    elif compacted and entry.file.level == 0:
+        passed_over = NOT_COMPACTED
     for start, stop, (first, batch) in _stretches(store, place, spec, target, columns=None):
         for row in range(start, stop):
             deleted = vector is not None and bool(vector.deleted_mask(first + row, 1)[0])
-            hidden = unseen or (KEPT_OUT if deleted else None)
+            hidden = passed_over or (KEPT_OUT if deleted else None)
             yield StoredVersion(batch.slice(row, 1), entry.file, first + row, age, hidden)
 
 
@@ -154,11 +154,3 @@ def _stretches(
             first += batch.num_rows
             if keys.scalar(len(keys) - 1) > target:  # type: ignore[operator]
                 return  # rows are in key order
-
-
-def _unseen(store: TableStore, entry: ManifestEntry) -> str | None:
-    """Why batch reads pass over a whole file."""
-    if entry.bucket < 0:
-        return POSTPONED
-    compacted = bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
-    return NOT_COMPACTED if compacted and entry.file.level == 0 else None

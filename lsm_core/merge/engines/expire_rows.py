@@ -16,7 +16,6 @@ from lsm_core.arrays import valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import (
-    Ints,
     Mask,
     numbers,
 )
@@ -57,7 +56,12 @@ class RowExpiry:
 
     def expired(self, times: pa.Array, now_ms: int) -> Mask:
         """Which rows are over at epoch ms ``now_ms``, by their values of the time column; null never is."""
-        over = seconds_of(times) + self.after < now_ms // 1000
+        seconds = numbers(times)  # since the epoch, fractions cut off towards the past
+        if pa.types.is_timestamp(times.type):
+            seconds = seconds // _PER_SECOND[times.type.unit]
+        elif pa.types.is_int64(times.type):
+            seconds = np.where(seconds >= _MILLISECONDS_FROM, seconds // 1000, seconds)
+        over = seconds + self.after < now_ms // 1000
         valid = valid_mask(times)
         return np.asarray(over if valid is None else over & valid, np.bool_)
 
@@ -73,13 +77,3 @@ class RowExpiry:
 
 Living = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Takes a batch with the table's columns and gives back those of its rows that are not over."""
-
-
-def seconds_of(times: pa.Array) -> Ints:
-    """Epoch seconds of a time column, fractions cut off towards the past."""
-    values = numbers(times)
-    if pa.types.is_timestamp(times.type):
-        return values // _PER_SECOND[times.type.unit]
-    if pa.types.is_int64(times.type):
-        return np.where(values >= _MILLISECONDS_FROM, values // 1000, values)
-    return values

@@ -110,6 +110,7 @@ class Refusals:
 
 
 def _refused(function: MergeFunction) -> Iterator[RefusedRetracts]:
+    """What the table's merge engine cannot take back; of a sequence group the first function that cannot speaks for it."""
     if isinstance(function, FirstRow) and not function.ignore_delete:
         yield RefusedRetracts(first_row.REFUSAL)
     if isinstance(function, Aggregation):
@@ -118,19 +119,15 @@ def _refused(function: MergeFunction) -> Iterator[RefusedRetracts]:
                 yield RefusedRetracts(aggregate.refusal, name, deletes=not function.remove_on_delete)
                 return
     if isinstance(function, PartialUpdate) and not function.ignore_delete:
-        yield from _of_partial_update(function)
-
-
-def _of_partial_update(function: PartialUpdate) -> Iterator[RefusedRetracts]:
-    if not function.groups and not function.remove_on_delete:
-        yield RefusedRetracts(partial_update.REFUSAL)
-    removing = tuple(group.ordering for group in function.groups if group.removes)
-    for group in function.groups:
-        aggregates = ((name, function.functions.get(name)) for name in group.protected)
-        found = ((name, aggregate.refusal) for name, aggregate in aggregates if aggregate is not None)
-        name, reason = next(((name, reason) for name, reason in found if reason is not None), ("", ""))
-        if reason:
-            yield RefusedRetracts(reason, name, ordering=group.ordering, removing=removing)
+        if not function.groups and not function.remove_on_delete:
+            yield RefusedRetracts(partial_update.REFUSAL)
+        removing = tuple(group.ordering for group in function.groups if group.removes)
+        for group in function.groups:
+            aggregates = ((name, function.functions.get(name)) for name in group.protected)
+            found = ((name, aggregate.refusal) for name, aggregate in aggregates if aggregate is not None)
+            name, reason = next(((name, reason) for name, reason in found if reason is not None), ("", ""))
+            if reason:
+                yield RefusedRetracts(reason, name, ordering=group.ordering, removing=removing)
 
 
 def _has_value(rows: pa.Table, names: Sequence[str]) -> Mask:

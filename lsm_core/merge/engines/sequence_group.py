@@ -63,7 +63,7 @@ def accepted(
     first[offsets[:-1]] = True
     place[first], place[~first] = segment.base, inputs.rows
     columns = [_at(window.whole(name), place) for name in group.ordering]
-    empty = np.logical_and.reduce([_nulls(column) for column in columns])
+    empty = np.logical_and.reduce([np.asarray(column.is_null()) for column in columns])
     passed = empty[~first] | ~segment.counts(inputs)
     if ignored is not None:
         passed |= ignored
@@ -151,11 +151,6 @@ def removed(
 def _at(whole: pa.Array, rows: Ints) -> pa.Array:
     nothing = rows == NO_ROW
     return pc.take(whole, pa.array(rows, mask=nothing if nothing.any() else None), boundscheck=False)
-
-
-def _nulls(column: pa.Array) -> Mask:
-    valid = valid_mask(column)
-    return np.zeros(len(column), np.bool_) if valid is None else ~valid
 
 
 __all__ = ["Segment", "SequenceGroup", "accepted", "last_place", "newest_of_inserts", "removed"]
