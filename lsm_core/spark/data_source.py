@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -31,7 +31,7 @@ from lsm_core.options import find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
-from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import Outcome, decode, encode, require_workers, store_of, use_this_python
 from lsm_core.spark.spark_write import (
     DYNAMIC_OVERWRITE,
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from lsm_core.format.schema import DataField
+
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
@@ -61,6 +63,12 @@ _IN_CATALOG: Final = (
     "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
     "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
 )
+
+_NO_STREAM_READ: Final = (
+    "readStream (streams in Spark); Table.new_stream_scan follows a table's changes, and the options incremental-between and the "
+    "like read them as a batch"
+)
+_NO_STREAM_WRITE: Final = "writeStream (streams in Spark); write each micro-batch by foreachBatch with lsm_core.spark.write_table or the format's save()"
 
 # Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
 # order would be left to chance (paimon 5872).
@@ -139,19 +147,36 @@ class TableSource(DataSource):
 
         Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound, UnsupportedFeature (an entry in Spark's catalog).
         """
-        table, snapshot_id = table_to_read(self.options), _snapshot_id(self.options)
+        table = table_to_read(self.options)
+        return spark_ddl(self._fields(table), table.name)
+
+    def _fields(self, table: Table | ReadOnlyTable) -> tuple[DataField, ...]:
+        """The chosen columns of ``table``, as of the snapshot's time."""
+        snapshot_id = _snapshot_id(self.options)
         if isinstance(table, ReadOnlyTable):
             schema = table.schema_at(snapshot_id)
         else:
             schema = _as_read(table.store, snapshot_id).schema
-        return spark_ddl(fields_of(schema, _columns(self.options), table.name), table.name)
+        return fields_of(schema, _columns(self.options), table.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of this table."""
+        """Return the reader of this table. Raises InvalidOption for a ``schema`` that a user named and that is not the table's.
+
+        Spark asks for it when a frame is first used: of a schema that was named it tells a data source nothing before.
+        """
         table = table_to_read(self.options)
+        require_schema(schema, self._fields(table), table.name)
         if isinstance(table, ReadOnlyTable):
             return SystemTableReader(dict(self.options))
         return TableReader(table.store, self.options)
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802  (Spark's name)
+        """Refuse. Raises UnsupportedFeature naming the table, when the query starts: `load` alone tells a data source nothing."""
+        raise UnsupportedFeature(_NO_STREAM_READ, self.options.get("table") or "")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  (Spark's name)
+        """Refuse. Raises UnsupportedFeature naming the table, when the query starts."""
+        raise UnsupportedFeature(_NO_STREAM_WRITE, self.options.get("table") or "")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says."""

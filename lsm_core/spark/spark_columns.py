@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.arrays import one_array
-from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import DataType, TypeRoot, to_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import StructType
 
 _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.CHAR: ("STRING", pa.string()),
@@ -50,6 +51,21 @@ def spark_ddl(fields: Sequence[DataField], table: str) -> str:
 def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
     """Return the Arrow schema, all nullable, that Spark expects for ``spark_ddl`` of the same columns."""
     return pa.schema([pa.field(field.name, _spark_type(field.type, field.name, table)[1]) for field in fields])
+
+
+def require_schema(given: StructType, fields: Sequence[DataField], table: str) -> None:
+    """Refuse columns that a user named by `.schema()` or in a view, unless they are ``fields``: Spark would show other columns or types.
+
+    Raises InvalidOption naming both, UnsupportedFeature as `spark_ddl` does.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    own = from_arrow_schema(spark_arrow_schema(fields, table), prefer_timestamp_ntz=True)
+    said, meant = (
+        ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in each.fields) for each in (given, own)
+    )
+    if said != meant:
+        raise InvalidOption("schema", said, f"its own columns, or none: {meant}", table)
 
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -94,4 +110,4 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
 
 
-__all__ = ["expressions", "fields_of", "quoted", "spark_arrow_schema", "spark_ddl", "to_spark"]
+__all__ = ["expressions", "fields_of", "quoted", "require_schema", "spark_arrow_schema", "spark_ddl", "to_spark"]

@@ -394,3 +394,30 @@ def test_tables_of_sparks_own_catalog_are_refused_and_nothing_of_them_stays(spar
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW entry USING dredge {options}")
     spark.sql("INSERT INTO entry SELECT 5000L, 's', 1.5D, NULL, NULL, NULL, true, 1")
     assert table.to_arrow(filter=[("k", "=", 5000)]).num_rows == 1
+
+
+def test_a_schema_that_is_not_the_tables_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    own = reader(spark, tmp_path).load().schema
+    assert same(table.to_arrow(), reader(spark, tmp_path).schema(own).load().toArrow())
+    for wrong in ("k INT, w STRING", own.add("more", "string")):
+        with pytest.raises(
+            Exception, match=r"InvalidOption: option 'schema' of table db\.t cannot be .*; accepted: its own columns"
+        ):
+            reader(spark, tmp_path).schema(wrong).load().collect()
+    with pytest.raises(Exception, match=r"option 'schema' of table db\.t\$snapshots cannot be 'a int'"):
+        reader(spark, tmp_path, "db.t$snapshots").schema("a INT").load().collect()
+
+
+def test_streams_of_spark_are_refused_by_name(spark: Any, tmp_path: Path) -> None:
+    make_table(tmp_path)
+    place = {"warehouse": str(tmp_path), "table": "db.t"}
+    stream = spark.readStream.format("dredge").options(**place).load()
+    rate = spark.readStream.format("rate").load()
+    for number, (source, sink) in enumerate(((stream, "console"), (rate, "dredge"))):
+        query = (
+            source.writeStream.format(sink).options(**place, checkpointLocation=str(tmp_path / f"at{number}")).start()
+        )
+        with pytest.raises(Exception, match=r"not supported: (read|write)Stream \(streams in Spark\).*\(table db\.t\)"):
+            query.awaitTermination(60)
