@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsm_core.commit.attempt import CommitHooks, Hook, Phase
 from lsm_core.commit.committer import BATCH, CommitResult, Committer
 from lsm_core.commit.drafts import abort, discard_on_failure, messages_of, origin_of
-from lsm_core.commit.message import CommitMessage, Origin
+from lsm_core.commit.message import CommitMessage, Origin, index_state_of
 
 __all__ = [
     "BATCH",
@@ -18,6 +18,7 @@ __all__ = [
     "Phase",
     "abort",
     "discard_on_failure",
+    "index_state_of",
     "messages_of",
     "origin_of",
 ]

@@ -60,7 +60,9 @@ def split(messages: Iterable[CommitMessage]) -> Parts:
         append_changelog += _entries(message, message.changelog_files, ADD)
         compact_changelog += _entries(message, message.compact_changelog, ADD)
         place = (message.partition, message.bucket)
-        append_index += IndexChange.of(*place, message.new_index_files, message.deleted_index_files)
+        append_index += IndexChange.of(
+            *place, message.new_index_files, message.deleted_index_files, message.index_state
+        )
         compact_index += IndexChange.of(*place, message.compact_new_index_files, message.compact_deleted_index_files)
     told = _table(append_changelog), _table(compact_changelog)
     return Parts(_table(append), _table(compact), append_index, compact_index, *told)

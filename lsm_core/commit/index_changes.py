@@ -12,9 +12,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.commit.message import index_state_of
 from lsm_core.errors import CommitConflict, ConflictKind
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.manifest import HASH_INDEX, VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
@@ -27,28 +29,36 @@ class IndexChange:
     """What a commit does to a table's index files; false when that is nothing.
 
     ``added`` and ``removed`` as the messages tell it; ``dropped`` is true for partitions that lose whatever they have (an
-    overwrite, rows of a dropped partition), also index files of types that are not known here.
+    overwrite, rows of a dropped partition), also index files of types that are not known here. ``states``: what the hash indexes
+    of partitions must be for their rows to be in the right buckets (`CommitMessage.index_state`).
     """
 
     added: tuple[IndexManifestEntry, ...] = ()
     removed: tuple[IndexManifestEntry, ...] = ()
     dropped: Callable[[bytes], bool] | None = None
+    states: tuple[tuple[bytes, str], ...] = ()
 
     @staticmethod
     def of(
-        partition: bytes, bucket: int, new: Sequence[IndexFileMeta], deleted: Sequence[IndexFileMeta]
+        partition: bytes,
+        bucket: int,
+        new: Sequence[IndexFileMeta],
+        deleted: Sequence[IndexFileMeta],
+        state: str | None = None,
     ) -> IndexChange:
         """The change of one bucket."""
         return IndexChange(
             tuple(IndexManifestEntry.of(ADD, partition, bucket, file) for file in new),
             tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
+            states=() if state is None else ((partition, state),),
         )
 
     def __add__(self, other: IndexChange) -> IndexChange:
-        return IndexChange(self.added + other.added, self.removed + other.removed, self.dropped or other.dropped)
+        together = self.added + other.added, self.removed + other.removed, self.dropped or other.dropped
+        return IndexChange(*together, tuple(dict.fromkeys(self.states + other.states)))
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.dropped)
+        return bool(self.added or self.removed or self.dropped or self.states)
 
     @property
     def takes_rows(self) -> bool:
@@ -83,6 +93,7 @@ def next_index_manifest(
     if not change and (previous is None or not takes_files):
         return previous
     live = [] if latest is None else manifests.index_entries(store, latest)
+    _require_states(store, latest, live, change.states)
     drops = change.dropped or (lambda _: False)
     removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
@@ -93,6 +104,25 @@ def next_index_manifest(
     _require_one_a_bucket(store, latest, staying, change.added)
     _require_vectors_fit(store, latest, staying, change.added, base, delta)
     return manifests.write_index_manifest(drafts, previous, keep, change.added)
+
+
+def _require_states(
+    store: TableStore,
+    latest: Snapshot | None,
+    live: Sequence[IndexManifestEntry],
+    states: Sequence[tuple[bytes, str]],
+) -> None:
+    """Keys were assigned to buckets by the index that is in force, or two commits might put one key into two buckets."""
+    names: dict[bytes, list[str]] = {partition: [] for partition, _ in states}
+    for entry in live:
+        if entry.index_type == HASH_INDEX and entry.partition in names:
+            names[entry.partition].append(entry.file_name)
+    for partition, state in states:
+        if index_state_of(names[partition]) == state:
+            continue
+        text = partition_text(store.schema, partition, store.options)
+        what = f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since its rows were assigned"
+        raise _conflict(store, latest, f"{what} to buckets, so a key could lie in two of them", names[partition])
 
 
 def _place(entry: IndexManifestEntry) -> _Place:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -53,7 +54,8 @@ class CommitMessage:
 
     Index files come and go with either snapshot. A message names each index file that it replaces, as the maker of the new
     one read it: the commit conflicts where another one has taken its place since. The deletion vector of a data file that
-    goes must go too, so the index file that holds it is replaced (or deleted) in the same message.
+    goes must go too, so the index file that holds it is replaced (or deleted) in the same message. ``index_state``: the hash
+    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without.
     """
 
     partition: bytes
@@ -70,6 +72,7 @@ class CommitMessage:
     deleted_index_files: tuple[IndexFileMeta, ...] = ()
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    index_state: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -108,6 +111,8 @@ class CommitMessage:
             files = getattr(self, group)
             if files:
                 document[group] = [_file_to_object(file) for file in files]
+        if self.index_state is not None:
+            document["index_state"] = self.index_state
         for group in _INDEX_GROUPS:
             if indexes := getattr(self, group):
                 document[group] = [_index_to_object(file) for file in indexes]
@@ -127,6 +132,7 @@ class CommitMessage:
                 group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS
             }
             indexes = {group: tuple(_index_from_object(f) for f in document.get(group, ())) for group in _INDEX_GROUPS}
+            state = document.get("index_state")
             made_by, origin = document.get("origin"), None
             if made_by is not None:
                 table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
@@ -137,9 +143,15 @@ class CommitMessage:
                 int(document["total_buckets"]),
                 **{**groups, **indexes},
                 origin=origin,
+                index_state=None if state is None else str(state),
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
+
+
+def index_state_of(names: Iterable[str]) -> str:
+    """A short text for a partition's hash indexes, given the names of all their files: another text, other files."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
 def _text(value: bytes) -> str:
@@ -196,4 +208,4 @@ def _member(name: str, item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-__all__ = ["CommitMessage", "Origin", "WrittenFile"]
+__all__ = ["CommitMessage", "Origin", "WrittenFile", "index_state_of"]

@@ -14,7 +14,7 @@ from lsm_core.metadata import (
     support,
     tags,
 )
-from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import (
     Purpose,
     require_compactable,
@@ -27,6 +27,7 @@ from lsm_core.metadata.tree_files import bucket_groups, tree_files
 
 __all__ = [
     "POSTPONE_BUCKET",
+    "BucketMode",
     "Purpose",
     "TableStore",
     "branches",

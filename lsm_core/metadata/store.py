@@ -6,6 +6,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from lsm_core.clock import Clock, clock_from
@@ -18,6 +19,21 @@ from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside
 
 POSTPONE_BUCKET = -2
+
+
+class BucketMode(StrEnum):
+    """How rows get their bucket (Java `BucketMode`)."""
+
+    FIXED = "fixed"
+    """By the bucket function, of a number of buckets (`bucket` > 0)."""
+    DYNAMIC = "dynamic"
+    """By an index of key hashes (`bucket` = -1 with a primary key that holds the partition columns)."""
+    CROSS_PARTITION = "cross-partition"
+    """By where the key lives, in whichever partition (`bucket` = -1, the primary key lacks a partition column)."""
+    UNAWARE = "unaware"
+    """All rows of a partition are in bucket 0 (`bucket` = -1 without a primary key)."""
+    POSTPONE = "postpone"
+    """A compaction finds one later (`bucket` = -2)."""
 
 
 class TableStore:
@@ -99,6 +115,18 @@ class TableStore:
     def has_primary_key(self) -> bool:
         """Whether rows have a key (otherwise the table only appends)."""
         return bool(self.schema.primary_keys)
+
+    @property
+    def bucket_mode(self) -> BucketMode:
+        """How rows get their bucket."""
+        bucket = self.options.bucket
+        if bucket > 0:
+            return BucketMode.FIXED
+        if not self.has_primary_key:
+            return BucketMode.UNAWARE
+        if bucket == POSTPONE_BUCKET:
+            return BucketMode.POSTPONE
+        return BucketMode.CROSS_PARTITION if self.schema.cross_partition else BucketMode.DYNAMIC
 
     # -- metadata paths --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
-from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import DataType, TypeRoot
 
@@ -165,6 +165,8 @@ def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = N
         if purpose >= Purpose.WRITE:
             # An option may have been switched off while files still depend on the index.
             kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
+            if store.bucket_mode is BucketMode.DYNAMIC:
+                kinds.discard(_HASH)
             yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
         yield from _files_in_use(store, snapshot)
 
@@ -199,8 +201,6 @@ def _buckets(store: TableStore) -> Iterator[str]:
         yield "primary keys that do not hold all partition keys (cross-partition updates)"
     elif store.has_primary_key and bucket == POSTPONE_BUCKET:
         yield "postponed buckets (bucket = -2)"
-    elif store.has_primary_key and bucket == -1:
-        yield "dynamic buckets (bucket = -1 with a primary key)"
     elif bucket > 0 and not store.schema.bucket_key_types:
         yield "append tables with buckets and no bucket-key"
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound
-from lsm_core.metadata.store import TableStore
+from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
@@ -79,6 +79,8 @@ class WriteJob:
     def plan(cls, store: TableStore, overwrite: bool) -> WriteJob:
         """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile."""
         require_writable(store)
+        if store.bucket_mode is BucketMode.DYNAMIC:
+            raise UnsupportedFeature("writing dynamic buckets from Spark", store.name)
         return cls(store, BucketHistory.of_whole_table(store, ignore=overwrite), overwrite)
 
     def routed(

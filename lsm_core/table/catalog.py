@@ -308,6 +308,10 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
     if "bucket" in store.schema.options and not store.options.is_set("bucket"):
         # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.
+        if after.has_primary_key and after.options.bucket == -1:
+            raise UnsupportedFeature(
+                "dynamic buckets in a table whose files are in fixed ones (set 'bucket')", store.name
+            )
         fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name, stored=True)
         store = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)
     known = set(unsupported(store, Purpose.WRITE))

@@ -20,6 +20,7 @@ from lsm_core.storage import check_name
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
 from lsm_core.types import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot, to_sql
 from lsm_core.types.casts import CastError, cast_values, castable
+from lsm_core.write.assigner import AssignerRules
 
 _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
 _KEY_PREFIX: Final = "_KEY_"
@@ -130,6 +131,8 @@ def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> No
             "tables with a primary key or a fixed number of buckets",
             table,
         )
+    if bucket == -1 and keyed:
+        AssignerRules.of(options, table)
     if bucket == POSTPONE and not keyed:
         raise InvalidOption("bucket", bucket, "a number above 0 or -1 in a table without primary key", table)
     if bucket > 0 and not keyed and not given:

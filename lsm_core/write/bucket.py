@@ -1,8 +1,8 @@
-"""Which bucket a row belongs to: by the hash of its bucket key, or 0 where a table has none (Java `RowKeyExtractor`); vectorised."""
+"""Which bucket a row belongs to: by the hash of its bucket key, by an assigner, or 0 where a table has none (Java `RowKeyExtractor`); vectorised."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,27 +10,52 @@ import pyarrow as pa
 
 from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
-from lsm_core.format.hashing import bucket_of
+from lsm_core.format.hashing import bucket_of, hash_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 
+Assign = Callable[[bytes, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+"""(partition, hashes of its rows' keys in arrival order) -> bucket per row."""
 
-def groups(store: TableStore, batch: pa.Table) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches; bucket 0 in tables without buckets."""
-    codes, partitions = _partition_codes(store.schema, batch)
-    total = max(1, store.options.bucket)
-    bucket = buckets_of(store, batch)
-    code = codes.astype(np.int64) * total + bucket
-    if not len(code):
+
+def groups(
+    store: TableStore, batch: pa.Table, assign: Assign | None = None
+) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
+    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches; bucket 0 in tables without buckets.
+
+    ``assign``: who knows the buckets of a table of dynamic buckets.
+    """
+    if not batch.num_rows:
         return
+    codes, partitions = _partition_codes(store.schema, batch)
+    if assign is None:
+        bucket = buckets_of(store, batch)
+    else:
+        hashes = key_hashes(store, batch)
+        bucket = np.empty(batch.num_rows, np.int32)
+        for number, rows in _same(codes):
+            bucket[rows] = assign(partitions[number], hashes[rows])
+    total = int(bucket.max()) + 1
+    for code, rows in _same(codes.astype(np.int64) * total + bucket):
+        number, found = divmod(code, total)
+        yield partitions[number], found, rows
+
+
+def _same(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """Every number in ``codes`` (at least one), ascending, with its positions in their order."""
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
-    small = code.astype(np.uint16) if code.max() < 1 << 16 else code
+    small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     order = np.argsort(small, kind="stable")
-    ordered = code[order]
+    ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     for start, end in zip(starts, np.r_[starts[1:], len(ordered)], strict=True):
-        number, found = divmod(int(ordered[start]), total)
-        yield partitions[number], found, order[start:end]
+        yield int(ordered[start]), order[start:end]
+
+
+def key_hashes(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
+    """The Java hash (int32) of each row's trimmed primary key: what a HASH index holds."""
+    columns = [one_array(batch.column(name)) for name in store.schema.trimmed_primary_keys]
+    return hash_rows(columns, store.schema.trimmed_key_types)
 
 
 def _partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, WriterStale
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import HASH_INDEX, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import live_entries
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 
 _COLUMNS = ("partition", "bucket", "total_buckets", "max_sequence_number")
@@ -25,12 +26,14 @@ class BucketHistory:
     """Sequence numbers of the table's buckets; partitions are looked up when first written.
 
     ``ignore``: an overwrite starts afresh, whatever lies there. ``follow``: a long-lived writer looks at the newest snapshot
-    each time it meets a bucket, a batch writer at the one that was the newest when it began.
+    each time it meets a bucket, a batch writer at the one that was the newest when it began. ``hash_entries``: the HASH index
+    files of each partition, where they were read with the history of the whole table.
     """
 
     store: TableStore
     ignore: bool = False
     follow: bool = False
+    hash_entries: Mapping[bytes, Sequence[IndexManifestEntry]] | None = None
     _snapshot: Snapshot | None = None
     _opened: bool = False
     _everything: pa.Table | None = None
@@ -44,7 +47,10 @@ class BucketHistory:
         Raises :class:`CorruptFile`.
         """
         made = cls(store, ignore=ignore, _snapshot=snapshots.latest(store), _opened=True)
-        if made._snapshot is not None and not ignore and store.options.bucket > 0:
+        if store.bucket_mode is BucketMode.DYNAMIC:
+            latest = None if ignore else made._snapshot
+            made.hash_entries = {} if latest is None else hash_entries(manifests.index_entries(store, latest))
+        if made._snapshot is not None and not ignore and store.bucket_mode is not BucketMode.UNAWARE:
             entries = live_entries(store, made._snapshot, columns=list(_COLUMNS))
             newest = entries.group_by(list(_COLUMNS[:3])).aggregate([("max_sequence_number", "max")])
             made._everything = newest.rename_columns(list(_COLUMNS))
@@ -80,7 +86,7 @@ class BucketHistory:
             entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
         configured = self.store.options.bucket
         others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
-        if configured > 0 and others.num_rows:
+        if self.store.bucket_mode is not BucketMode.UNAWARE and others.num_rows:
             recorded = others.column("total_buckets")[0].as_py()
             where = partition_text(self.store.schema, others.column("partition")[0].as_py(), self.store.options)
             raise WriterStale(
@@ -109,10 +115,26 @@ class BucketHistory:
                 raise CorruptFile(path, f"property {MAX_SEQUENCE} is no number: {text!r}") from error
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
+    def buckets_of(self, partition: bytes) -> list[int]:
+        """Buckets of a partition that hold files, ascending. Raises as :meth:`look_up`."""
+        self.look_up([partition])
+        return sorted(self._known.get(partition, {}))
+
     def forget(self, partition: bytes) -> None:
         """A bucket of ``partition`` was released: who opens it again looks anew."""
         self._known.pop(partition, None)
         self._seen.pop(partition, None)
+
+
+def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[IndexManifestEntry]]:
+    """The HASH index files of each partition, by bucket."""
+    found: dict[bytes, list[IndexManifestEntry]] = {}
+    for entry in entries:
+        if entry.index_type == HASH_INDEX:
+            found.setdefault(entry.partition, []).append(entry)
+    for mine in found.values():
+        mine.sort(key=lambda entry: entry.bucket)
+    return found
 
 
 def live_files(

@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.write.background import BucketCompaction, Compactor
 from lsm_core.write.key_value import KeyValueBucket
-from lsm_core.write.restore import BucketHistory, live_files
+from lsm_core.write.restore import live_files
 from lsm_core.write.table_write import TableWrite
 
 _NEVER: Final = -1
@@ -93,8 +93,7 @@ class StreamTableWrite(TableWrite):
 
     def __init__(self, store: TableStore, commit_user: str, compactor: Compactor | None) -> None:
         """``compactor`` None: nothing is compacted (`write-only`). Raises :class:`UnsupportedFeature`."""
-        super().__init__(store, commit_user, compactor=compactor)
-        self._history = BucketHistory(store, follow=True)
+        super().__init__(store, commit_user, compactor=compactor, follow=True)
         self._follower = Follower(store, commit_user)
         self._handed: dict[int, dict[Place, CommitMessage]] = {}
         self._kinds: dict[int, set[CommitKind]] = {}
@@ -132,6 +131,8 @@ class StreamTableWrite(TableWrite):
                 del self._buckets[place]
                 self._modified.pop(place, None)
                 self._history.forget(place[0])
+                if self._indexes is not None and all(partition != place[0] for partition, _ in self._buckets):
+                    self._indexes.forget(place[0])
         if handed:
             self._handed[commit_identifier] = handed
         return list(handed.values())
@@ -150,7 +151,10 @@ class StreamTableWrite(TableWrite):
 
     def _catch_up(self) -> None:
         """Follow the table to its newest snapshot."""
+        before = self._follower.seen
         changes = self._follower.advance(self._handed)
+        if self._indexes is not None and self._follower.seen != before:
+            self._indexes.follow(snapshots.read(self.store, self._follower.seen) if self._follower.seen else None)
         renew = self._settled(changes)
         if changes.lost:
             renew |= set(self._buckets)

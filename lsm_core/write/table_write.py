@@ -16,14 +16,16 @@ from lsm_core.commit import CommitMessage, Origin, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge import Refusals, merge_function
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
 from lsm_core.types.nesting import refit_table
 from lsm_core.write.append import AppendBucket
+from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
-from lsm_core.write.bucket import groups
+from lsm_core.write.bucket import groups, key_hashes
 from lsm_core.write.buffer import BufferPool
+from lsm_core.write.hash_indexes import HashIndexes
 from lsm_core.write.incoming_rows import (
     ALL,
     RowNumbering,
@@ -72,13 +74,15 @@ class TableWrite:
         sequence_offset: int = 0,
         compactor: Compactor | None = None,
         planned: BucketHistory | None = None,
+        follow: bool = False,
     ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
 
         ``sequence_offset`` is added to every bucket's first sequence number: tasks of one job that write the same bucket
         need ranges of their own, or the order of their rows would be left to chance. ``compactor``: who compacts the buckets
         of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody. ``planned``: the history of the whole
-        table, read by whoever planned this write and found the table writable: this writer reads no metadata then.
+        table, read by whoever planned this write and found the table writable: this writer reads no metadata then. ``follow``: each
+        bucket is looked up at the snapshot that is the newest then.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
@@ -87,7 +91,7 @@ class TableWrite:
         self.store = store
         self.commit_user = commit_user
         self._planned = planned is not None
-        self._history = BucketHistory(store, ignore=overwrite) if planned is None else planned
+        self._history = BucketHistory(store, ignore=overwrite, follow=follow) if planned is None else planned
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._pool = BufferPool(store.options)
         self._compactor = compactor if store.has_primary_key and not overwrite else None
@@ -100,6 +104,10 @@ class TableWrite:
         """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
         self._counts = counted_columns(store.schema)
+        self._indexes: HashIndexes | None = None
+        if store.bucket_mode is BucketMode.DYNAMIC:
+            rules = AssignerRules.of(store.options, store.name)
+            self._indexes = HashIndexes(store, self._history, rules, ignore=overwrite)
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +139,8 @@ class TableWrite:
     def routed(self, data: pa.Table, row_kinds: pa.Array | None = None, given: RowNumbering = ALL) -> list[RoutedRows]:
         """The rows in the table's shape by bucket, each in arrival order, for :meth:`add_routed` here or in another process.
 
-        They are checked as :meth:`write` checks them, and errors call them as ``given`` says; no metadata is read and nothing kept.
+        They are checked as :meth:`write` checks them, and errors call them as ``given`` says. Nothing is kept and no metadata read,
+        but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
         ``row_kinds``: int8 (0..3), or None.
         """
         table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
@@ -139,7 +148,8 @@ class TableWrite:
         if kinds is not None and self.store.has_primary_key:
             self._refusals.require_mergeable(table, kinds)
         found = []
-        for partition, bucket, positions in groups(self.store, table):
+        assign = None if self._indexes is None else self._indexes.assign
+        for partition, bucket, positions in groups(self.store, table, assign):
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
             rows = table if whole else table.take(index)
@@ -149,6 +159,8 @@ class TableWrite:
     def add_routed(self, routed: RoutedRows) -> None:
         """Add rows that :meth:`routed` of any writer of this table gave."""
         self._require_whole()
+        if self._indexes is not None:
+            self._indexes.learn(routed.partition, routed.bucket, key_hashes(self.store, routed.rows))
         self._add(routed.partition, routed.bucket, routed.rows, routed.kinds)
         self._halfway = False
 
@@ -168,10 +180,9 @@ class TableWrite:
             what = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
             raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
         require_compactable(self.store)
-        if not 0 <= bucket < self.store.options.bucket:
-            raise InvalidData(
-                self.store.name, "", f"there is no bucket {bucket}, only 0 to {self.store.options.bucket - 1}"
-            )
+        last = LARGEST_BUCKET if self._indexes is not None else self.store.options.bucket - 1
+        if not 0 <= bucket <= last:
+            raise InvalidData(self.store.name, "", f"there is no bucket {bucket}, only 0 to {last}")
         self._meet([(partition, bucket)])
         writer = self._bucket(partition, bucket)
         assert isinstance(writer, KeyValueBucket)
@@ -195,6 +206,8 @@ class TableWrite:
         writers = [writer for _, writer in sorted(self._buckets.items())]
         for writer in writers:
             writer.settle(wait or self._force)
+        if self._indexes is not None:
+            self._indexes.write()
         self._pool.close()
         if self._planned:
             snapshot = self._history.snapshot
@@ -202,7 +215,18 @@ class TableWrite:
             origin = Origin(self.store.name, self.store.root, self.store.branch, newest)
         else:
             origin = origin_of(self.store)
-        return [replace(writer.drain(), origin=origin) for writer in writers]
+        messages = [replace(writer.drain(), origin=origin) for writer in writers]
+        return messages if self._indexes is None else self._indexed(messages, self._indexes)
+
+    def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
+        """``messages`` with the hash indexes of their buckets."""
+        found = []
+        for message in messages:
+            new, old = indexes.hand_out(message.partition, message.bucket)
+            state = indexes.state_of(message.partition, message.bucket) if message.new_files or new else None
+            found.append(replace(message, new_index_files=new, deleted_index_files=old, index_state=state))
+        indexes.handed_out()
+        return found
 
     def _require_whole(self) -> None:
         if self._halfway:
@@ -218,6 +242,8 @@ class TableWrite:
                 with suppress(OSError, DredgeError):
                     self.store.file_io.delete(path)
         self._buckets.clear()
+        if self._indexes is not None:
+            self._indexes.abort()
         self._halfway = False
         self._pool.close()
         if self._compactor is not None:
@@ -305,7 +331,7 @@ class TableWrite:
     def _meet(self, places: Sequence[tuple[bytes, int]]) -> None:
         """Learn about the buckets that are not open yet, all in one go."""
         new = [place for place in places if place not in self._buckets]
-        if self.store.options.bucket < 1 or not new:
+        if self.store.bucket_mode is BucketMode.UNAWARE or not new:
             return
         self._history.look_up(partition for partition, _ in new)
         if self._compactor is not None and self._compactor.automatic:
@@ -319,7 +345,7 @@ class TableWrite:
 
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         total = self.store.options.bucket
-        if total < 1:
+        if self.store.bucket_mode is BucketMode.UNAWARE:
             return AppendBucket(self.store, partition, bucket, _NO_BUCKETS)
         first = self._history.next_sequence(partition, bucket) + self._offset
         if not self.store.schema.primary_keys:

@@ -15,8 +15,8 @@ from orchestration import names
 from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
-UNSUPPORTED = ("dv_pk", "changelog_lookup", "dynamic_bucket")
-SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches")
+UNSUPPORTED = ("dv_pk", "changelog_lookup", "postpone")
+SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches", "dynamic_bucket")
 
 
 @pytest.fixture(scope="module")

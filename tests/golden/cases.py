@@ -32,7 +32,6 @@ WRITE_OFF = {
     "writes that wait for lookups": "force-lookup",
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
-    "dynamic buckets": "dynamic buckets",
 }
 
 
@@ -83,7 +82,6 @@ def unwritable(story: dict[str, Any]) -> str | None:
         "changelog producers": keys and options.get("changelog-producer", "none") not in ("none", "input"),
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
-        "dynamic buckets": keys and bucket == -1 and set(partitions) <= set(keys),
     }
     return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)
 

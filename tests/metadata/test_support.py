@@ -43,7 +43,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"sequence.snapshot-ordering": "true"}, "ordering by snapshot", READ),
         ({"changelog-producer": "lookup"}, "changelog producer 'lookup'", WRITE),
         ({"changelog-producer": "full-compaction"}, "changelog producer 'full-compaction'", WRITE),
-        ({"bucket": "-1"}, "dynamic buckets", WRITE),
         ({"file-index.ngram.columns": "v"}, "file index 'ngram'", WRITE),
         ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),
         ({"metadata.iceberg.storage": "table-location"}, "Iceberg", WRITE),

@@ -218,7 +218,7 @@ BAD = {
     ),
     "changelog": (_schema(options={"bucket": "1", "changelog-producer": "lookup"}), UnsupportedFeature, "lookup"),
     "vectors": (_schema(options={"bucket": "1", "deletion-vectors.enabled": "true"}), UnsupportedFeature, "deletion"),
-    "dynamic": (_schema(options={"bucket": "-1"}), UnsupportedFeature, "dynamic"),
+    "postponed": (_schema(options={"bucket": "-2"}), UnsupportedFeature, "postponed"),
     "format": (_schema(options={"bucket": "1", "file.format": "lance"}), UnsupportedFeature, "lance"),
     "cross partition": (_schema(partition_keys=["dt"]), UnsupportedFeature, "partition"),
 }

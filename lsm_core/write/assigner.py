@@ -1,0 +1,237 @@
+"""Which bucket a key goes to in a table of dynamic buckets: known key hashes keep theirs, new ones fill buckets in turn. No I/O.
+
+Sources: `HashBucketAssigner`, `PartitionIndex`, `SimpleHashBucketAssigner` (which is the same from an empty index on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from lsm_core.arrays import I64
+from lsm_core.errors import InvalidOption
+from lsm_core.options import TableOptions
+
+Hashes: TypeAlias = npt.NDArray[np.int32]
+"""Java hashes of trimmed primary keys."""
+Buckets: TypeAlias = npt.NDArray[np.int32]
+
+LARGEST_BUCKET: Final = 32_766
+"""Bucket numbers are Java shorts; the last one is not given out."""
+_BITS: Final = 16
+_BUCKET_BITS: Final = (1 << _BITS) - 1
+_ROW_BITS: Final = 32
+_ROWS: Final = (1 << _ROW_BITS) - 1
+_MERGE_SHARE: Final = 8
+"""Recent hashes are sorted in among the others when they are more than a share of this: then each is moved few times."""
+
+
+@dataclass(frozen=True)
+class AssignerRules:
+    """Which buckets an assigner may give out, and when one is full.
+
+    ``target_rows``: hashes of a bucket. ``limit``: the largest number of buckets of a partition (`dynamic-bucket.max-buckets`), None
+    without. ``assigners`` share the buckets of a partition: assigner ``number`` owns those whose number leaves ``number`` when divided
+    by ``assigners`` (Java `BucketAssigner.isMyBucket`). ``table``: for errors.
+    """
+
+    target_rows: int
+    limit: int | None
+    table: str
+    assigners: int = 1
+    number: int = 0
+
+    @classmethod
+    def of(cls, options: TableOptions, table: str, assigners: int = 1, number: int = 0) -> AssignerRules:
+        """The rules that the table's options give.
+
+        Raises :class:`InvalidOption` for `dynamic-bucket.max-buckets` that are neither -1 nor 1 to 32767.
+        """
+        target = int(options.get("dynamic-bucket.target-row-num"))
+        limit = int(options.get("dynamic-bucket.max-buckets"))
+        if limit != -1 and not 1 <= limit <= LARGEST_BUCKET + 1:
+            raise InvalidOption(
+                "dynamic-bucket.max-buckets", limit, f"-1 (no limit) or 1 to {LARGEST_BUCKET + 1}", table
+            )
+        return cls(target, None if limit == -1 else limit, table, assigners, number)
+
+    def first_own(self) -> int:
+        """The lowest bucket number of this assigner."""
+        return self.number % self.assigners
+
+    def owned(self, buckets: Iterable[int]) -> list[int]:
+        """Those of ``buckets`` that are this assigner's, ascending."""
+        return sorted(bucket for bucket in buckets if bucket % self.assigners == self.first_own())
+
+
+class PartitionIndex:
+    """The key hashes of one partition with the bucket of each: 8 bytes a hash, sorted; not a Python object per hash.
+
+    Hashes, not keys: keys of one hash share a bucket. A bucket is full when it has ``target_rows`` distinct hashes.
+    """
+
+    def __init__(self, rules: AssignerRules, files: Sequence[tuple[int, Hashes]] = ()) -> None:
+        """``files``: (bucket, its hashes) of every HASH index file of the partition. A hash in two of them is the lower bucket's."""
+        self._rules = rules
+        self._counts: dict[int, int] = {}
+        known = np.empty(sum(len(hashes) for _, hashes in files), np.int64)
+        start = 0
+        for bucket, hashes in files:
+            known[start : start + len(hashes)] = _packed(hashes, bucket)
+            start += len(hashes)
+            self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
+        known.sort()
+        self._known: I64 = known
+        self._recent: I64 = np.empty(0, np.int64)
+        self._changed: set[int] = set()
+        self._next = rules.first_own()
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._recent)
+
+    @property
+    def buckets(self) -> list[int]:
+        """Buckets that hold a hash, ascending."""
+        return sorted(self._counts)
+
+    def assign(self, hashes: Hashes) -> Buckets:
+        """The bucket of each of ``hashes`` (one a row, in order of arrival); the new ones are known from now on.
+
+        A new hash goes to the lowest own bucket with room, else to the lowest own number that is free; where the limit forbids more
+        buckets, to any own one, chosen by the hash so that every engine run chooses the same. Raises :class:`InvalidOption` when
+        there are no more bucket numbers.
+        """
+        if not len(hashes):
+            return np.zeros(0, np.int32)
+        # Hash and row in one number: one plain sort groups equal hashes, the first row of each in front.
+        keyed = (hashes.astype(np.int64) << _ROW_BITS) | np.arange(len(hashes))
+        keyed.sort()
+        ordered, rows = (keyed >> _ROW_BITS).astype(np.int32), keyed & _ROWS
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        distinct = ordered[starts]
+        found = self._look_up(distinct)
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            came = rows[starts[new]]
+            arrival = np.zeros(len(hashes), np.bool_)
+            arrival[came] = True
+            rank = np.cumsum(arrival)[came] - 1
+            found[new] = self._place(distinct[new], rank)
+            self._add(distinct[new], found[new])
+        buckets = np.empty(len(hashes), np.int32)
+        buckets[rows] = np.repeat(found, np.diff(np.r_[starts, len(hashes)]))
+        return buckets
+
+    def learn(self, hashes: Hashes, bucket: int) -> None:
+        """Hashes of rows that another assigner has put into ``bucket``."""
+        distinct = np.unique(hashes)
+        new = distinct[self._look_up(distinct) < 0]
+        if len(new):
+            self._add(new, np.full(len(new), bucket, np.int64))
+            self._counts[bucket] = self._counts.get(bucket, 0) + len(new)
+
+    @property
+    def changed(self) -> list[int]:
+        """Buckets that got new hashes since :meth:`settled`, ascending."""
+        return sorted(int(bucket) for bucket in self._changed)
+
+    def settled(self, bucket: int) -> None:
+        """The index of ``bucket`` was written as it is now."""
+        self._changed.discard(bucket)
+
+    def hashes_of(self, bucket: int) -> Hashes:
+        """The hashes of one bucket, ascending."""
+        parts = [(side[(side & _BUCKET_BITS) == bucket] >> _BITS).astype(np.int32) for side in self._sides()]
+        return np.sort(np.concatenate(parts))
+
+    def _sides(self) -> tuple[I64, I64]:
+        return self._known, self._recent
+
+    def _look_up(self, distinct: Hashes) -> I64:
+        """The bucket of each hash (ascending), -1 where it is not known."""
+        found = np.full(len(distinct), -1, np.int64)
+        wanted = _packed(distinct, 0)
+        for side in self._sides():
+            if not len(side):
+                continue
+            at = np.minimum(np.searchsorted(side, wanted), len(side) - 1)
+            entry = side[at]
+            hit = (entry >> _BITS) == distinct
+            found[hit] = entry[hit] & _BUCKET_BITS
+        return found
+
+    def _add(self, distinct: Hashes, buckets: I64) -> None:
+        """Take in hashes, ascending and not known."""
+        self._changed |= set(np.flatnonzero(np.bincount(buckets)))
+        more = (distinct.astype(np.int64) << _BITS) | buckets  # ascending, as the hashes are
+        self._recent = _merged(self._recent, more)
+        if len(self._recent) * _MERGE_SHARE > len(self._known):
+            self._known, self._recent = _merged(self._known, self._recent), np.empty(0, np.int64)
+
+    def _place(self, new: Hashes, rank: I64) -> I64:
+        """Buckets for hashes that are not known; ``rank``: their order of arrival, from 0. :attr:`_counts` says so afterwards."""
+        rules, left = self._rules, len(new)
+        numbers, counts = [], []
+        for bucket in rules.owned(self._counts):
+            room = min(left, rules.target_rows - self._counts[bucket])
+            if room > 0:
+                numbers.append(bucket)
+                counts.append(room)
+                left -= room
+        last = LARGEST_BUCKET if rules.limit is None else rules.limit - 1
+        while left and (bucket := self._free()) <= last:
+            self._counts[bucket] = 0
+            numbers.append(bucket)
+            counts.append(min(left, rules.target_rows))
+            left -= counts[-1]
+        own = np.array(rules.owned(self._counts), np.int64)
+        if left and (rules.limit is None or not len(own)):
+            accepted = f"more than that: all {LARGEST_BUCKET + 1} buckets of a partition are full"
+            raise InvalidOption("dynamic-bucket.target-row-num", rules.target_rows, accepted, rules.table)
+        for bucket, count in zip(numbers, counts, strict=True):
+            self._counts[bucket] += count
+        placed = np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])[rank]
+        if left:
+            beyond = np.flatnonzero(placed < 0)
+            placed[beyond] = own[np.abs(new[beyond].astype(np.int64)) % len(own)]
+            counted = np.bincount(placed[beyond])
+            for bucket in rules.owned(self._counts):
+                self._counts[bucket] += int(counted[bucket]) if bucket < len(counted) else 0
+        return placed
+
+    def _free(self) -> int:
+        """The lowest own bucket number that holds nothing."""
+        while self._next in self._counts:
+            self._next += self._rules.assigners
+        return self._next
+
+
+def assigner_of(partition_hash: int, hashes: Hashes, assigners: int, channels: int | None = None) -> Buckets:
+    """Which of ``assigners`` owns each key hash of a partition, as Java spreads them over ``channels`` tasks (`BucketAssigner.computeAssigner`).
+
+    ``partition_hash``: the Java hash of the partition row; channels None: as many as assigners.
+    """
+    channels = assigners if channels is None else channels
+    # Java's remainder keeps the sign of its left side
+    start = abs(int(np.fmod(partition_hash, channels)))
+    return ((start + np.abs(np.fmod(hashes.astype(np.int64), assigners))) % channels).astype(np.int32)
+
+
+def _packed(hashes: Hashes, bucket: int) -> I64:
+    return (hashes.astype(np.int64) << _BITS) | bucket
+
+
+def _merged(left: I64, right: I64) -> I64:
+    """Two ascending arrays as one: the stable sort finds the two runs and merges them."""
+    if not len(left) or not len(right):
+        return right if not len(left) else left
+    both = np.concatenate((left, right))
+    both.sort(kind="stable")
+    return both
+
+
+__all__ = ["LARGEST_BUCKET", "AssignerRules", "Buckets", "Hashes", "PartitionIndex", "assigner_of"]

@@ -1,0 +1,194 @@
+"""The HASH indexes of a writer: read when a partition is first written, asked for buckets, and written anew where keys came.
+
+Sources: `HashBucketAssigner` and `DynamicBucketIndexMaintainer`, which here are one, so that a key's hash is looked up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.commit import index_state_of
+from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partition_path import partition_text
+from lsm_core.format.side_files import encode_hash_index
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.indexes import hash_index, index_file_path, index_path
+from lsm_core.metadata.store import TableStore
+from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules, Buckets, Hashes, PartitionIndex
+from lsm_core.write.restore import BucketHistory, hash_entries
+
+_WHOLE: Final = -1
+"""In place of a bucket: the index of all buckets of a partition."""
+
+
+@dataclass
+class _Held:
+    """What is known of a partition (or of one bucket of it): its hashes, and the index files that hold them by bucket.
+
+    ``states``: the whole partition's index as it was read (`index_state_of`), and after each commit that was handed out since.
+    """
+
+    index: PartitionIndex
+    files: dict[int, IndexFileMeta]
+    states: list[str]
+
+
+class HashIndexes:
+    """The indexes of the partitions that one writer writes; 8 bytes a known key of those partitions.
+
+    A writer either assigns rows to buckets (:meth:`assign`) or is handed rows that another assigner routed (:meth:`learn`), not both.
+    """
+
+    def __init__(
+        self, store: TableStore, history: BucketHistory, rules: AssignerRules, *, ignore: bool = False
+    ) -> None:
+        """``history``: says which snapshot the writer starts from. ``ignore``: an overwrite starts from an empty index."""
+        self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
+        self._held: dict[tuple[bytes, int], _Held] = {}
+        self._written: dict[tuple[bytes, int], IndexFileMeta] = {}
+        self._entries: tuple[str | None, dict[bytes, list[IndexManifestEntry]]] = (None, {})
+
+    def assign(self, partition: bytes, hashes: Hashes) -> Buckets:
+        """The bucket of each key hash, rows in order of arrival.
+
+        Raises :class:`CorruptFile` naming an index file that is missing, short or of a bucket that cannot be, or a bucket with files and
+        no index; :class:`InvalidOption` when all buckets are full.
+        """
+        return self._of(partition, _WHOLE).index.assign(hashes)
+
+    def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
+        """Rows with these key hashes were put into ``bucket`` by another assigner. Raises as :meth:`assign`."""
+        self._of(partition, bucket).index.learn(hashes, bucket)
+
+    def write(self) -> None:
+        """Write the index of every bucket that got new hashes since it was last written; on failure :meth:`abort` cleans up."""
+        for (partition, _), held in self._held.items():
+            for bucket in held.index.changed:
+                self._delete(partition, bucket, self._written.pop((partition, bucket), None))
+                data = encode_hash_index(held.index.hashes_of(bucket))
+                name = self._store.new_file_name("index-")
+                file = IndexFileMeta(HASH_INDEX, name, len(data), len(data) // 4)
+                self._written[partition, bucket] = file
+                with self._store.file_io.open_output(index_path(self._store, partition, bucket, file)) as out:
+                    out.write(data)
+                held.index.settled(bucket)
+
+    def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
+        """Index files that :meth:`write` made for a bucket and those that they replace, as a commit message names them."""
+        new = self._written.pop((partition, bucket), None)
+        if new is None:
+            return (), ()
+        held = self._holder(partition, bucket)
+        assert held is not None
+        old = held.files.get(bucket)
+        held.files[bucket] = new
+        return (new,), () if old is None else (old,)
+
+    def state_of(self, partition: bytes, bucket: int) -> str | None:
+        """What the partition's index must be at the commit (`CommitMessage.index_state`); None for an overwrite."""
+        held = self._holder(partition, bucket)
+        return None if self._ignore or held is None else held.states[-1]
+
+    def handed_out(self) -> None:
+        """All messages of a commit were made: the next one comes after it."""
+        for (_, bucket), held in self._held.items():
+            if bucket == _WHOLE:
+                state = index_state_of(file.file_name for file in held.files.values())
+                if state != held.states[-1]:
+                    held.states.append(state)
+
+    def pending(self, partition: bytes) -> bool:
+        """Whether rows of the partition were assigned by what is held here and not handed out yet."""
+        return any(held.index.changed for (one, _), held in self._held.items() if one == partition) or any(
+            one == partition for one, _ in self._written
+        )
+
+    def follow(self, snapshot: Snapshot | None) -> None:
+        """Forget partitions whose index another writer changed, unless rows of ours depend on it (their commit conflicts then)."""
+        for place, held in list(self._held.items()):
+            now = index_state_of(entry.file_name for entry in self._entries_of(snapshot, place[0]))
+            if now in held.states:
+                del held.states[: held.states.index(now)]
+            elif not self.pending(place[0]):
+                del self._held[place]
+
+    def forget(self, partition: bytes) -> None:
+        """A partition is no longer written: who comes back to it reads its index anew."""
+        if not self.pending(partition):
+            for place in [place for place in self._held if place[0] == partition]:
+                del self._held[place]
+
+    def abort(self) -> None:
+        """Delete the files that were not handed out, and forget everything."""
+        for (partition, bucket), file in self._written.items():
+            self._delete(partition, bucket, file)
+        self._written.clear()
+        self._held.clear()
+
+    def _delete(self, partition: bytes, bucket: int, file: IndexFileMeta | None) -> None:
+        if file is not None:
+            with suppress(OSError, DredgeError):
+                self._store.file_io.delete(index_path(self._store, partition, bucket, file))
+
+    def _holder(self, partition: bytes, bucket: int) -> _Held | None:
+        return self._held.get((partition, _WHOLE)) or self._held.get((partition, bucket))
+
+    def _of(self, partition: bytes, bucket: int) -> _Held:
+        held = self._held.get((partition, bucket))
+        if held is None:
+            held = self._held[partition, bucket] = self._load(partition, bucket)
+        return held
+
+    def _load(self, partition: bytes, bucket: int) -> _Held:
+        if self._ignore:
+            return _Held(PartitionIndex(self._rules), {}, [index_state_of(())])
+        self._history.look_up([partition])
+        entries = self._entries_of(self._history.snapshot, partition)
+        state = index_state_of(entry.file_name for entry in entries)
+        if bucket == _WHOLE:
+            self._require_indexed(partition, entries)
+        else:
+            entries = [entry for entry in entries if entry.bucket == bucket]
+        files = [(entry.bucket, hash_index(self._store, entry)) for entry in entries]
+        return _Held(PartitionIndex(self._rules, files), {entry.bucket: entry.file for entry in entries}, [state])
+
+    def _entries_of(self, snapshot: Snapshot | None, partition: bytes) -> Sequence[IndexManifestEntry]:
+        if self._history.hash_entries is not None:
+            return self._history.hash_entries.get(partition, ())
+        name = None if snapshot is None else snapshot.index_manifest
+        if snapshot is None or name is None:
+            return ()
+        if self._entries[0] != name:
+            self._entries = name, hash_entries(manifests.index_entries(self._store, snapshot))
+        return self._entries[1].get(partition, ())
+
+    def _require_indexed(self, partition: bytes, entries: Sequence[IndexManifestEntry]) -> None:
+        """A bucket whose files no index tells of would get none of its keys back: they would lie in two buckets."""
+        store, seen = self._store, set()
+        for entry in entries:
+            path = index_file_path(store, entry)
+            if not 0 <= entry.bucket <= LARGEST_BUCKET:
+                raise CorruptFile(path, f"table {store.name}: the hash index of bucket {entry.bucket}, which cannot be")
+            if entry.bucket in seen:
+                raise CorruptFile(path, f"table {store.name}: a second hash index of bucket {entry.bucket}")
+            seen.add(entry.bucket)
+        bare = sorted(set(self._history.buckets_of(partition)) - seen)
+        if bare:
+            snapshot = self._history.snapshot
+            assert snapshot is not None
+            text = partition_text(store.schema, partition, store.options)
+            where = f"partition {text}, bucket {bare[0]}" if text else f"bucket {bare[0]}"
+            path = (
+                store.manifest_path(snapshot.index_manifest)
+                if snapshot.index_manifest
+                else store.snapshot_path(snapshot.id)
+            )
+            raise CorruptFile(path, f"table {store.name}: no hash index of {where}, which holds files")
+
+
+__all__ = ["HashIndexes"]
