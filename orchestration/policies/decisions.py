@@ -175,7 +175,7 @@ class NextTry:
     reason: Reason = Reason.DONE_BEFORE
 
 
-def decide_again(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
+def decide_next_try(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
     """Decide from all runs of one plan, newest first: only failures are repeated, a run that a person ended never is."""
     if not tries:
         return NextTry(1)

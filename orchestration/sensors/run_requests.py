@@ -16,7 +16,7 @@ from orchestration.blocked import blocking_failure
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
-from orchestration.policies.decisions import Ending, Try, decide_again
+from orchestration.policies.decisions import Ending, Try, decide_next_try
 from orchestration.table_card import count_text
 
 _PARTITION_TAG: Final = "dagster/partition"
@@ -58,23 +58,25 @@ def request_run(
         return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
     if not plan.items or plan.base_snapshot is None:
         why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
-        told = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
-        return _decline(decision, Reason.NOTHING_PICKED, told), None
-    again = decide_again(_tries(instance, table, partition, plan.hash), plan.hash, wall_ms())
-    if again.number is None:
-        return _decline(decision, again.reason, again.text), None
+        text = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
+        return _decline(decision, Reason.NOTHING_PICKED, text), None
+    next_try = decide_next_try(_tries(instance, table, partition, plan.hash), plan.hash, wall_ms())
+    if next_try.number is None:
+        return _decline(decision, next_try.reason, next_try.text), None
     try:
         save_plan(store, plan)
     except DredgeError as error:
         text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
         return _decline(decision, Reason.UNREADABLE, text), None
-    why = plan_text(plan)
-    told = decision.text if decision.full else why if why.startswith(decision.text) else f"{decision.text}; {why}"
-    final = replace(decision, text=f"{told}; {again.text}" if again.text else told)
+    text = decision.text
+    if not decision.full:
+        why = plan_text(plan)
+        text = why if why.startswith(text) else f"{text}; {why}"
+    final = replace(decision, text=f"{text}; {next_try.text}" if next_try.text else text)
     action = "compact full" if decision.full else "compact"
     config = {"plan": plan.hash, "full": decision.full}
     request = dg.RunRequest(
-        run_key=names.run_key(table, partition, plan.base_snapshot, plan.hash, again.number),
+        run_key=names.run_key(table, partition, plan.base_snapshot, plan.hash, next_try.number),
         job_name=names.job_name(table),
         run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
         tags=names.run_tags(table, partition, plan.hash, action, final.text),

@@ -34,8 +34,8 @@ def sorted_run_sensor(
     cards: Sequence[TableCard], warehouse_path: str, policies: Policies, settings: Settings, jobs: Sequence[object]
 ) -> dg.SensorDefinition:
     """Return the sensor over all tables; it also reports health and the level-0 alert."""
-    changes = HealthReporter(warehouse_path)
-    sweep = TableSweep(cards, policies, settings, judge_runs, changes.events, alert_lines)
+    reporter = HealthReporter(warehouse_path)
+    sweep = TableSweep(cards, policies, settings, judge_runs, events_of=reporter.events, further_lines=alert_lines)
     return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep, jobs)
 
 

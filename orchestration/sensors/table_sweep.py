@@ -77,20 +77,26 @@ class TickAnswer:
 class TableSweep:
     """One sensor's walk over all tables, tick by tick.
 
-    ``judge`` returns a decision for every partition of a table, ``report`` the events to store besides, ``say`` further lines.
+    ``judge`` returns a decision for every partition of a table, ``events_of`` the events to store besides, ``further_lines`` what
+    the tick says about it after the decisions.
     """
 
     cards: Sequence[TableCard]
     policies: Policies
     settings: Settings
     judge: Callable[[OpenTable], list[Decision]]
-    report: Callable[[OpenTable], Iterable[AssetEvent]] = lambda _: ()
-    say: Callable[[OpenTable], Iterable[str]] = lambda _: ()
+    events_of: Callable[[OpenTable], Iterable[AssetEvent]] = lambda _: ()
+    further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Look at as many tables as the budget allows, at least one, and answer with runs, events and reasons."""
         cursor = Cursor.read(context.cursor)
-        stopped = warehouse.replaying() or _no_time(warehouse)
+        stopped = warehouse.replaying()
+        if stopped is None:
+            try:
+                warehouse.time()
+            except InvalidOption as error:  # no age can be told: said once a tick, not as trouble of every table
+                stopped = str(error)
         if stopped is not None:
             context.log.info(stopped)
             return dg.SensorResult(skip_reason=stopped, cursor=cursor.write())
@@ -103,7 +109,7 @@ class TableSweep:
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         waiting = [*self.cards[start:], *self.cards[:start]]
         while waiting and (len(waiting) == len(self.cards) or time.monotonic() < deadline):
-            self._add(context, warehouse, waiting.pop(0), answer)
+            self._visit(context, warehouse, waiting.pop(0), answer)
         if waiting:
             answer.lines.append(
                 f"{len(waiting)} tables had no turn in this tick's {self.settings.sensor_budget_seconds:g} s: next is {waiting[0].name}"
@@ -120,26 +126,26 @@ class TableSweep:
             asset_events=answer.events,
         )
 
-    def _add(
+    def _visit(
         self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource, card: TableCard, answer: TickAnswer
     ) -> None:
-        """Add what there is to say and do about one table."""
+        """Decide about every partition of one table, and add to ``answer`` what there is to say and do."""
         table = open_table(warehouse, card, self.policies.of(card.name))
         if isinstance(table, Decision):
-            answer.lines += tell([table])
+            answer.lines += decision_lines([table])
             return
         final: list[Decision] = []
         try:
-            for decision in general(table) or self.judge(table):
+            for decision in common_decisions(table) or self.judge(table):
                 if decision.outcome is Outcome.RUN:
                     decision, request = request_run(context.instance, warehouse.path, table.store, decision)
                     answer.requests += [request] if request is not None else []
                 final.append(decision)
         except (DredgeError, OSError, ValueError) as error:  # a clock or a file gone bad: the other tables go on
             final.append(_unreadable(card, error))
-        answer.lines += tell(final)
-        answer.lines += self.say(table)
-        answer.events += self.report(table)
+        answer.lines += decision_lines(final)
+        answer.lines += self.further_lines(table)
+        answer.events += self.events_of(table)
         if card.partitioned:
             usable, refused = usable_keys(partition.text for partition in table.health.partitions)
             known = set(context.instance.get_dynamic_partitions(names.partitions_name(card.name)))
@@ -177,7 +183,7 @@ def _unreadable(card: TableCard, error: Exception) -> Decision:
     return Decision(card.name, "", Outcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")
 
 
-def general(table: OpenTable) -> list[Decision]:
+def common_decisions(table: OpenTable) -> list[Decision]:
     """Return the decision that holds for a table whatever the sensor looks for, [] when the sensor has to judge."""
     if table.refusal is not None:
         return [Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal)]
@@ -187,7 +193,7 @@ def general(table: OpenTable) -> list[Decision]:
     return []
 
 
-def tell(decisions: Sequence[Decision]) -> list[str]:
+def decision_lines(decisions: Sequence[Decision]) -> list[str]:
     """Return one line a decision, runs first; past a screenful the declines are counted by reason."""
     runs = [decision.line() for decision in decisions if decision.outcome is Outcome.RUN]
     others = [decision for decision in decisions if decision.outcome is not Outcome.RUN]
@@ -197,12 +203,3 @@ def tell(decisions: Sequence[Decision]) -> list[str]:
         counts[decision.reason.value] = counts.get(decision.reason.value, 0) + 1
     rest = [f"{decisions[0].table}: {count} more partitions: decline ({reason})" for reason, count in counts.items()]
     return [*lines, *rest]
-
-
-def _no_time(warehouse: WarehouseResource) -> str | None:
-    """Why no age can be told now: said once a tick, not as trouble of every table."""
-    try:
-        warehouse.time()
-    except InvalidOption as error:
-        return str(error)
-    return None
