@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import ColumnNotFound
 from lsm_core.files.evolution import Evolution
 from lsm_core.files.formats import FileSource
@@ -98,7 +99,7 @@ def read_rows(
             if deleted is not None and positions is not None:
                 gone = positions.next_mask(batch.num_rows, deleted)
                 if gone.any():
-                    batch = batch.filter(pa.array(~gone))
+                    batch = batch.filter(arrow_array(~gone))
                     if not batch.num_rows:
                         continue
             yield evolution.apply(batch, source.path)

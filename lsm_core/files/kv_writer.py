@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import numpy_array, one_array
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.files.merged_nulls import with_merged_nulls
 from lsm_core.files.rolling import RollingWriter
@@ -122,10 +122,10 @@ class _Describer:
             self._first = keys.slice(0, 1)
         self._last = keys.slice(rows.num_rows - 1, 1)
         self._rows += rows.num_rows
-        kinds = rows.column(VALUE_KIND).to_numpy()
+        kinds = numpy_array(rows.column(VALUE_KIND))
         # -U and -D are the odd kinds.
         self._deletes += int(np.count_nonzero(kinds & 1))
-        sequences = rows.column(SEQUENCE_NUMBER).to_numpy()
+        sequences = numpy_array(rows.column(SEQUENCE_NUMBER))
         self._low = min(self._low, int(sequences.min()))
         self._high = max(self._high, int(sequences.max()))
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.format.binary_row import EMPTY_ROW
 
 ADD: Final = 0
@@ -158,7 +159,7 @@ def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
         columns[f"{name}_nulls"] = [s.null_counts for s in stats]
     for name in ("extra_files", "value_stats_cols", "write_cols"):
         columns[name] = [getattr(file, name) for file in files]
-    return pa.table([pa.array(columns[f.name], f.type) for f in ENTRY_SCHEMA], schema=ENTRY_SCHEMA)
+    return pa.table([arrow_array(columns[f.name], f.type) for f in ENTRY_SCHEMA], schema=ENTRY_SCHEMA)
 
 
 def table_to_entries(table: pa.Table) -> list[ManifestEntry]:

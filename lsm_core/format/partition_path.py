@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import InvalidFilter, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, decode_row, decode_rows, encode_row, one_value
 from lsm_core.format.java_text import (
@@ -113,7 +114,7 @@ def _texts(
     schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
 ) -> list[list[str | None]]:
     """The texts of each partition column, None for null."""
-    columns = decode_rows(pa.array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
+    columns = decode_rows(arrow_array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
     found = []
     for column, kind in zip(columns, schema.partition_types, strict=True):
         to_text = _formatter(kind, options.partition_legacy_name, newer)
@@ -210,15 +211,15 @@ def partition_value(column: str, value: Any, kind: DataType, of: str = "") -> An
 def _parsed(text: str, kind: DataType, arrow: pa.DataType) -> Any:
     if kind.root is TypeRoot.DATE and text.lstrip("-").isdigit():
         # The legacy directory name of a date is its epoch day.
-        return pa.array([int(text)], pa.int32()).view(pa.date32())[0].as_py()
+        return arrow_array([int(text)], pa.int32()).view(pa.date32())[0].as_py()
     if kind.root in _BINARIES:
         return text.encode()
     if kind.root is TypeRoot.DECIMAL:
         return Decimal(text)
     if kind.root in _TIMESTAMPS:
-        local = pa.array([text]).cast(pa.timestamp(arrow.unit))[0]
+        local = arrow_array([text]).cast(pa.timestamp(arrow.unit))[0]
         return np.datetime64(local.value, arrow.unit)
-    return pa.array([text]).cast(arrow)[0].as_py()
+    return arrow_array([text]).cast(arrow)[0].as_py()
 
 
 __all__ = [

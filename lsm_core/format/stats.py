@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.file_meta import SimpleStats
@@ -152,7 +153,7 @@ def _apply(stats: ColumnStats, mode: StatsMode, kind: DataType) -> ColumnStats:
     high = truncate_max(stats.maximum[0].as_py(), mode.length)
     if high is None:
         return _unknown(kind, stats.null_count)
-    return ColumnStats(pa.array([low]), pa.array([high]), stats.null_count)
+    return ColumnStats(arrow_array([low]), arrow_array([high]), stats.null_count)
 
 
 def truncate_min(text: str, length: int) -> str:
@@ -192,8 +193,8 @@ def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> 
             found.append(_unknown(kind, column.null_count))
             continue
         if kind.root in _FLOATS:
-            bounds = float_bounds(column.drop_null().to_numpy(zero_copy_only=False))
-            low, high = (pa.array([bound], column.type) for bound in bounds)
+            bounds = float_bounds(numpy_array(column.drop_null()))
+            low, high = (arrow_array([bound], column.type) for bound in bounds)
         else:
             ends = pc.min_max(column)
             low, high = (pa.repeat(ends[name], 1) for name in ("min", "max"))

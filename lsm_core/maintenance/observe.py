@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
@@ -116,11 +116,11 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     table = entries.select(columns).combine_chunks()
     # A dense number for every entry's bucket.
     indices = one_array(table.column("partition")).dictionary_encode().indices
-    numbers = table.column("bucket").to_numpy().astype(np.int64)
-    pairs = indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + (numbers + (1 << 16))
+    numbers = numpy_array(table.column("bucket")).astype(np.int64)
+    pairs: Ints = numpy_array(indices).astype(np.int64) * (1 << 32) + (numbers + (1 << 16))
     codes = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     order = np.argsort(codes, kind="stable")
-    table, codes = table.take(pa.array(order)), codes[order]
+    table, codes = table.take(arrow_array(order)), codes[order]
     buckets = _Buckets(store, table, codes)
     due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms)
     found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
@@ -128,7 +128,7 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
 
 
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
-    values: Ints = pc.fill_null(pc.cast(table.column(name), pa.int64()), default).to_numpy().astype(np.int64)
+    values: Ints = numpy_array(pc.fill_null(pc.cast(table.column(name), pa.int64()), arrow_scalar(default)))
     return values
 
 

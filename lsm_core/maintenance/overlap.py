@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import offsets_from, one_array
+from lsm_core.arrays import numpy_array, offsets_from, one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.sort_key import key_bytes
@@ -26,7 +26,7 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
     types = list(schema.trimmed_key_types)
     blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
     ranks = pc.rank(pa.array(key_bytes(decode_rows(blobs, types)), pa.binary()), tiebreaker="dense")
-    order = ranks.to_numpy().astype(np.int64)
+    order = numpy_array(ranks).astype(np.int64)
     return depths(order[: len(codes)], order[len(codes) :], rows, codes, groups)
 
 

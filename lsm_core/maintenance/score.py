@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.actions.compact.unit_choice import choose_bins, decide
 from lsm_core.metadata.store import TableStore
@@ -91,7 +92,7 @@ def due_compactions(
     considered = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
     for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
-        listed, at = entries.take(pa.array(rows)), 0
+        listed, at = entries.take(arrow_array(rows)), 0
         try:
             files = tree_files(store, listed)  # keys decoded together
         except UnsupportedFeature:  # keys without order here: nothing is due

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import offsets_from, values_of
+from lsm_core.arrays import numpy_array, offsets_from, values_of
 from lsm_core.errors import InvalidOption
 from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, VALUE_KIND
 from lsm_core.format.schema import TableSchema
@@ -84,7 +84,7 @@ class Versions:
     @staticmethod
     def of(batch: pa.RecordBatch, function: MergeFunction) -> Versions:
         """Rows equal in everything else go by level, the highest first; unknown levels (-1) as they come."""
-        levels = np.asarray(batch.column(LEVEL).to_numpy(zero_copy_only=False), np.int64)
+        levels = numpy_array(batch.column(LEVEL)).astype(np.int64)
         older_first = np.argsort(-np.maximum(levels, 0), kind="stable")
         batch = batch.take(pa.array(older_first))
         rows = Rows.of([Piece(batch, function.key_spec.keys(batch), 0, 0)])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import decimal_limbs, one_array, valid_mask, values_of
+from lsm_core.arrays import arrow_scalar, decimal_limbs, numpy_array, one_array, valid_mask, values_of
 from lsm_core.errors import UnsupportedFeature
 
 Ints = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ def numbers(column: pa.Array) -> Ints:
     """
     kind = column.type
     if pa.types.is_boolean(kind):
-        bits = pc.cast(column, pa.int8()).fill_null(0).to_numpy(zero_copy_only=False)
+        bits = numpy_array(pc.cast(column, pa.int8()).fill_null(arrow_scalar(0, pa.int8())))
         return np.asarray(bits, dtype=np.int64)
     if pa.types.is_floating(kind):
         return float_order(values_of(column, np.float32 if kind.bit_width == 32 else np.float64))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import decimal_limbs, places_within, text_parts, valid_mask, values_of
+from lsm_core.arrays import decimal_limbs, numpy_array, places_within, text_parts, valid_mask, values_of
 from lsm_core.merge.comparable import (
     Bytes,
     Ints,
@@ -137,7 +137,7 @@ def _nested_hash(column: pa.Array) -> Words:
         for child in column.flatten():
             total = (total ^ _value_words(child)) * _CHAIN
         return total
-    offsets = column.offsets.to_numpy().astype(np.int64)
+    offsets = numpy_array(column.offsets).astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     offsets, lengths = offsets - first, np.diff(offsets)
     if pa.types.is_map(column.type):

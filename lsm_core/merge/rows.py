@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import one_array, values_of
+from lsm_core.arrays import arrow_array, one_array, values_of
 from lsm_core.errors import InvalidData
 from lsm_core.merge.comparable import (
     Ints,
@@ -82,7 +82,7 @@ class Rows:
         if self.pieces[0].batch.schema.get_field_index(name) < 0:
             raise InvalidData("", name, "the batch lacks this sequence column")
         whole = pa.chunked_array([piece.batch.column(name) for piece in self.pieces])
-        return one_array(whole.take(pa.array(rows)))
+        return one_array(whole.take(arrow_array(rows)))
 
     def piece_of(self, rows: Ints) -> Ints:
         """Index of the piece that each of the given rows lies in."""
@@ -115,7 +115,7 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
         return rows.span(first, last + 1)
     # half the index is read for every column: windows are far smaller than four billion rows
     index = picked.astype(np.uint32, copy=False) if len(rows) < 1 << 32 else picked
-    parts = [pa.array(index[at : at + OUTPUT_ROWS]) for at in range(0, len(index), OUTPUT_ROWS)]
+    parts = [arrow_array(index[at : at + OUTPUT_ROWS]) for at in range(0, len(index), OUTPUT_ROWS)]
     schema = rows.pieces[0].batch.schema
     columns: list[list[pa.Array]] = []
     for place in range(len(schema)):

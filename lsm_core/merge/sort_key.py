@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import text_parts, valid_mask
+from lsm_core.arrays import arrow_scalar, text_parts, valid_mask
 from lsm_core.errors import InvalidData, InvalidOption
 from lsm_core.format.kv_layout import KEY_PREFIX
 from lsm_core.format.schema import TableSchema
@@ -144,7 +144,7 @@ def _joined(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
     if len(parts) == 1:
         return parts[0].cast(pa.binary())
     try:
-        joined = pc.binary_join_element_wise(*parts, b"")
+        joined = pc.binary_join_element_wise(*parts, arrow_scalar(b""))
     except pa.ArrowInvalid as error:
         raise InvalidData("", "", f"keys too large to compare: {error}") from error
     return joined

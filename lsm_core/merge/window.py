@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, OLDER_VERSION, MergeCounters
@@ -295,10 +296,7 @@ class Merger:
         kept_open = output.state is not None
         self.counters.drop(OLDER_VERSION, len(rows) - sum(batch.num_rows for batch in batches) - kept_open)
         if self.drop_delete and kinds is not None:
-            kept = [
-                batch.filter(pa.array(~retracts(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))))
-                for batch in batches
-            ]
+            kept = [batch.filter(arrow_array(~retracts(numpy_array(batch.column(VALUE_KIND))))) for batch in batches]
             self.counters.drop(DELETE_AT_BOTTOM, sum(b.num_rows for b in batches) - sum(b.num_rows for b in kept))
             batches = [batch for batch in kept if batch.num_rows]
         self.counters.rows_out += sum(batch.num_rows for batch in batches)
@@ -317,7 +315,7 @@ class Merger:
         """One row, copied out, so that it does not keep its whole window alive."""
         source = rows.piece_at(row)
         at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
-        batch = source.batch.slice(at, 1).take(pa.array([0]))
+        batch = source.batch.slice(at, 1).take(arrow_array([0]))
         return Piece(batch, self.spec.keys(batch), source.level, source.age)
 
 

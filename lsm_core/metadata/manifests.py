@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.avro.metadata_file import with_record_root
 from lsm_core.format.binary_row import decode_row
@@ -138,9 +139,9 @@ def live_entries(
         part = keep_rows(read_manifest(store, meta), partitions, buckets, levels)
         parts.append((part if keep is None else keep(part)).select(needed))
     if not parts:
-        return ENTRY_SCHEMA.empty_table().select(names)
+        return empty_table(ENTRY_SCHEMA).select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
-    added = pc.equal(merged.column("kind"), 0)
+    added = pc.equal(merged.column("kind"), arrow_scalar(0))
     # A deletion without its addition is rare, and leaving out no row would still copy all of them.
     return (merged if pc.all(added, min_count=0).as_py() else merged.filter(added)).select(names)
 
@@ -153,13 +154,13 @@ def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog. Raises CorruptFile."""
     if snapshot.changelog_manifest_list is None:
-        return ENTRY_SCHEMA.empty_table()
+        return empty_table(ENTRY_SCHEMA)
     return entries_of(store, read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:
     """Return the entries of several manifests one after the other, unmerged. Raises CorruptFile."""
-    return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *iter_entries(store, metas)])
+    return pa.concat_tables([empty_table(ENTRY_SCHEMA), *iter_entries(store, metas)])
 
 
 def iter_entries(store: TableStore, metas: Sequence[ManifestFileMeta]) -> Iterator[pa.Table]:
@@ -329,7 +330,7 @@ def keep_rows(
     """
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
-            wanted = pa.array(list(values), entries.schema.field(name).type)
+            wanted = arrow_array(list(values), entries.schema.field(name).type)
             entries = entries.filter(pc.is_in(entries.column(name), value_set=wanted))
     return entries
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
@@ -124,7 +125,7 @@ def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
     """
     newest = schemas.latest_schema(store.file_io, store.root, store.branch)
     known = store.schema.id
-    newer = pc.any(pc.greater(entries.column("schema_id"), known), min_count=0).as_py()
+    newer = pc.any(pc.greater(entries.column("schema_id"), arrow_scalar(known)), min_count=0).as_py()
     if newer or (newest is not None and newest.id > known and _meaning(newest) != _meaning(store.schema)):
         now = known if newest is None else newest.id
         raise WriterStale(

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_array, numpy_array, one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore
@@ -24,7 +24,7 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
     """
     if entries.num_rows == 0:
         return []
-    place = pa.array(range(entries.num_rows), pa.int64())
+    place = arrow_array(np.arange(entries.num_rows, dtype=np.int64))
     keyed = pa.table({"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": place})
     order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
     ordered = entries.take(order)
@@ -35,7 +35,7 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
         pc.not_equal(partitions.slice(1), partitions.slice(0, rest)),
         pc.not_equal(buckets.slice(1), buckets.slice(0, rest)),
     )
-    starts = [0, *(np.flatnonzero(differs.to_numpy(zero_copy_only=False)) + 1).tolist(), ordered.num_rows]
+    starts = [0, *(np.flatnonzero(numpy_array(differs)) + 1).tolist(), ordered.num_rows]
     found: list[BucketGroup] = []
     for start, stop in pairwise(starts):  # one step a bucket, not a file
         part = ordered.slice(start, stop - start)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.merge import key_bytes
@@ -36,7 +37,7 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
     groups = _groups(entries)
     keyed = bool(store.schema.primary_keys)
     arranged = _by_key(store, entries, groups, disjoint) if keyed else _by_age(entries, groups)
-    ordered = entries.take(pa.array(arranged.order)).combine_chunks()
+    ordered = entries.take(arrow_array(arranged.order)).combine_chunks()
     plan = _Plan(store, ordered, deletions)
     return tuple(plan.splits(arranged, groups[arranged.order]))
 
@@ -56,8 +57,8 @@ class _Arranged:
 
 def _groups(entries: pa.Table) -> Ints:
     """A number per entry, ascending by partition bytes and bucket."""
-    codes = pc.rank(entries.column("partition"), tiebreaker="dense").to_numpy().astype(np.int64)
-    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    codes = numpy_array(pc.rank(entries.column("partition"), tiebreaker="dense")).astype(np.int64)
+    buckets = numpy_array(entries.column("bucket")).astype(np.int64)
     lowest = buckets.min()
     combined: Ints = codes * (buckets.max() - lowest + 1) + (buckets - lowest)
     return combined
@@ -65,8 +66,8 @@ def _groups(entries: pa.Table) -> Ints:
 
 def _by_age(entries: pa.Table, groups: Ints) -> _Arranged:
     """Files of append tables in the order in which they were written, each on its own."""
-    created = pc.fill_null(entries.column("creation_time_ms"), 0).to_numpy()
-    order = np.lexsort((created, entries.column("min_sequence_number").to_numpy(), groups))
+    created = numpy_array(pc.fill_null(entries.column("creation_time_ms"), arrow_scalar(0)))
+    order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
     every = np.ones(len(order), dtype=np.bool_)
     return _Arranged(order, np.arange(len(order), dtype=np.int64), every, every)
 
@@ -79,10 +80,14 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
     """
     count = entries.num_rows
     ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
-    ranks = pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense").to_numpy().astype(np.int64)
+    ranks = numpy_array(pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense")).astype(
+        np.int64
+    )
     low, high = ranks[:count], ranks[count:]
-    plain = pc.fill_null(pc.equal(entries.column("delete_row_count"), 0), fill_value=False).to_numpy()
-    free = _free(entries.column("level").to_numpy(), groups, plain, disjoint)
+    plain = numpy_array(
+        pc.fill_null(pc.equal(entries.column("delete_row_count"), arrow_scalar(0)), arrow_scalar(value=False))
+    )
+    free = _free(numpy_array(entries.column("level")), groups, plain, disjoint)
     order = np.lexsort((np.where(free, 0, high), np.where(free, 0, low), groups))
     low, high, groups = low[order], high[order], groups[order]
     plain, free = plain[order], free[order]
@@ -117,7 +122,7 @@ class _Plan:
         """Neighbouring items of a bucket together up to the target size."""
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
-        sizes, rows = (ordered.column(name).to_numpy() for name in ("file_size", "row_count"))
+        sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
         total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
         weights = np.maximum(np.add.reduceat(sizes, arranged.starts), cost).tolist()
         starts, raw, free = arranged.starts.tolist(), arranged.raw.tolist(), arranged.free.tolist()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
@@ -106,7 +107,7 @@ class KeyBounds:
             return None
         wanted = self._store.schema.arrow_schema.field(key.name).type
         try:
-            lows, highs = (key_bytes([refit(side, wanted)]).to_numpy(zero_copy_only=False) for side in found)
+            lows, highs = (numpy_array(key_bytes([refit(side, wanted)])) for side in found)
         except (pa.ArrowException, UnsupportedFeature):
             return None  # bounds that are no keys prove nothing
         return list(lows), list(highs)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.schema import TableSchema
 
@@ -22,10 +26,18 @@ _COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "no
     ">": "greater",
     ">=": "greater_equal",
 }
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+}
 _OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
 _HIGHEST: Final = chr(0x10FFFF)
-ALWAYS: Final = pc.scalar(value=True)
-_NEVER: Final = pc.scalar(value=False)
+ALWAYS: Final = pc.scalar(arrow_scalar(value=True))
+_NEVER: Final = pc.scalar(arrow_scalar(value=False))
 _MOST_TESTS: Final = 2_000
 """Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
 
@@ -61,7 +73,13 @@ class Predicate:
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of ``batch`` (it holds :attr:`columns`) for which the filter is true; null is not true."""
-        return batch.filter(self.expression)
+        if self.groups is None:
+            return batch.filter(self.expression)
+        # The same tests without Arrow's plan of operators, whose import takes a third of a second and whose set-up each batch.
+        if not all(self.groups):  # a group without tests is true
+            return batch
+        groups = (reduce(pc.and_kleene, [_mask(test, batch) for test in group]) for group in self.groups)
+        return batch.filter(reduce(pc.or_kleene, groups))
 
 
 def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | None:
@@ -148,7 +166,7 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
         values = list(value)
         scalars = [_scalar(v, kind, name, table) for v in values if v is not None]
         if op == "not in" and len(scalars) < len(values):
-            return Conjunct(name, "=", pa.scalar(None, kind))  # nothing is known to differ from null (Java `NotIn`)
+            return Conjunct(name, "=", arrow_scalar(None, kind))  # nothing is known to differ from null (Java `NotIn`)
         return _listed(name, op, scalars, kind)
     if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
         raise InvalidFilter(
@@ -160,7 +178,7 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
 def _scalar(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scalar:
     """``value`` as a scalar of the column's own type where it fits exactly, else of a type that compares with it."""
     if value is None:
-        return pa.scalar(None, kind)
+        return arrow_scalar(None, kind)
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     if hasattr(plain, "item") and not isinstance(plain, (dt.date, dt.time)):
         plain = plain.item()  # a NumPy scalar
@@ -178,7 +196,7 @@ def _scalar(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scala
 def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_boolean(kind) is not isinstance(value, bool):
         raise TypeError("booleans compare with booleans only")
-    made = pa.scalar(value, kind)
+    made = arrow_scalar(value, kind)
     if isinstance(value, (int, float, decimal.Decimal)) and not math.isnan(value) and made.as_py() != value:
         raise ValueError("not exact")
     if isinstance(value, dt.date) and made.as_py() != value:  # Arrow cuts off the time of day and small fractions
@@ -217,13 +235,15 @@ def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     try:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             if isinstance(value, int) and not pa.types.is_floating(kind):
-                return pa.scalar(decimal.Decimal(value)) if abs(value) >= 1 << 63 else pa.scalar(value, pa.int64())
+                return (
+                    arrow_scalar(decimal.Decimal(value)) if abs(value) >= 1 << 63 else arrow_scalar(value, pa.int64())
+                )
             if isinstance(value, (int, float)):
-                return pa.scalar(float(value), pa.float64())
+                return arrow_scalar(float(value), pa.float64())
             if isinstance(value, decimal.Decimal):
-                return pa.scalar(value)
+                return arrow_scalar(value)
         if pa.types.is_temporal(kind) and isinstance(value, dt.datetime):
-            return pa.scalar(value, pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None))
+            return arrow_scalar(value, pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None))
     except (pa.ArrowException, OverflowError, ValueError):
         return None
     return None
@@ -232,11 +252,11 @@ def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 def _listed(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
     """An `in` that means "equal to one of them", as `=` does; nulls are gone already since `= null` never matches."""
     fitting = [scalar for scalar in scalars if scalar.type == kind]
-    values = pa.array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
+    values = arrow_array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
     if pa.types.is_floating(kind):  # Arrow's is_in goes by identity: NaN would be found, the other zero would not
         values = values.filter(pc.invert(pc.is_nan(values)))
-        if pc.any(pc.equal(values, 0)).as_py():
-            values = pa.concat_arrays([values, pa.array([0.0, -0.0]).cast(kind)])
+        if pc.any(pc.equal(values, arrow_scalar(0))).as_py():
+            values = pa.concat_arrays([values, arrow_array([0.0, -0.0]).cast(kind)])
     others = [scalar for scalar in scalars if scalar.type != kind]
     if not others:
         return Conjunct(name, op, values)
@@ -259,14 +279,31 @@ def _expression(test: Conjunct) -> pc.Expression:
         prefix = test.value.as_py()
         starts, end = pc.starts_with(column, pattern=prefix), prefix_end(prefix)
         # Beside the exact test the range that it implies, which pruning understands.
-        return starts if end is None else starts & (column >= pa.scalar(prefix)) & (column < pa.scalar(end))
-    compared = {"equal": column == test.value, "not_equal": column != test.value, "less": column < test.value}
-    compared |= {
-        "less_equal": column <= test.value,
-        "greater": column > test.value,
-        "greater_equal": column >= test.value,
-    }
-    return compared[_COMPARISONS[test.op]]
+        return starts if end is None else starts & (column >= arrow_scalar(prefix)) & (column < arrow_scalar(end))
+    compared: pc.Expression = _COMPARE[_COMPARISONS[test.op]](column, test.value)
+    return compared
+
+
+def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
+    """Where one test is true, by row: what :func:`_expression` says, null where it is unknown."""
+    column = batch.column(test.column)
+    if test.op == "is null":
+        return pc.is_null(column)
+    if test.op == "is not null":
+        return pc.is_valid(column)
+    if test.op in ("in", "not in"):
+        inside = (
+            reduce(pc.or_kleene, [pc.equal(column, other) for other in test.others])
+            if test.others
+            else pc.is_in(column, value_set=test.value)
+        )
+        return inside if test.op == "in" else pc.and_kleene(pc.is_valid(column), pc.invert(inside))
+    assert isinstance(test.value, pa.Scalar)
+    if not test.value.is_valid:
+        return arrow_array(np.zeros(len(column), np.bool_))
+    if test.op == "starts with":
+        return pc.starts_with(column, pattern=test.value.as_py())
+    return pc.call_function(_COMPARISONS[test.op], [column, test.value])
 
 
 def prefix_end(prefix: str) -> str | None:
@@ -291,7 +328,7 @@ def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:
 def _from_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:
     """Check an Arrow expression against the schema and learn (a superset of) the columns it reads from its text."""
     try:
-        schema.arrow_schema.empty_table().filter(expression)
+        empty_table(schema.arrow_schema).filter(expression)
     except (pa.ArrowException, KeyError, TypeError) as error:
         first = str(error).splitlines()[0]
         missing = re.search(r"FieldRef\.Name\((.*?)\)", first)

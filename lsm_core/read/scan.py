@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.schema import TableSchema
@@ -159,8 +160,8 @@ def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
     since = store.options.get("scan.file-creation-time-millis")
     if since is None:
         return entries
-    young = pc.greater_equal(entries.column("creation_time_ms"), int(since))
-    return entries.filter(pc.fill_null(young, fill_value=True))
+    young = pc.greater_equal(entries.column("creation_time_ms"), arrow_scalar(int(since)))
+    return entries.filter(pc.fill_null(young, arrow_scalar(value=True)))
 
 
 def compacted_only(store: TableStore) -> bool:
@@ -173,9 +174,9 @@ def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
     if not store.schema.primary_keys:
         return entries
     if compacted:
-        entries = entries.filter(pc.greater(entries.column("level"), 0))
+        entries = entries.filter(pc.greater(entries.column("level"), arrow_scalar(0)))
     if store.options.bucket == POSTPONE_BUCKET:
-        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), arrow_scalar(0)))
     return entries
 
 

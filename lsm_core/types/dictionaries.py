@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar, numpy_array
+
 _MOST_VALUES: Final = 1 << 16
 """Values of a shared dictionary from which a new one is begun."""
 
@@ -159,7 +161,7 @@ def joined(columns: Sequence[pa.Array]) -> pa.Array:
         if sum(map(len, dictionaries)) > sum(map(len, columns)):
             return pa.concat_arrays([plain(column) for column in columns])
         starts = np.cumsum([0, *map(len, dictionaries)]).tolist()
-        codes = [pc.add(one, pa.scalar(start, pa.int32())) for one, start in zip(codes, starts, strict=False)]
+        codes = [pc.add(one, arrow_scalar(start, pa.int32())) for one, start in zip(codes, starts, strict=False)]
         longest = pa.concat_arrays(dictionaries)
     return pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), longest, safe=False)
 
@@ -188,7 +190,7 @@ def distinct(column: pa.DictionaryArray) -> pa.DictionaryArray:
     once = dictionary.dictionary_encode()
     if len(once.dictionary) < len(dictionary):
         codes, dictionary = pc.take(once.indices, codes, boundscheck=False), once.dictionary
-    used = np.bincount(codes.drop_null().to_numpy(), minlength=len(dictionary)) > 0
+    used = np.bincount(numpy_array(codes.drop_null()), minlength=len(dictionary)) > 0
     if not used.all():
         places = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
         codes, dictionary = pc.take(places, codes, boundscheck=False), dictionary.filter(pa.array(used))

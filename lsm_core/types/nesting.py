@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import numpy_array
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.data_type import DataType, TypeRoot
 
@@ -135,7 +136,7 @@ def same_values(source: DataType, target: DataType) -> bool:
 
 def compact(array: pa.Array) -> pa.Array:
     """A list or map array whose children hold only what its rows refer to: a slice otherwise drags its whole array along."""
-    offsets = np.asarray(array.offsets)
+    offsets = numpy_array(array.offsets)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     is_map = pa.types.is_map(array.type)
     if not array.offset and not first and last == len(array.keys if is_map else array.values):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import InvalidData
 
 
@@ -29,7 +29,7 @@ class RowKind(IntEnum):
 
 
 _TEXTS = ("+I", "-U", "+U", "-D")
-_TEXT_ARRAY = pa.array(_TEXTS, pa.string())
+_TEXT_ARRAY = arrow_array(_TEXTS, pa.string())
 
 
 def kinds_from_text(
@@ -45,7 +45,10 @@ def kinds_from_text(
     """
     flat = one_array(texts)
     if pa.types.is_integer(flat.type):
-        good = pc.fill_null(pc.and_(pc.greater_equal(flat, 0), pc.less_equal(flat, 3)), fill_value=False)
+        good = pc.fill_null(
+            pc.and_(pc.greater_equal(flat, arrow_scalar(0)), pc.less_equal(flat, arrow_scalar(3))),
+            arrow_scalar(value=False),
+        )
         _require(good, flat, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
         return flat.cast(pa.int8())
     if pa.types.is_dictionary(flat.type):
@@ -59,7 +62,7 @@ def kinds_from_text(
 def _require(
     good: pa.Array, given: pa.Array, accepted: str, table: str, column: str, row_name: Callable[[int], str]
 ) -> None:
-    row = pc.index(good, pa.scalar(value=False)).as_py()
+    row = pc.index(good, arrow_scalar(value=False)).as_py()
     if row >= 0:
         said = f"{row_name(row)}: {given[row].as_py()!r} is no row kind; accepted: {accepted}"
         raise InvalidData(table, column, said)
@@ -74,5 +77,5 @@ def is_retract(kinds: pa.Array | pa.ChunkedArray | npt.NDArray[np.int8]) -> npt.
     """Tell for each kind whether it takes back (-U or -D): the odd numbers."""
     if isinstance(kinds, pa.ChunkedArray):
         kinds = one_array(kinds)
-    numbers = kinds.to_numpy(zero_copy_only=False) if isinstance(kinds, pa.Array) else np.asarray(kinds)
+    numbers = numpy_array(kinds) if isinstance(kinds, pa.Array) else np.asarray(kinds)
     return (numbers & 1).astype(np.bool_)

@@ -22,6 +22,7 @@ ALLOWED: dict[str, str] = {
     "read/predicate.py: _exact": "a value of the user's filter",
     "read/predicate.py: _listed": "the values of one IN list of the user's filter",
     "read/predicate.py: _expression": "a value of the user's filter",
+    "read/predicate.py: _mask": "a value of the user's filter",
     "read/key_range.py: __init__": "one key: a bound of a range",
     "read/cut.py: splits": "one item per split, or per file in plain lists of numbers",
     "read/prune/partition_pruning.py: _choices": "values of the user's filter",

@@ -8,6 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.schema import DataField, TableSchema
@@ -159,6 +161,40 @@ def test_values_that_the_column_cannot_hold_exactly(given: object, expected: lis
     predicate = parse_filter(given, schema, "db.t")
     assert predicate is not None
     assert predicate.apply(rows)["k"].to_pylist() == expected
+
+
+_TRIED = {
+    "k": st.integers(0, 4) | st.sampled_from((1.5, 10**30, Decimal("2.5"))),
+    "tiny": st.sampled_from((1, 100, 1000, 1.5)),
+    "s": st.sampled_from(("abc", "ab", "", "b", chr(0x10FFFF))),
+    "d": st.sampled_from((1.5, 0.0, -0.0, float("nan"), 1, Decimal("1.5"))),
+    "n": st.sampled_from((Decimal("1.25"), Decimal("1.255"), 1, 1.25, -3)),
+    "day": st.sampled_from((dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 12), "2024-01-02")),
+    "at": st.sampled_from((dt.datetime(2024, 1, 1, 5), dt.date(2024, 1, 1), "2024-01-01T05:00:00")),
+    "b": st.booleans(),
+}
+
+
+@st.composite
+def _tests(draw: st.DrawFn) -> tuple[object, ...]:
+    name = draw(st.sampled_from(list(_TRIED)))
+    value = st.none() | _TRIED[name]
+    op = draw(
+        st.sampled_from(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "starts with"))
+    )
+    if op == "starts with":
+        return "s", op, draw(_TRIED["s"])
+    if op.startswith("is"):
+        return name, op
+    return name, op, draw(st.lists(value, max_size=3)) if "in" in op else draw(value)
+
+
+@drawn(st.lists(st.lists(_tests(), max_size=3), min_size=1, max_size=3))
+def test_tuples_keep_the_rows_that_their_arrow_expression_keeps(given: list[list[tuple[object, ...]]]) -> None:
+    predicate = parse_filter(given, SCHEMA, "db.t")
+    assert predicate is not None
+    rows = pa.concat_batches([ROWS, pa.RecordBatch.from_pylist([{"k": 4, "d": -0.0, "s": ""}], SCHEMA.arrow_schema)])
+    assert predicate.apply(rows)["k"].to_pylist() == rows.filter(predicate.expression)["k"].to_pylist()
 
 
 def test_a_long_list_of_groups_does_not_end_the_process() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import numpy_array
 from lsm_core.format.stats import ColumnStats, float_bounds
 
 
@@ -47,7 +48,7 @@ class ValueGatherer:
 def bounds(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Smallest and largest of a column that holds a value, as arrays of one."""
     if pa.types.is_floating(column.type):
-        low, high = float_bounds(column.drop_null().to_numpy())
+        low, high = float_bounds(numpy_array(column.drop_null()))
         return pa.array([low], column.type), pa.array([high], column.type)
     found = pc.min_max(column)
     return pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, StorageFull
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -99,7 +100,7 @@ def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
     try:
         for column in batch.columns:
             if pa.types.is_dictionary(column.type):
-                codes = column.indices.drop_null().to_numpy().view(np.uint32)
+                codes = numpy_array(column.indices.drop_null()).view(np.uint32)
                 column = column.dictionary
                 if len(codes) and int(codes.max()) >= len(column):  # Arrow's decoder passes them on
                     raise CorruptFile(path, f"refers to value {codes.max()} of a dictionary of {len(column)}")

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
-from pyarrow import orc
+import pyarrow.compute as pc
 
+from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
@@ -71,6 +71,8 @@ class OrcSink:
         try:
             self._held = TailOutput(self._output)
             self._stream: Any = pa.PythonFile(self._held, mode="w")
+            from pyarrow import orc  # only tables of ORC files wait for it
+
             self._writer: Any = orc.ORCWriter(self._stream, **settings)
         except BaseException:
             with suppress(OSError, ValueError):
@@ -154,7 +156,7 @@ def _whole_rows(rows: pa.Table) -> pa.Table:
 
 def _unwritable(times: pa.Array) -> str | None:
     """What keeps timestamps (at least one) out of ORC files, if anything does."""
-    counts = times.drop_null().cast(pa.int64()).to_numpy()
+    counts = numpy_array(times.drop_null().cast(pa.int64()))
     second = _PER_SECOND[times.type.unit]
     low, high = int(counts.min()), int(counts.max())
     if low * (_NANOS // second) < _LEAST_NANOS or high * (_NANOS // second) > _MOST_NANOS:
@@ -212,6 +214,9 @@ class OrcSource(WholeFileSource):
             with named(path, "ORC"):
                 check_size(path, self._input.size(), size)
                 check_types(self._input, path, table)
+                import pyarrow.dataset as ds
+                from pyarrow import orc
+
                 file: Any = orc.ORCFile(self._input)
                 self.schema: pa.Schema = file.schema
                 self.rows = int(file.nrows)
@@ -236,7 +241,7 @@ class OrcSource(WholeFileSource):
             return
         seen = 0
         with self._decoding():
-            chosen = {name: ds.field(name) for name in columns}
+            chosen = {name: pc.field(name) for name in columns}
             stream = self._fragment.to_batches(
                 self.schema, columns=chosen, batch_size=batch_rows, use_threads=False, batch_readahead=0
             )

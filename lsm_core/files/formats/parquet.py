@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
@@ -84,7 +85,7 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
     """Columns worth a dictionary: those in ``always``, and those of which a spread sample of ``rows`` repeats values."""
     chosen = [name for name in always if name in rows.column_names]
     count = min(rows.num_rows, _SAMPLE_ROWS)
-    spread = pa.array(np.linspace(0, max(rows.num_rows - 1, 0), count).astype(np.int64))
+    spread = arrow_array(np.linspace(0, max(rows.num_rows - 1, 0), count).astype(np.int64))
     for name in rows.column_names:
         column = rows.column(name)
         if name in chosen or name in never or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
@@ -414,7 +415,7 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
     """Whether INT96 values (8 bytes of nanoseconds, 4 of the Julian day) were decoded without overflow."""
     if not pa.types.is_fixed_size_binary(stored.type):
         return True  # nanoseconds that are no INT96
-    found = nanos.drop_null().cast(pa.int64()).to_numpy()
+    found = numpy_array(nanos.drop_null().cast(pa.int64()))
     present = stored.drop_null()
     start = present.offset * _INT96.itemsize
     parts = (

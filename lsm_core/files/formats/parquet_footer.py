@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.thrift import Struct
@@ -399,10 +400,10 @@ def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
         digits = tuple(int(digit) for digit in str(abs(raw)))
         return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored)
     if isinstance(raw, bytes):
-        return pa.array([raw], pa.binary()).cast(stored)
+        return arrow_array([raw], pa.binary()).cast(stored)
     if pa.types.is_boolean(stored):
-        return pa.array([bool(raw)], stored)
-    integer = pa.array([raw], pa.int64() if stored.bit_width == 64 else pa.int32())
+        return arrow_array([bool(raw)], stored)
+    integer = arrow_array([raw], pa.int64() if stored.bit_width == 64 else pa.int32())
     return integer.view(stored) if stored.bit_width in (32, 64) else integer.cast(stored)
 
 

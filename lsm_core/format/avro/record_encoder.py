@@ -12,9 +12,11 @@ from lsm_core.arrays import (
     I64,
     U8,
     U64,
+    arrow_array,
     big_endian_digits,
     decimal_limbs,
     null_mask,
+    numpy_array,
     offsets_from,
     slice_places,
     value_bytes,
@@ -68,7 +70,7 @@ def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
     nulls = null_mask(array)
     if nulls is None:
         return [Piece(np.ones(len(array), np.int64), np.full(len(array), 2, np.uint8)), *_values(array, field.type)]
-    present = join(_values(array.filter(pa.array(~nulls)), field.type))
+    present = join(_values(array.filter(arrow_array(~nulls)), field.type))
     lengths = np.zeros(len(array), np.int64)
     lengths[~nulls] = present.lengths
     flags = np.where(nulls, 0, 2).astype(np.uint8)
@@ -96,9 +98,9 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
         )
         return _blocks(offsets, join([*_field(keys, key), *_field(items, declared.item_field)]))
     if pa.types.is_boolean(kind):
-        return [_fixed(array.cast(pa.uint8()).to_numpy().view(np.uint8), 1)]
+        return [_fixed(numpy_array(array.cast(pa.uint8())).view(np.uint8), 1)]
     if pa.types.is_floating(kind):
-        return [_fixed(np.ascontiguousarray(array.to_numpy()).view(np.uint8), kind.bit_width // 8)]
+        return [_fixed(np.ascontiguousarray(numpy_array(array)).view(np.uint8), kind.bit_width // 8)]
     if pa.types.is_decimal(kind):
         # The shortest big-endian two's complement of the unscaled value, after its length (Java `BigInteger.toByteArray`).
         digits, sizes = big_endian_digits(*decimal_limbs(array))
@@ -110,7 +112,7 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
         return [long_values(lengths), Piece(lengths, value_bytes(array)[offsets[0] : offsets[-1]])]
     width = pa.int64() if kind.bit_width == 64 else pa.int32()
     integers = array.view(width) if kind.bit_width in (32, 64) else array
-    return [long_values(integers.cast(pa.int64()).to_numpy())]
+    return [long_values(numpy_array(integers.cast(pa.int64())))]
 
 
 def _blocks(offsets: I64, items: Piece) -> list[Piece]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.format.binary_row.layout import EMPTY_ROW, header_bytes
 from lsm_core.format.binary_row.row_decoder import decode_rows
 from lsm_core.format.binary_row.row_encoder import encode_rows
@@ -35,14 +36,14 @@ def one_value(value: Any, arrow: pa.DataType) -> pa.Array:
     """An Arrow array of one Python value; raises pa.ArrowInvalid, TypeError or their kin when it does not fit."""
     if isinstance(value, np.datetime64) and pa.types.is_timestamp(arrow) and arrow.tz is not None:
         # Arrow takes NumPy's moments for local times only; ours are in UTC already.
-        return pa.array([value], pa.timestamp(arrow.unit)).cast(pa.int64()).cast(arrow)
-    return pa.array([value], arrow)
+        return arrow_array([value], pa.timestamp(arrow.unit)).cast(pa.int64()).cast(arrow)
+    return arrow_array([value], arrow)
 
 
 def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)") -> tuple[Any, ...]:
     """Python values of one serialised BinaryRow; raises CorruptFile naming ``path``. Nanosecond timestamps are np.datetime64."""
     found = []
-    for column in decode_rows(pa.array([data], pa.binary()), types, path):
+    for column in decode_rows(arrow_array([data], pa.binary()), types, path):
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
             # datetime has no nanoseconds, and pandas may not be there.
             value = column.cast(pa.int64())[0].as_py()
@@ -56,7 +57,7 @@ def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.Bina
     """Serialised BinaryRows of the batch's columns, each taken by the type that ``schema`` gives its name."""
     types = [schema.field(name).type for name in batch.schema.names]
     if not types:
-        return pa.array([EMPTY_ROW] * batch.num_rows, pa.binary())
+        return arrow_array([EMPTY_ROW] * batch.num_rows, pa.binary())
     return encode_rows(batch.columns, types)
 
 

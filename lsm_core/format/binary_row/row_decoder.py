@@ -14,6 +14,7 @@ from lsm_core.arrays import (
     U8,
     U64,
     Bools,
+    arrow_array,
     limbs_from_big_endian,
     offsets_from,
     one_array,
@@ -149,7 +150,7 @@ def build(
     arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()
 ) -> pa.Array:
     """An Arrow array from its buffers behind the validity bits of ``nulls``."""
-    validity = None if nulls is None else pa.array(~nulls).buffers()[1]
+    validity = None if nulls is None else arrow_array(~nulls).buffers()[1]
     wrapped = [None if item is None else pa.py_buffer(item) for item in buffers]
     return pa.Array.from_buffers(arrow, count, [validity, *wrapped], children=list(children))
 
@@ -162,7 +163,7 @@ def _fixed(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     arrow, count = layout.arrow, len(slots.at)
     values = _zeroed(source.load(slots.at, layout.width), slots.nulls)
     if pa.types.is_boolean(arrow):
-        bits = pa.array(values != 0).buffers()[1] if count else pa.py_buffer(b"")
+        bits = arrow_array(values != 0).buffers()[1] if count else pa.py_buffer(b"")
         return build(arrow, slots.nulls, count, [bits])
     if pa.types.is_decimal(arrow):
         limbs = np.empty((count, 2), np.int64)
@@ -303,7 +304,7 @@ def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.
     if nulls is None:
         return pa.Array.from_buffers(arrow, count, [None], children=columns)
     index = np.cumsum(~nulls) - 1
-    where = pa.array(np.maximum(index, 0), mask=nulls)
+    where = arrow_array(np.maximum(index, 0), mask=nulls)
     spread = [column.take(where) for column in columns]
     return build(arrow, nulls, len(nulls), [], spread)
 

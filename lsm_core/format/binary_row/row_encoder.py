@@ -14,9 +14,11 @@ from lsm_core.arrays import (
     U8,
     U64,
     Bools,
+    arrow_scalar,
     big_endian_digits,
     decimal_limbs,
     null_mask,
+    numpy_array,
     offsets_from,
     one_array,
     slice_places,
@@ -171,8 +173,8 @@ def encode_values(array: pa.Array, layout: Layout) -> Parts:
 def _fixed(array: pa.Array, layout: Layout) -> Parts:
     arrow = layout.arrow
     if pa.types.is_boolean(arrow):
-        filled = array.fill_null(fill_value=False) if array.null_count else array
-        return Parts(filled.to_numpy(zero_copy_only=False).astype(np.uint64), null_mask(array))
+        filled = array.fill_null(arrow_scalar(value=False)) if array.null_count else array
+        return Parts(numpy_array(filled).astype(np.uint64), null_mask(array))
     # Compact decimals: the unscaled value fits the lower half.
     slots = decimal_limbs(array)[1] if pa.types.is_decimal(arrow) else values_of(array, f"<u{layout.width}")
     nulls = null_mask(array)

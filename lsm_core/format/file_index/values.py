@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import (
     U8,
+    arrow_scalar,
     decimal_limbs,
+    numpy_array,
     offsets_from,
     one_array,
     valid_mask,
@@ -83,7 +85,7 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
     """
     root = data_type.root
     if root is TypeRoot.BOOLEAN:
-        flags: I64 = array.fill_null(fill_value=False).to_numpy(zero_copy_only=False).astype(np.int64)
+        flags: I64 = numpy_array(array.fill_null(arrow_scalar(value=False))).astype(np.int64)
         return flags
     if root is TypeRoot.DECIMAL:
         return decimal_limbs(array)[1].view(np.int64)  # the whole value where it fits

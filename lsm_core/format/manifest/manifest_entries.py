@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import arrow_schema, read_table, write_pieces
 from lsm_core.format.avro.record_encoder import Piece, encode_columns
@@ -70,7 +70,7 @@ def _encoded(table: pa.Table) -> Piece:
         else:
             members.append(arrays[columns[field.name]])
     file = pa.StructArray.from_arrays(members, names=[field.name for field in declared.field("_FILE").type])
-    version = pa.repeat(pa.scalar(VERSION, pa.int32()), table.num_rows)
+    version = pa.repeat(arrow_scalar(VERSION, pa.int32()), table.num_rows)
     return encode_columns([version, *(arrays[name] for _, name in _TOP_FIELDS), file], declared)
 
 

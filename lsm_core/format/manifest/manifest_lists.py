@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import Record, read_table, write_records
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows
@@ -108,7 +109,7 @@ def manifest_meta(
     ``schema_id`` is the latest table schema, used when the manifest is empty. Raises :class:`CorruptFile` for partition
     bytes that do not fit ``partition_types``. Java: `ManifestFile.ManifestEntryWriter.result`.
     """
-    added = pc.sum(pc.equal(table.column("kind"), ADD)).as_py() or 0
+    added = pc.sum(pc.equal(table.column("kind"), arrow_scalar(ADD))).as_py() or 0
     buckets, levels = (pc.min_max(table.column(name)).as_py() for name in ("bucket", "level"))
     return ManifestFileMeta(
         file_name=file_name,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array, places_within
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array, places_within
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.file_meta import ADD
@@ -25,19 +25,19 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     already there.
     """
     names = pc.dictionary_encode(one_array(table.column("file_name")))
-    codes = names.indices.to_numpy(zero_copy_only=False)
+    codes = numpy_array(names.indices)
     counts = np.bincount(codes, minlength=1)
     if not (counts > 1).any():
         return table
     # Only names met twice can be the same file; a name alone (an upgrade repeats it) is not yet an identity.
     repeated = np.flatnonzero(counts[codes] > 1)
-    groups = identity_codes(table.take(pa.array(repeated)))
+    groups = identity_codes(table.take(arrow_array(repeated)))
     order = np.argsort(groups, kind="stable")
     sorted_groups = groups[order]
     starts = np.flatnonzero(np.r_[True, sorted_groups[1:] != sorted_groups[:-1]])
     sizes = np.diff(np.r_[starts, len(order)])
     position = places_within(sizes)
-    kinds = table.column("kind").to_numpy()[repeated][order]
+    kinds = numpy_array(table.column("kind"))[repeated][order]
     # Each entry flips presence: an addition puts the file there, a deletion takes it away or is itself remembered.
     doubled = (kinds == ADD) & (position % 2 == 1)
     if doubled.any():
@@ -47,7 +47,7 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     keep[repeated] = False
     odd = sizes % 2 == 1
     keep[repeated[order[(starts + sizes - 1)[odd]]]] = True
-    return table.filter(pa.array(keep))
+    return table.filter(arrow_array(keep))
 
 
 def identity_codes(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -58,11 +58,11 @@ def identity_codes(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]
         table.column("level"),
         table.column("file_name"),
         # File names hold no NUL, so this joins lists without mixing them up.
-        pc.binary_join(table.column("extra_files"), "\0"),
+        pc.binary_join(table.column("extra_files"), arrow_scalar("\0")),
         table.column("embedded_index"),
         table.column("external_path"),
     ]
     rows = encode_rows(columns, [_BYTES, _INT, _INT, _TEXT, _TEXT, _BYTES, _TEXT])
     codes: np.ndarray[tuple[int], np.dtype[np.int64]]
-    codes = pc.dictionary_encode(rows).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = numpy_array(pc.dictionary_encode(rows).indices).astype(np.int64)
     return codes

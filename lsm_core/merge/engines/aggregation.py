@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import offsets_from
+from lsm_core.arrays import arrow_array, offsets_from
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.engines.errors import named_error
@@ -111,7 +110,7 @@ class Aggregation:
         try:
             if isinstance(function, PickAggregate) and not function.computes:
                 return _picked(answer, inputs, function, ops, before, seen)
-            initial = pc.take(window.whole(name), pa.array(before, mask=before < 0), boundscheck=False)
+            initial = pc.take(window.whole(name), arrow_array(before, mask=before < 0), boundscheck=False)
             values = window.taken(name, inputs.rows)
             folded = function.fold_ops(values, inputs.offsets, ops, Accumulators(initial, seen))
         except GroupError as error:
@@ -134,9 +133,9 @@ def _picked(
         )
         initial = window.taken(name, np.maximum(before, 0)) if filled.any() else None
     elif valid is None:
-        present, filled = pa.array(np.zeros(len(inputs.rows), np.int8)), before >= 0
+        present, filled = arrow_array(np.zeros(len(inputs.rows), np.int8)), before >= 0
     else:
-        present = pa.array(np.zeros(len(inputs.rows), np.int8), mask=~valid[inputs.rows])
+        present = arrow_array(np.zeros(len(inputs.rows), np.int8), mask=~valid[inputs.rows])
         filled = (before >= 0) & valid[before]
     folding = function.prepared(present, inputs.offsets, ops)
     picks, seen = function.pick(folding, filled, seen, initial)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import offsets_from, slice_places, valid_mask, values_of
+from lsm_core.arrays import arrow_array, numpy_array, offsets_from, slice_places, valid_mask, values_of
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.merge.comparable import (
     Ints,
@@ -77,7 +77,7 @@ class FoldInput:
 
     def taken(self, name: str, chosen: Ints) -> pa.Array:
         """Values of column ``name`` of the ``chosen`` rows."""
-        return pc.take(self.whole(name), pa.array(chosen), boundscheck=False)
+        return pc.take(self.whole(name), arrow_array(chosen), boundscheck=False)
 
     def picked(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
         """As :meth:`taken`, in much less time where values are numbers; ``some_null``: NO_ROW among ``rows`` gives null."""
@@ -254,8 +254,8 @@ class Answer:
         whole, window = self.window.whole(name), self.window
         if _plain(whole) and _plain(values):
             result = values_of(whole, whole.type.to_pandas_dtype())[window.groups.newest]
-            result[window.inputs.groups] = values.to_numpy()
-            self._columns[name] = pa.array(result, whole.type)
+            result[window.inputs.groups] = numpy_array(values)
+            self._columns[name] = arrow_array(result, whole.type)
             return
         index = window.groups.newest.copy()
         index[window.inputs.groups] = np.arange(len(whole), len(whole) + len(values))
@@ -277,7 +277,7 @@ class Answer:
             return False
         result = numbers[self.window.groups.newest]
         result[self.window.inputs.groups[layers.groups]] = folded
-        self._columns[name] = pa.array(result, whole.type)
+        self._columns[name] = arrow_array(result, whole.type)
         return True
 
     def column(self, name: str) -> pa.Array:
@@ -287,9 +287,9 @@ class Answer:
         newest = self.window.picked(name, self.window.groups.newest)
         if name != VALUE_KIND:
             return newest
-        kinds = newest.to_numpy(zero_copy_only=False).copy()
+        kinds = numpy_array(newest).copy()
         kinds[self.window.inputs.groups] = self.kinds
-        return pa.array(kinds, newest.type)
+        return arrow_array(kinds, newest.type)
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +326,7 @@ def _plain(values: pa.Array) -> bool:
 
 
 def _take(whole: pa.Array, index: Ints, some_null: bool = False) -> pa.Array:
-    return pc.take(whole, pa.array(index, mask=index < 0 if some_null else None), boundscheck=False)
+    return pc.take(whole, arrow_array(index, mask=index < 0 if some_null else None), boundscheck=False)
 
 
 def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:
@@ -337,7 +337,7 @@ def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:
     if len(window.groups) == 1 and window.state is not None:
         versions += window.state.versions - 1
     # a copy: a slice would keep its whole window in memory
-    copies = [pa.concat_arrays([column.take(pa.array([0]))]) for column in row.columns]
+    copies = [pa.concat_arrays([column.take(arrow_array([0]))]) for column in row.columns]
     own = pa.RecordBatch.from_arrays(copies, schema=row.schema)
     offset = int(window.rows.offsets[int(window.rows.piece_of(np.array([newest], np.int64))[0])])
     keys = place.keys.slice(newest - offset, newest - offset + 1)

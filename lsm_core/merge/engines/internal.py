@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from lsm_core.arrays import arrow_array
 from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.engines.fold import FoldInput, FoldOutput, OpenState
 from lsm_core.merge.functions.elements import codes
@@ -67,7 +68,7 @@ class Differences:
             row = int(groups.newest[-1])
             place = rows.piece_at(row)
             at = row - int(rows.offsets[int(rows.piece_of(np.array([row], np.int64))[0])])
-            batch = place.batch.slice(at, 1).take(np.zeros(1, np.int64))
+            batch = place.batch.slice(at, 1).take(arrow_array(np.zeros(1, np.int64)))
             state = OpenState(Piece(batch, self.key_spec.keys(batch), place.level, place.age), 1)
         return FoldOutput(emit(rows, groups.newest[differs]), state)
 

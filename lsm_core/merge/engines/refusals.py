@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import numpy_array
 from lsm_core.errors import InvalidData, RetractNotSupported
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Mask
@@ -78,7 +79,7 @@ class Refusals:
         places = np.flatnonzero(is_retract(kinds))
         if not len(places):
             return
-        found = kinds.to_numpy(zero_copy_only=False)[places]
+        found = numpy_array(kinds)[places]
         needed = [name for rule in self.retracts for group in (rule.ordering, *rule.removing) for name in group]
         given = rows.select(list(dict.fromkeys([*self.keys, *needed]))).take(pa.array(places))
         for rule in self.retracts:
@@ -131,7 +132,7 @@ def _refused(function: MergeFunction) -> Iterator[RefusedRetracts]:
 
 
 def _has_value(rows: pa.Table, names: Sequence[str]) -> Mask:
-    valid = [np.asarray(pc.is_valid(rows.column(name)), np.bool_) for name in names]
+    valid = [numpy_array(pc.is_valid(rows.column(name))) for name in names]
     return np.asarray(np.logical_or.reduce(valid), np.bool_)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import offsets_from, valid_mask
+from lsm_core.arrays import arrow_array, numpy_array, offsets_from, valid_mask
 from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import (
     Ints,
@@ -118,7 +118,7 @@ class Folding:
         kept = np.flatnonzero(keep)
         offsets = offsets_from(keep)[self.offsets]
         ops = None if self.ops is None else self.ops[kept]
-        return Folding(self.values.take(pa.array(kept)), offsets.astype(np.int64), ops, self.original(kept))
+        return Folding(self.values.take(arrow_array(kept)), offsets.astype(np.int64), ops, self.original(kept))
 
     def valid(self) -> Mask:
         """Which inputs are not null."""
@@ -226,7 +226,7 @@ class AggregateFunction(ABC):
         return self.fold_ops(values, np.asarray(group_offsets, np.int64), ops).values
 
     def _pairs(self, accumulator: pa.Array, value: pa.Array, op: int) -> pa.Array:
-        seen = np.asarray(accumulator.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        seen = numpy_array(accumulator.is_valid())
         offsets = np.arange(len(value) + 1, dtype=np.int64)
         ops = np.full(len(value), op, np.int8)
         return self.fold_ops(value, offsets, ops, Accumulators(accumulator, seen)).values

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import offsets_from, valid_mask, values_of
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, offsets_from, valid_mask, values_of
 from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import (
     Ints,
@@ -82,7 +82,7 @@ def _accumulated(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints
 
 
 def _array(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
-    return pa.array(values, mask=~valid).cast(kind)
+    return arrow_array(values, mask=~valid).cast(kind)
 
 
 class SumIntegers(_Numeric):
@@ -91,8 +91,8 @@ class SumIntegers(_Numeric):
     name: ClassVar[str] = "sum"
 
     def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        values = np.asarray(given.values.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
-        start = np.asarray(initial.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        values = numpy_array(given.values.cast(pa.int64())).astype(np.int64, copy=False)
+        start = numpy_array(initial.cast(pa.int64()).fill_null(arrow_scalar(0)))
         filled = begun | (given.sizes > 0)
         bits = _INTEGERS[self.type.root]
         minus = given.ops == RETRACT if given.ops is not None else None
@@ -312,7 +312,7 @@ class SumDecimals(_Decimals):
         total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
         words = np.ascontiguousarray(np.stack((total, total >> np.int64(63)), axis=1))
         filled = begun | (given.sizes > 0)
-        bits = pa.array(filled).buffers()[1]
+        bits = arrow_array(filled).buffers()[1]
         nulls = len(filled) - int(filled.sum())
         return pa.Array.from_buffers(
             self.arrow_type, len(filled), [bits if nulls else None, pa.py_buffer(words)], nulls

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.files import open_append, open_kv
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import VALUE_KIND
@@ -70,7 +71,7 @@ class Choice:
         ``kinds``: one number a row, or the one of all rows.
         """
         if isinstance(kinds, int):
-            kinds = pa.array(np.full(batch.num_rows, kinds, np.int8))
+            kinds = arrow_array(np.full(batch.num_rows, kinds, np.int8))
         arrays = [*(batch.column(name) for name in self.needed), kinds]
         whole = pa.RecordBatch.from_arrays(arrays, names=[*self.needed, VALUE_KIND])
         if self.predicate is not None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
@@ -134,7 +135,7 @@ def _with(
     batch: pa.RecordBatch, name: str, values: np.ndarray[tuple[int], np.dtype[np.signedinteger]]
 ) -> pa.RecordBatch:
     place = batch.schema.get_field_index(name)
-    return batch.set_column(place, batch.schema.field(place), pa.array(values))
+    return batch.set_column(place, batch.schema.field(place), arrow_array(values))
 
 
 __all__ = ["differences"]

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -88,7 +89,7 @@ def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
-    return entries.filter(pc.equal(entries.column("kind"), kind))
+    return entries.filter(pc.equal(entries.column("kind"), arrow_scalar(kind)))
 
 
 Batches = Generator[pa.RecordBatch, None, None]
@@ -170,7 +171,7 @@ def _without_kinds(rows: Batches, span: Span, left: int | None) -> Batches:
                 return
             kept = batch
             if span.mode is ScanMode.DIFF:
-                kept = batch.filter(pc.not_equal(batch.column(0), int(RowKind.DELETE)))
+                kept = batch.filter(pc.not_equal(batch.column(0), arrow_scalar(int(RowKind.DELETE))))
             kept = kept if left is None else kept.slice(0, left)
             left = None if left is None else left - kept.num_rows
             if kept.num_rows:

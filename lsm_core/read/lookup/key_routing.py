@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array, slice_places
+from lsm_core.arrays import arrow_array, numpy_array, one_array, slice_places
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows, encode_rows
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
@@ -146,27 +146,27 @@ class LookupKeys:
         order, same = normalise_keys(list(columns.values())).order(sorted_runs=False)
         # Rows of equal keys come in the order in which they were given.
         first_rows = order[np.concatenate((np.ones(1, np.bool_), ~same))]
-        places = pa.array(first_rows)
+        places = arrow_array(first_rows)
         return LookupKeys(store, {name: column.take(places) for name, column in columns.items()}, first_rows)
 
     def partitions(self) -> tuple[Ints, pa.Array] | None:
         """A number per key and the serialised partition of every number; None where keys do not tell the partition."""
         schema = self.store.schema
         if not schema.partition_keys:
-            return np.zeros(len(self), np.int64), pa.array([EMPTY_ROW], pa.binary())
+            return np.zeros(len(self), np.int64), arrow_array([EMPTY_ROW], pa.binary())
         if not set(schema.partition_keys) <= set(schema.primary_keys):
             return None
         rows = encode_rows([self.columns[name] for name in schema.partition_keys], schema.partition_types)
         encoded = pc.dictionary_encode(rows)
-        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+        return numpy_array(encoded.indices).astype(np.int64), encoded.dictionary
 
     def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
         """The keys at ``rows``, all of one partition, in the order of data files (by the trimmed primary key); and ``rows`` in that order."""
-        names, at = self.store.schema.trimmed_primary_keys, pa.array(rows)
+        names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)
         columns = pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
         keys = normalise_keys(columns.columns)
         order, _ = keys.order(sorted_runs=False)
-        return SortedKeys(take(keys, order), columns.take(pa.array(order))), rows[order]
+        return SortedKeys(take(keys, order), columns.take(arrow_array(order))), rows[order]
 
 
 def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
@@ -176,7 +176,7 @@ def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Arr
     if column.type.equals(kind):
         return column
     if pa.types.is_null(column.type) and not len(column):
-        return pa.array([], kind)
+        return arrow_array([], kind)
     whole_to_decimal = pa.types.is_decimal(kind) and pa.types.is_integer(column.type)
     alike = any(
         any(test(kind) for test in family) and any(test(column.type) for test in family) for family in _FAMILIES
@@ -191,7 +191,7 @@ def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Arr
     except pa.ArrowException as error:
         raise InvalidFilter(f"{wrong}: {error}") from error
     if pa.types.is_floating(kind):  # Arrow rounds to narrower floating point types without a word
-        before, after = (side.to_numpy(zero_copy_only=False).astype(np.float64) for side in (column, cast))
+        before, after = (numpy_array(side).astype(np.float64) for side in (column, cast))
         if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
             raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
     return cast
@@ -232,7 +232,9 @@ class SortedKeys:
     def filter(self, mask: Mask) -> SortedKeys:
         """The keys where ``mask`` is true."""
         rows = np.flatnonzero(mask)
-        return self if len(rows) == len(mask) else SortedKeys(take(self.keys, rows), self.columns.take(pa.array(rows)))
+        return (
+            self if len(rows) == len(mask) else SortedKeys(take(self.keys, rows), self.columns.take(arrow_array(rows)))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +275,7 @@ def buckets_of(store: TableStore, snapshot: Snapshot, keys: LookupKeys) -> Itera
         held = np.flatnonzero(stops > starts)
         if not len(held):
             continue
-        files = tuple(entry.file for entry in table_to_entries(part.take(pa.array(held))))
+        files = tuple(entry.file for entry in table_to_entries(part.take(arrow_array(held))))
         spans = {file.file_name: (int(starts[at]), int(stops[at])) for file, at in zip(files, held, strict=True)}
         yield BucketKeys(partition, bucket, here, rows, files, spans, vectors.get((partition, bucket), {}))
 
@@ -305,14 +307,14 @@ class _Routing:
 
     def entries(self, entries: pa.Table) -> pa.Table:
         """Manifest entries (`ENTRY_SCHEMA`) of the buckets that some key belongs to."""
-        totals = entries.column("total_buckets").to_numpy()
-        buckets = entries.column("bucket").to_numpy().astype(np.int64)
+        totals = numpy_array(entries.column("total_buckets"))
+        buckets = numpy_array(entries.column("bucket")).astype(np.int64)
         if self._codes is None:
             of_entry = np.zeros(entries.num_rows, np.int64)
         else:
             encoded = pc.dictionary_encode(one_array(entries.column("partition")))
             known = np.array([self._numbers.get(one, -1) for one in encoded.dictionary.to_pylist()], np.int64)
-            of_entry = known[encoded.indices.to_numpy()] if entries.num_rows else np.zeros(0, np.int64)
+            of_entry = known[numpy_array(encoded.indices)] if entries.num_rows else np.zeros(0, np.int64)
         kept = np.zeros(entries.num_rows, np.bool_)
         for total in np.unique(totals):
             route = self._bucket_of(int(total))
@@ -322,7 +324,7 @@ class _Routing:
             step = int(total)
             pairs = np.unique((0 if self._codes is None else self._codes) * step + route)
             kept |= (totals == total) & np.isin(of_entry * step + buckets, pairs)
-        return entries if kept.all() else entries.filter(pa.array(kept))
+        return entries if kept.all() else entries.filter(arrow_array(kept))
 
     def rows(self, partition: bytes, bucket: int, entries: pa.Table) -> Ints:
         """Which keys can lie in the bucket, given its ``entries``."""

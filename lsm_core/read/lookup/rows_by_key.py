@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.files import kv_read_schema
 from lsm_core.files.append_reader import BATCH_ROWS, open_source
@@ -179,7 +180,7 @@ class _Search:
                     gone = self.deleted.deleted_mask(offset + first, len(keys))
                     places = places[~gone[places]]
                 if len(places):
-                    yield first + places, rows.take(pa.array(places))
+                    yield first + places, rows.take(arrow_array(places))
                 first += len(keys)
                 if before > last_wanted:  # type: ignore[operator]
                     return
@@ -192,7 +193,7 @@ class _Search:
             for batch in stream:
                 stop = int(np.searchsorted(places, first + batch.num_rows))
                 if stop > done:
-                    chosen = batch.take(pa.array(places[done:stop] - first))
+                    chosen = batch.take(arrow_array(places[done:stop] - first))
                     yield self.rest.apply(chosen, self.source.path), stop - done
                 first, done = first + batch.num_rows, stop
                 if done == len(places):
@@ -244,7 +245,7 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     if snapshot is None or not len(wanted):
-        return target.empty_table()
+        return empty_table(target)
     batches: list[pa.RecordBatch] = []
     places: list[Ints] = []
     for bucket in buckets_of(store, snapshot, wanted):
@@ -252,11 +253,11 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
             batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
             places.append(wanted.first_rows[which])
     if not batches:
-        return target.empty_table()
+        return empty_table(target)
     rows, first_rows = pa.Table.from_batches(batches, target), np.concatenate(places)
     if (first_rows[1:] > first_rows[:-1]).all():
         return rows
-    return rows.take(pa.array(np.argsort(first_rows, kind="stable")))
+    return rows.take(arrow_array(np.argsort(first_rows, kind="stable")))
 
 
 def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, Ints]]:

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.format.schema import TableSchema
 from lsm_core.read.predicate import ALWAYS, Conjunct, Predicate, prefix_end
 from lsm_core.types import to_arrow
@@ -45,16 +44,18 @@ class Bounds:
         count = len(lows)
         counts = np.zeros(count) if null_counts is None else np.array(null_counts, dtype=np.float64)
         if pa.types.is_floating(lows.type):
-            lows, highs = (pc.if_else(pc.is_nan(side), None, side) for side in (lows, highs))
-        known = np.asarray(pc.and_(pc.is_valid(lows), pc.is_valid(highs))) & ~np.isnan(counts)
-        lows, highs = (side if known.all() else pc.if_else(pa.array(known), side, None) for side in (lows, highs))
+            lows, highs = (pc.if_else(pc.is_nan(side), arrow_scalar(None), side) for side in (lows, highs))
+        known = numpy_array(pc.and_(pc.is_valid(lows), pc.is_valid(highs))) & ~np.isnan(counts)
+        lows, highs = (
+            side if known.all() else pc.if_else(arrow_array(known), side, arrow_scalar(None)) for side in (lows, highs)
+        )
         only = np.zeros(count, np.bool_) if rows is None else (counts >= rows) & (rows > 0)
         return Bounds(lows, highs, ~(counts == 0), only)
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
         """Every row has this one value, or null."""
-        missing = np.asarray(pc.is_null(values))
+        missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
     @staticmethod
@@ -71,7 +72,7 @@ class Bounds:
 
     def take(self, places: pa.Array) -> Bounds:
         """The items at ``places``."""
-        at = places.to_numpy(zero_copy_only=False)
+        at = numpy_array(places)
         return Bounds(self.lows.take(places), self.highs.take(places), self.nulls[at], self.only_nulls[at])
 
     @staticmethod
@@ -103,18 +104,18 @@ class Bounds:
         except pa.ArrowException:  # values that do not compare with the bounds prove nothing
             return ~self.only_nulls
         # Unknown bounds compare to null, and so does a NaN to nothing: a comparison that says nothing rules nothing out.
-        return np.asarray(pc.fill_null(found, fill_value=True)) & ~self.only_nulls
+        return numpy_array(pc.fill_null(found, arrow_scalar(value=True))) & ~self.only_nulls
 
     def _by_value(self, test: Conjunct) -> Any:
-        nothing = pa.scalar(value=False)
+        nothing = arrow_scalar(value=False)
         if test.op in ("in", "not in"):
             return self._among(test)
         assert isinstance(test.value, pa.Scalar)
         if not test.value.is_valid:
-            return pa.array(np.zeros(len(self.lows), np.bool_))
+            return arrow_array(np.zeros(len(self.lows), np.bool_))
         if test.op == "starts with":
             end = prefix_end(test.value.as_py())
-            below = pc.less(self.lows, pa.scalar(end)) if end is not None else pc.is_valid(self.lows)
+            below = pc.less(self.lows, arrow_scalar(end)) if end is not None else pc.is_valid(self.lows)
             return pc.and_kleene(pc.greater_equal(self.highs, test.value), pc.or_kleene(below, pc.is_null(self.lows)))
         return _COMPARE[test.op](self.lows, self.highs, test.value) if test.op in _COMPARE else nothing
 
@@ -128,7 +129,7 @@ class Bounds:
         if isinstance(values, pa.Array) and len(values) > _LONG_LIST:
             ends = pc.min_max(values)
             return pc.and_kleene(pc.less_equal(self.lows, ends["max"]), pc.greater_equal(self.highs, ends["min"]))
-        found = pa.array(np.zeros(len(self.lows), np.bool_))
+        found = arrow_array(np.zeros(len(self.lows), np.bool_))
         for value in values:
             found = pc.or_kleene(found, _inside(self.lows, self.highs, value))
         return found
@@ -162,6 +163,9 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
     """
     found = np.zeros(count, dtype=bool)
     if predicate.groups is None:
+        import pyarrow.dataset as ds  # slow to import, and most filters are tuples
+        import pyarrow.fs as pafs
+
         file_format, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
         known = [bound.expressions(name) for name, bound in bounds.items()]
         fragments = [

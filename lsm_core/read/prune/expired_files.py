@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.merge import Living, RowExpiry
 from lsm_core.metadata.store import TableStore
@@ -42,9 +42,9 @@ def expired_files(store: TableStore, entries: pa.Table, now_ms: int) -> ExpiredF
         return ExpiredFiles()
     bounds = column_bounds(store, entries, [expiry.field])[expiry.field]
     over = expiry.expired(bounds.lows, now_ms)
-    silent = np.asarray(bounds.lows.is_null()) & ~bounds.only_nulls
+    silent = numpy_array(bounds.lows.is_null()) & ~bounds.only_nulls
     names = entries.column("file_name")
-    return ExpiredFiles(*(frozenset(names.filter(pa.array(mask)).to_pylist()) for mask in (over, over | silent)))
+    return ExpiredFiles(*(frozenset(names.filter(arrow_array(mask)).to_pylist()) for mask in (over, over | silent)))
 
 
 def living_at(store: TableStore, now_ms: int | None) -> Living | None:

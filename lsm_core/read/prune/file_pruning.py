@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.file_index import FileIndex
 from lsm_core.format.file_meta import DataFileMeta
@@ -66,12 +66,12 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
         layouts.setdefault((schema_id, None if listed is None else tuple(listed)), []).append(row)
     for (schema_id, known), rows in layouts.items():
         written = store.schema_of(schema_id)
-        part = entries if len(rows) == entries.num_rows else entries.take(pa.array(rows))
+        part = entries if len(rows) == entries.num_rows else entries.take(arrow_array(rows))
         places.append(rows)
         covered = written.field_names if known is None else known
         for name in names:
             parts[name].append(_of_column(schema.field(name), written, covered, part))
-    order = pa.array(np.argsort(np.concatenate(places), kind="stable"))
+    order = arrow_array(np.argsort(np.concatenate(places), kind="stable"))
     return {name: Bounds.joined(found).take(order) for name, found in parts.items()}
 
 
@@ -115,16 +115,16 @@ def _of_column(field: DataField, written: TableSchema, names: Sequence[str], par
         return unknown
     counts = part.column("value_stats_nulls").to_pylist()
     nulls = [None if not c or position >= len(c) else c[position] for c in counts]  # None: not known
-    return Bounds.of(lows, highs, nulls, part.column("row_count").to_numpy())
+    return Bounds.of(lows, highs, nulls, numpy_array(part.column("row_count")))
 
 
 def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
     """Column ``position`` of serialised rows of ``types``; null where a row has another number of columns (none, mostly)."""
     rows = one_array(blobs)
     prefix = pc.binary_slice(rows, 0, _ARITY_BYTES)
-    right = pc.equal(prefix, pa.scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
+    right = pc.equal(prefix, arrow_scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
     if not pc.all(right, min_count=0).as_py():
-        rows = pc.if_else(right, rows, pa.scalar(None, rows.type))
+        rows = pc.if_else(right, rows, arrow_scalar(None, rows.type))
     return decoded_rows(rows, types)[position]
 
 
@@ -138,7 +138,7 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
     ):
         return mask
     mask = mask.copy()
-    for row in np.flatnonzero(mask & np.asarray(pc.is_valid(indexes))):  # files, not rows of data
+    for row in np.flatnonzero(mask & numpy_array(pc.is_valid(indexes))):  # files, not rows of data
         schema = store.schema_of(entries.column("schema_id")[row].as_py())
         index = FileIndex.decode(indexes[row].as_py(), f"index of {entries.column('file_name')[row].as_py()}")
         mask[row] = _may_match(store.schema, schema, index, predicate)
@@ -213,7 +213,7 @@ def prune_files(
     schema = store.schema
     if schema.primary_keys:
         kept = possible(schema, place_bounds(schema, entries, predicate), entries.num_rows, predicate)
-        entries = entries if kept.all() else entries.filter(pa.array(kept))
+        entries = entries if kept.all() else entries.filter(arrow_array(kept))
         if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
             return entries
     # What a file's place says is exact, its statistics may be cut: so the former goes over the latter.
@@ -221,17 +221,17 @@ def prune_files(
     mask = embedded_mask(store, entries, predicate, possible(schema, bounds, entries.num_rows, predicate))
     if schema.primary_keys and not disjoint:
         mask = _for_whole_buckets(store, entries, mask)
-    return entries if mask.all() else entries.filter(pa.array(mask))
+    return entries if mask.all() else entries.filter(arrow_array(mask))
 
 
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
     """The mask as far as a merge allows: single files of a bucket with one level above 0 (or one file), else all or none."""
-    partitions = one_array(entries.column("partition")).dictionary_encode().indices.to_numpy().astype(np.int64)
-    buckets = entries.column("bucket").to_numpy().astype(np.int64)
+    partitions = numpy_array(one_array(entries.column("partition")).dictionary_encode().indices).astype(np.int64)
+    buckets = numpy_array(entries.column("bucket")).astype(np.int64)
     combined = partitions * (buckets.max() - buckets.min() + 1) + (buckets - buckets.min())
     _, bucket = np.unique(combined, return_inverse=True)
     count = int(bucket.max()) + 1
-    levels = entries.column("level").to_numpy()
+    levels = numpy_array(entries.column("level"))
     lowest, highest = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)
     np.minimum.at(lowest, bucket, levels)
     np.maximum.at(highest, bucket, levels)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_array, numpy_array, one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.hashing import bucket_of
@@ -47,7 +47,7 @@ def _partition_ranges(
     arity = len(schema.partition_keys).to_bytes(_ARITY_BYTES, "big")
     known = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
     sides = [
-        pa.array([getattr(s, side) if good else None for s, good in zip(stats, known, strict=True)], pa.binary())
+        arrow_array([getattr(s, side) if good else None for s, good in zip(stats, known, strict=True)], pa.binary())
         for side in ("min_values", "max_values")
     ]
     try:
@@ -66,8 +66,8 @@ def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
     """Columns of serialised rows; null where a blob is null."""
     filled = pc.is_valid(blobs)
     values = decode_rows(blobs.filter(filled), list(types))
-    mask = np.asarray(filled)
-    slots = pa.array(np.maximum(np.cumsum(mask) - 1, 0), mask=~mask)
+    mask = numpy_array(filled)
+    slots = arrow_array(np.maximum(np.cumsum(mask) - 1, 0), mask=~mask)
     return [column.take(slots) for column in values]
 
 
@@ -77,7 +77,7 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
         return entries
     codes, known = partition_bounds(schema, entries, predicate)
     keep = possible(schema, known, len(codes.dictionary), predicate)
-    return entries if keep.all() else entries.filter(pa.array(keep[codes.indices.to_numpy()]))
+    return entries if keep.all() else entries.filter(arrow_array(keep[numpy_array(codes.indices)]))
 
 
 def partition_bounds(
@@ -99,19 +99,19 @@ def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate |
         return entries
     groups = predicate.groups or ()
     if len(groups) < 2 or not prunable(schema, predicate, schema.partition_keys):
-        return entries.filter(pa.array(_in_chosen_buckets(schema, entries, predicate, function)))
+        return entries.filter(arrow_array(_in_chosen_buckets(schema, entries, predicate, function)))
     codes, known = partition_bounds(schema, entries, predicate)
     able = np.array(
         [possible(schema, known, len(codes.dictionary), replace(predicate, groups=(group,))) for group in groups]
     )
     # Partitions in which the same sides can be true are looked at together.
     sides, alike = np.unique(able, axis=1, return_inverse=True)
-    kind_of = alike.reshape(-1)[codes.indices.to_numpy()]
+    kind_of = alike.reshape(-1)[numpy_array(codes.indices)]
     mask = np.zeros(entries.num_rows, dtype=bool)
     for kind, side in enumerate(sides.T):
         left = replace(predicate, groups=tuple(itertools.compress(groups, side)))
         mask |= (kind_of == kind) & _in_chosen_buckets(schema, entries, left, function)
-    return entries.filter(pa.array(mask))
+    return entries.filter(arrow_array(mask))
 
 
 def _in_chosen_buckets(
@@ -121,8 +121,8 @@ def _in_chosen_buckets(
     if wanted is None:
         return np.ones(entries.num_rows, dtype=bool)
     mask = np.zeros(entries.num_rows, dtype=bool)
-    totals = entries.column("total_buckets").to_numpy()
-    buckets = entries.column("bucket").to_numpy()
+    totals = numpy_array(entries.column("total_buckets"))
+    buckets = numpy_array(entries.column("bucket"))
     for total in np.unique(totals):
         if total <= 0:
             mask |= totals == total
@@ -147,7 +147,7 @@ def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str])
         found.update(itertools.product(*pools))
     ordered = list(found)
     kinds = [schema.arrow_schema.field(name).type for name in keys]
-    return [pa.array([row[i] for row in ordered], kind) for i, kind in enumerate(kinds)]
+    return [arrow_array([row[i] for row in ordered], kind) for i, kind in enumerate(kinds)]
 
 
 def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:

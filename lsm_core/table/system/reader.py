@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
+from lsm_core.arrays import empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
@@ -81,7 +82,7 @@ class ReadOnlyTable(ABC):
         """All rows; arguments as `Table.to_arrow` takes them. Raises what that raises."""
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         schema, parts = self._read(columns, filter, limit, named)
-        found = pa.concat_tables([schema.empty_table(), *parts])
+        found = pa.concat_tables([empty_table(schema), *parts])
         return coded_table(found) if dictionaries else found
 
     def to_batches(

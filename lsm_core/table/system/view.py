@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lsm_core.arrays import empty_table
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import Snapshot
@@ -83,7 +84,7 @@ class View(ABC):
         version = self.version(store, {"snapshot_id": snapshot_id})
         schema = self.schema(version.store).arrow_schema
         parts = self.tables(version, Wanted(frozenset(schema.names)))
-        return pa.concat_tables([schema.empty_table(), *(shaped(part, schema) for part in parts)])
+        return pa.concat_tables([empty_table(schema), *(shaped(part, schema) for part in parts)])
 
 
 def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:

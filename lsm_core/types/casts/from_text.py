@@ -9,14 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts.cast_errors import refuse
 from lsm_core.types.casts.numbers import decimal_of_text, filled_values, with_nulls_of
 from lsm_core.types.casts.times import DAY_MILLIS, instants
 from lsm_core.types.data_type import DataType, TypeRoot
 
-_TRUE: Final = pa.array(["t", "true", "y", "yes", "1"])
-_FALSE: Final = pa.array(["f", "false", "n", "no", "0"])
+_TRUE: Final = arrow_array(["t", "true", "y", "yes", "1"], pa.string())
+_FALSE: Final = arrow_array(["f", "false", "n", "no", "0"], pa.string())
 _INTEGER: Final = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)$"
 _FLOATING: Final = (
     r"^[\x00-\x20]*[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)[\x00-\x20]*$"

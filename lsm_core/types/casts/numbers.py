@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import decimal_limbs
+from lsm_core.arrays import arrow_array, arrow_scalar, decimal_limbs, null_mask, numpy_array
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts.cast_errors import refuse
 from lsm_core.types.casts.java_floats import float_column
@@ -31,13 +31,12 @@ _WIDEST: Final = 38
 
 def filled_values(array: pa.Array) -> npt.NDArray[Any]:
     """The values as NumPy holds them, zero where null."""
-    return np.asarray(array.fill_null(0) if array.null_count else array)
+    return numpy_array(array.fill_null(arrow_scalar(0).cast(array.type)) if array.null_count else array)
 
 
 def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) -> pa.Array:
     """``values`` as an Arrow array that is null where ``array`` is."""
-    mask = np.asarray(array.is_null()) if array.null_count else None
-    return pa.array(np.ascontiguousarray(values), kind, mask=mask)
+    return arrow_array(np.ascontiguousarray(values), kind, mask=null_mask(array))
 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
