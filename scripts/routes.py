@@ -53,7 +53,7 @@ ROUTES = (
         "filtered-read",
         (
             ("lsm_core.table.table", "the verb: columns, filter, version"),
-            ("lsm_core.read.changes.incremental", "rows of a version, or changes where options ask for those"),
+            ("lsm_core.read.answers", "rows of a version, or changes where options ask for those"),
             ("lsm_core.read.scan", "the scan: which snapshot, which entries, which splits"),
             ("lsm_core.read.predicate", "the filter, typed against the schema"),
             ("lsm_core.metadata.manifests", "manifests chosen by partition, decoded to columns"),

@@ -177,7 +177,7 @@ class Table:
         ``dictionaries``: STRING columns come as `dictionary<int32, string>`, batch by batch: quick where texts repeat.
         Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
         """
-        from lsm_core.read.changes import answer_table
+        from lsm_core.read.answers import answer_table
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return answer_table(self.store, columns, filter, limit, named, dictionaries)
@@ -195,7 +195,7 @@ class Table:
         dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
-        from lsm_core.read.changes import answer_batches
+        from lsm_core.read.answers import answer_batches
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return answer_batches(self.store, columns, filter, limit, named, dictionaries)

@@ -23,7 +23,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import plan_scan, read_bucket_merged, to_arrow, to_batches
-from lsm_core.read.changes import answer_table
+from lsm_core.read.answers import answer_table
 from lsm_core.storage import LocalFileIO
 from lsm_core.types.dictionaries import (
     SharedDictionaries,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lsm_core.read.changes.changed_rows import ROW_KIND, Choice
 from lsm_core.read.changes.incremental import (
-    answer_batches,
-    answer_table,
     incremental,
     incremental_table,
     span_parts,
@@ -20,8 +18,6 @@ __all__ = [
     "Choice",
     "Span",
     "StreamScan",
-    "answer_batches",
-    "answer_table",
     "incremental",
     "incremental_table",
     "span_between",
