@@ -26,7 +26,7 @@ _DREDGE = {
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
     "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
     "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
-    "dredge.trash-grace": "how long files that other actions than expiry delete can be restored; no action deletes such files yet",
+    "dredge.trash-grace": "how long what is in the trash can be restored; set on a table it holds for expired snapshots too, unless `dredge.trash-grace-expiry` is set",
     "dredge.trash-grace-expiry": "how long expired snapshots can be restored",
     "dredge.verification": "how much of a compaction's output is read back before it is published ([levels](verification.md#the-levels))",
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lsm_core.options.catalog_options import CatalogOptions
 from lsm_core.options.changing import CREATION_ONLY, check_change
-from lsm_core.options.keys import ENUMS, FAMILIES, Effect, Family, Key
-from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, not_acted_on
+from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
+from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
 from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
 
@@ -14,6 +14,8 @@ __all__ = [
     "CREATION_ONLY",
     "ENUMS",
     "FAMILIES",
+    "FLINK_READING",
+    "READING",
     "REGISTRY",
     "CatalogOptions",
     "Effect",
@@ -25,6 +27,7 @@ __all__ = [
     "duration",
     "find_key",
     "memory_size",
+    "mistyped_reading",
     "not_acted_on",
     "parse_digits",
     "whole_number",

@@ -435,6 +435,30 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("zorder.var-length-contribution", INT, "8"),
 )
 
+READING: Final = ("scan.", "incremental-")
+"""Options that choose what a read is about begin with these."""
+FLINK_READING: Final = frozenset(
+    {
+        "scan.bounded",
+        "scan.dedicated-split-generation",
+        "scan.infer-parallelism",
+        "scan.infer-parallelism.max",
+        "scan.max-snapshot.count",
+        "scan.parallelism",
+        "scan.partitions",
+        "scan.push-down",
+        "scan.remove-normalize",
+        "scan.split-enumerator.batch-size",
+        "scan.split-enumerator.mode",
+        "scan.watermark.alignment.group",
+        "scan.watermark.alignment.max-drift",
+        "scan.watermark.alignment.update-interval",
+        "scan.watermark.emit.strategy",
+        "scan.watermark.idle-timeout",
+    }
+)
+"""Those of the Flink connector (``FlinkConnectorOptions``), which tables that it made may hold; nothing here asks for them."""
+
 # An unknown one of these is an error, because nobody else reads them.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
@@ -443,7 +467,7 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.merge-budget", MEMORY, "256 mb"),
     Key("dredge.read.threads", INT),
     Key("dredge.tombstone-retention", DURATION, "0 ms"),
-    Key("dredge.trash-grace", DURATION, "24 h", effect=NOT_ACTED_ON),
+    Key("dredge.trash-grace", DURATION, "24 h"),
     Key("dredge.trash-grace-expiry", DURATION, "1 h"),
     Key("dredge.verification", ENUM, "full"),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 from lsm_core.errors import InvalidOption
@@ -23,6 +24,7 @@ from lsm_core.options.keys import (
     MEMORY,
     PAIMON_KEYS,
     POSITIVE_SIZES,
+    READING,
     Effect,
     Key,
     family_key,
@@ -135,6 +137,19 @@ def canonical(options: Mapping[str, str]) -> dict[str, str]:
 def find_key(name: str) -> Key | None:
     """The key called ``name``, also one with a free part in its name; None when nobody knows it."""
     return REGISTRY.get(name) or family_key(name)
+
+
+def mistyped_reading(options: Mapping[str, str], others: Collection[str] = ()) -> dict[str, InvalidOption]:
+    """Those of ``options`` that begin as reading options do and are none, nor among ``others``; by name, with the error to raise."""
+    found = {}
+    for name, value in options.items():
+        if not name.startswith(READING) or find_key(name) is not None or name in ALIASES or name in others:
+            continue
+        known = sorted(key for key in REGISTRY if key.startswith(READING))
+        near = get_close_matches(name, known, 1)
+        meant = f"{near[0]}, maybe; " if near else ""
+        found[name] = InvalidOption(name, value, f"{meant}reading options are {', '.join(known)}")
+    return found
 
 
 def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:

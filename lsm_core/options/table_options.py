@@ -7,7 +7,7 @@ from typing import Any
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
-from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, parse_value
+from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, mistyped_reading, parse_value
 from lsm_core.options.units import memory_size
 
 _INT_MAX = 2**31 - 1
@@ -93,7 +93,13 @@ class TableOptions:
             raise InvalidOption(error.key, error.value, accepted, error.table)
 
     def copy(self, dynamic: Mapping[str, str]) -> TableOptions:
-        """Return options with ``dynamic`` on top. Raises InvalidOption when one that files depend on would change."""
+        """Return options with ``dynamic`` on top.
+
+        Raises InvalidOption when one that files depend on would change, and for a reading option that does not exist: a read that
+        passed it over would answer another question.
+        """
+        for error in mistyped_reading(dynamic).values():
+            raise InvalidOption(error.key, error.value, error.accepted, self._table)
         own, given = canonical(self._raw), canonical({str(k): str(v) for k, v in dynamic.items()})
         for name, value in given.items():
             check_change(own, name, value, self._table, dynamic=True)
@@ -312,8 +318,9 @@ class TableOptions:
 
     @property
     def trash_grace_expiry(self) -> int:
-        """``dredge.trash-grace-expiry`` in ms."""
-        return int(self.get("dredge.trash-grace-expiry"))
+        """``dredge.trash-grace-expiry`` in ms; where a table sets `dredge.trash-grace` alone, that."""
+        own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"
+        return int(self.get(general if self.is_set(general) and not self.is_set(own) else own))
 
     @property
     def source_split_target(self) -> int:

@@ -12,7 +12,7 @@ from lsm_core.errors import InvalidOption, SnapshotNotFound, TableNotFound, Unsu
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import TableOptions, whole_number
+from lsm_core.options import TableOptions, parse_digits, whole_number
 
 
 class Mode(StrEnum):
@@ -33,7 +33,9 @@ _OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "s
 _OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")
 _OF_FILES: Final = ("scan.file-creation-time-millis",)
 _OF_CREATION: Final = ("scan.creation-time-millis",)
-_OF_CHANGES: Final = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag")
+BETWEEN: Final = "incremental-between"
+TIMES: Final = "incremental-between-timestamp"
+_OF_CHANGES: Final = (BETWEEN, TIMES, "incremental-to-auto-tag")
 # Which keys go with which mode. A mode without keys stands alone.
 _KEYS: Final = {
     Mode.LATEST_FULL: (),
@@ -74,33 +76,37 @@ class Startup:
 
 
 def startup(store: TableStore) -> Startup:
-    """What the options of ``store`` ask for.
+    """What the options of ``store`` ask for. Raises as :func:`startup_of` does."""
+    return startup_of(store.options, store.name)
+
+
+def startup_of(options: TableOptions, table: str) -> Startup:
+    """What ``options`` ask for.
 
     Raises InvalidOption for keys that contradict each other or the mode, UnsupportedFeature for ways to start that are not
     known: ignoring one would answer another question than the one asked.
     """
-    options = store.options
     if options.get("scan.bucket") is not None:
-        raise UnsupportedFeature("read option 'scan.bucket'", store.name)
+        raise UnsupportedFeature("read option 'scan.bucket'", table)
     text = str(options.get("scan.mode")).lower()
     present = [key for key in _ALL if options.get(key) is not None]
     if len(present) > 1:
-        raise InvalidOption(present[1], options.get(present[1]), f"only one of {', '.join(present)}", store.name)
+        raise InvalidOption(present[1], options.get(present[1]), f"only one of {', '.join(present)}", table)
     key = present[0] if present else None
     if text == _DEFAULT:
         return Startup(_DEFAULTS[key] if key else Mode.LATEST_FULL, key, options.get(key) if key else None)
     mode = _ALIASES.get(text) or (Mode(text) if text in set(Mode) else None)
     if mode is None:
-        raise UnsupportedFeature(f"read option 'scan.mode' = '{text}'", store.name)
+        raise UnsupportedFeature(f"read option 'scan.mode' = '{text}'", table)
     if key is not None and key not in _KEYS[mode]:
         fitting = ", ".join(sorted(one for one, keys in _KEYS.items() if key in keys))
-        raise InvalidOption("scan.mode", text, f"{fitting} together with {key}", store.name)
+        raise InvalidOption("scan.mode", text, f"{fitting} together with {key}", table)
     if key is None and _KEYS[mode]:
-        raise InvalidOption("scan.mode", text, f"one of {', '.join(_KEYS[mode])} with it", store.name)
+        raise InvalidOption("scan.mode", text, f"one of {', '.join(_KEYS[mode])} with it", table)
     return Startup(mode, key, options.get(key) if key else None)
 
 
-def millis(store: TableStore, key: str, value: Any) -> int:
+def millis(table: str, key: str, value: Any) -> int:
     """Epoch ms of a number, or of a time of day in this machine's zone, as Java understands `scan.timestamp`.
 
     Raises InvalidOption naming ``key``.
@@ -110,7 +116,44 @@ def millis(store: TableStore, key: str, value: Any) -> int:
     try:
         return int(dt.datetime.fromisoformat(str(value).strip()).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidOption(key, value, "a time like 2024-01-31 12:00:00", store.name) from error
+        raise InvalidOption(key, value, "a time like 2024-01-31 12:00:00", table) from error
+
+
+def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
+    """The two ends of a span. Raises InvalidOption naming ``key``."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive) with a comma between", table)
+    return parts[0], parts[1]
+
+
+def times_of(table: str, key: str, text: str) -> tuple[int, int]:
+    """The two ends of a span as epoch ms. Raises InvalidOption naming ``key``."""
+    since, until = (
+        millis(table, key, one) if (number := parse_digits(one) if one.isdigit() else None) is None else number
+        for one in pair_of(table, key, text)
+    )
+    if since > until:
+        raise InvalidOption(key, text, "a start that is not after its end", table)
+    return since, until
+
+
+def check_reading(options: TableOptions, table: str) -> None:
+    """Refuse `scan.*` and `incremental-*` options with which every read would fail, whatever was committed.
+
+    Raises InvalidOption for such that contradict each other and for values that name no version, UnsupportedFeature for ways to read
+    that are not known here. Source class: ``SchemaValidation`` (``validateStartupMode``).
+    """
+    start = startup_of(options, table)
+    key, value = str(start.key), str(start.value)
+    if key == "scan.timestamp":
+        millis(table, key, value)
+    elif key == BETWEEN:
+        since, until = pair_of(table, key, value)
+        if since.isdigit() and until.isdigit() and int(since) > int(until):
+            raise InvalidOption(key, value, "a start that is not after its end", table)
+    elif key == TIMES:
+        times_of(table, key, value)
 
 
 _BY_WATERMARK: Final = "watermark-"
@@ -197,7 +240,7 @@ def _of_options(store: TableStore) -> Snapshot | None:
         return _at_watermark(store, int(value))
     if key == "scan.version":
         return _of_version(store, str(value))
-    return _at_time(store, millis(store, key, value))
+    return _at_time(store, millis(store.name, key, value))
 
 
 def _of_version(store: TableStore, version: str) -> Snapshot:
@@ -253,12 +296,18 @@ def newest_compacted(store: TableStore) -> Snapshot | None:
 
 
 __all__ = [
+    "BETWEEN",
+    "TIMES",
     "Mode",
     "Startup",
     "Version",
+    "check_reading",
     "millis",
     "newest_compacted",
+    "pair_of",
     "resolve",
     "startup",
+    "startup_of",
+    "times_of",
     "with_schema",
 ]

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from lsm_core.commit import abort
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import find_key
+from lsm_core.options import READING, find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
-TABLE_READ_OPTIONS: Final = ("scan.", "incremental-")
+TABLE_READ_OPTIONS: Final = READING
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""

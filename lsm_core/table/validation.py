@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 
-from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSchema
+from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.files import SpillSpace
 from lsm_core.files.formats import SETTINGS, require_usable
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.options import TableOptions, canonical
+from lsm_core.options import FLINK_READING, READING, TableOptions, canonical, mistyped_reading
+from lsm_core.read.table_versions import check_reading
 from lsm_core.storage import check_name
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
 from lsm_core.types import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot, to_sql
@@ -53,6 +55,7 @@ def validate(schema: TableSchema, table: str, before: TableSchema | None = None)
     if schema.primary_keys:
         _check_engine(schema, table)
     _check_times(schema, options, table)
+    _check_reading(options, table, {} if before is None else before.options)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
     _check_files(schema, options, table, before)
 
@@ -225,6 +228,22 @@ def _is_avro_name(name: str) -> bool:
     return (
         all((c.isalpha() or c.isdecimal() or c == "_") and ord(c) < 1 << 16 for c in name) and not name[0].isdecimal()
     )
+
+
+def _check_reading(options: TableOptions, table: str, before: Mapping[str, str]) -> None:
+    """What is stored for every read must be something that a read can do; what was stored before may stay, so that other options can change."""
+    now, then = (
+        {name: value for name, value in canonical(each).items() if name.startswith(READING)}
+        for each in (options.raw, before)
+    )
+    for name, error in mistyped_reading(now, FLINK_READING).items():
+        if name not in then:
+            raise InvalidOption(name, error.value, error.accepted, table)
+    if now != then:
+        with suppress(
+            UnsupportedFeature
+        ):  # for other engines; tables that nobody could read here are refused elsewhere
+            check_reading(options, table)
 
 
 def _check_formats(schema: TableSchema, options: TableOptions, table: str, known: Container[str]) -> None:

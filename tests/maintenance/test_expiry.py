@@ -216,6 +216,16 @@ def test_restore_brings_every_snapshot_back(tmp_path: Path) -> None:
         table.restore(report.trash_id)
 
 
+def test_the_tables_own_grace_holds_for_its_trash(tmp_path: Path) -> None:
+    table = _history(tmp_path, **{"dredge.trash-grace": "3 h"})
+    report = table.expire_snapshots(retain_max=1)
+    assert report.not_before_ms == table.store.clock.now_ms() + 3 * HOUR
+    table.store.clock.advance(3 * HOUR - 1)
+    assert table.sweep_trash().files_deleted == 0
+    table.store.clock.advance(1)
+    assert table.sweep_trash().files_deleted > 0
+
+
 def test_history_is_restored_without_holes(tmp_path: Path) -> None:
     table = _history(tmp_path)
     first = table.expire_snapshots(retain_max=6)

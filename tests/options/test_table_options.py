@@ -127,3 +127,14 @@ def test_dictionaries_are_switched_as_java_switches_them_and_numbers_are_taken(t
 def test_what_is_no_switch_for_dictionaries_is_refused() -> None:
     with pytest.raises(InvalidOption, match=r"enable\.dictionary"):
         TableOptions({"parquet.enable.dictionary": "maybe"})
+
+
+def test_the_general_grace_holds_for_expired_snapshots_where_it_alone_is_set() -> None:
+    hour, day = 3_600_000, 86_400_000
+    for options, grace in (
+        ({}, hour),
+        ({"dredge.trash-grace": "2 d"}, 2 * day),
+        ({"dredge.trash-grace": "2 d", "dredge.trash-grace-expiry": "3 h"}, 3 * hour),
+        ({"dredge.trash-grace-expiry": "3 h"}, 3 * hour),
+    ):
+        assert TableOptions(options).trash_grace_expiry == grace

@@ -19,7 +19,7 @@ from lsm_core.cli.verbs.common import (
     partition_specs,
     when,
 )
-from lsm_core.errors import DatabaseNotFound, DredgeError
+from lsm_core.errors import DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lsm_core.format.snapshot import Snapshot
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score", "trash",
-    "delete_mode", "guarantee", "cannot", "without_effect", "error",
+    "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 _GUARANTEE = (
     "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
@@ -137,6 +137,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["without_effect"]:
             say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
+        for warning in row["warnings"]:
+            say(f"warning: {row['table']}: {warning}")
 
 
 def _without_status(name: str, error: str) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
         "guarantee": _GUARANTEE,
         "cannot": [],
         "without_effect": [],
+        "warnings": [],
         "error": error,
     }
 
@@ -155,8 +158,14 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
     from lsm_core.metadata import snapshots, unsupported
     from lsm_core.metadata.support import Purpose
-    from lsm_core.options import not_acted_on
+    from lsm_core.options import FLINK_READING, mistyped_reading, not_acted_on
+    from lsm_core.read.table_versions import check_reading
 
+    warnings = [f"there is no reading option {name}" for name in mistyped_reading(store.options.raw, FLINK_READING)]
+    try:
+        check_reading(store.options, store.name)
+    except (InvalidOption, UnsupportedFeature) as error:
+        warnings.append(f"reads fail: {error}")
     snapshot = snapshots.latest(store)
     buckets = health_of(store)
     return {
@@ -176,6 +185,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "guarantee": _GUARANTEE,
         "cannot": unsupported(store, Purpose.COMPACT),
         "without_effect": list(not_acted_on(store.options.raw)),
+        "warnings": warnings,
         "error": None,
     }
 

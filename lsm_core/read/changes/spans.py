@@ -11,8 +11,8 @@ from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import changelogs, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import parse_digits, whole_number
-from lsm_core.read.table_versions import Startup, millis, startup
+from lsm_core.options import whole_number
+from lsm_core.read.table_versions import BETWEEN, TIMES, Startup, pair_of, startup, times_of
 
 
 def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
@@ -76,7 +76,6 @@ def first_since(store: TableStore, timestamp_ms: int) -> int | None:
 
 
 Version = int | str
-_BETWEEN: Final = "incremental-between"
 _MODE: Final = "incremental-between-scan-mode"
 
 
@@ -130,18 +129,18 @@ def span_of_options(store: TableStore) -> Span | None:
     if not start.changes:
         return None
     how = _mode(store, store.options.get(_MODE))
-    if start.key == _BETWEEN:
+    if start.key == BETWEEN:
         return _between(store, str(start.value), how)
-    if start.key == "incremental-between-timestamp":
+    if start.key == TIMES:
         return _between_times(store, start, how)
     raise UnsupportedFeature(f"read option '{start.key}'", store.name)
 
 
 def _between(store: TableStore, text: str, how: ScanMode) -> Span:
-    ends = [_version(store, one) for one in _pair(store, _BETWEEN, text)]
+    ends = [_version(store, one) for one in pair_of(store.name, BETWEEN, text)]
     named = [snapshot is not None for _, snapshot in ends]
     if named[0] != named[1]:
-        raise InvalidOption(_BETWEEN, text, "two tags or two snapshot ids", store.name)
+        raise InvalidOption(BETWEEN, text, "two tags or two snapshot ids", store.name)
     if named[0] and not store.options.get("incremental-between-tag-to-snapshot"):
         how = ScanMode.DIFF
     return _span(store, ends[0], ends[1], how)
@@ -150,9 +149,7 @@ def _between(store: TableStore, text: str, how: ScanMode) -> Span:
 def _between_times(store: TableStore, start: Startup, how: ScanMode) -> Span:
     """By commit times: after the newest snapshot that is not younger than the start (without one: from the earliest on)."""
     key, text = str(start.key), str(start.value)
-    since, until = (_time(store, key, one) for one in _pair(store, key, text))
-    if since > until:
-        raise InvalidOption(key, text, "a start that is not after its end", store.name)
+    since, until = times_of(store.name, key, text)
     ids = snapshots.list_ids(store)
 
     def at_or_before(moment: int) -> int:
@@ -170,7 +167,7 @@ def _span(
 ) -> Span:
     (low, before), (high, after) = start, end
     if low > high:
-        raise InvalidOption(_BETWEEN, f"{low},{high}", "a start that is not after its end", store.name)
+        raise InvalidOption(BETWEEN, f"{low},{high}", "a start that is not after its end", store.name)
     if how is ScanMode.AUTO:
         produced = store.has_primary_key and store.options.changelog_producer != "none"
         how = ScanMode.CHANGELOG if produced else ScanMode.DELTA
@@ -189,7 +186,7 @@ def _version(store: TableStore, named: Version) -> tuple[int, Snapshot | None]:
             tags.read_tag(store, named)  # says which tags there are
             raise SnapshotNotFound(f"table {store.name} has no tag '{named}'")
         named = int(named)
-    return whole_number(named, _BETWEEN, store.name, least=0), None
+    return whole_number(named, BETWEEN, store.name, least=0), None
 
 
 def _mode(store: TableStore, text: object) -> ScanMode:
@@ -197,18 +194,6 @@ def _mode(store: TableStore, text: object) -> ScanMode:
         return ScanMode(str(text).lower())
     except ValueError as error:
         raise InvalidOption(_MODE, text, ", ".join(ScanMode), store.name) from error
-
-
-def _pair(store: TableStore, key: str, text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive) with a comma between", store.name)
-    return parts
-
-
-def _time(store: TableStore, key: str, text: str) -> int:
-    number = parse_digits(text) if text.isdigit() else None
-    return millis(store, key, text) if number is None else number
 
 
 __all__ = [

@@ -67,7 +67,7 @@ class Beginning:
         if self.startup.mode is Mode.FROM_SNAPSHOT:
             return self._follow(_number(self.startup) or 0)
         if self.startup.mode is Mode.FROM_TIMESTAMP:
-            since = first_since(store, millis(store, str(self.startup.key), self.startup.value))
+            since = first_since(store, millis(store.name, str(self.startup.key), self.startup.value))
             return None if since is None else Start(since)
         if self.startup.mode is Mode.FROM_CREATION:
             return self._created_since(int(self.startup.value))
