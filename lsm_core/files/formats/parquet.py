@@ -38,6 +38,7 @@ from lsm_core.files.formats.parquet_footer import (
     plain_sizes,
     stored_footer,
 )
+from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, rows_at_once
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -49,8 +50,6 @@ EXTENSION: Final = "parquet"
 ROW_GROUP_ROWS: Final = 131_072
 """Rows of a row group: the unit of pruning and of the compaction pipeline's queue."""
 BUFFER_SIZE: Final = 64 * 1024
-LARGEST_VALUE: Final = 64 << 20
-"""Bytes of a value that is taken into memory; writers refuse larger ones too."""
 WRITE_SIZE: Final = 1024 * 1024
 """Bytes gathered before they are handed to the file."""
 _SAMPLE_ROWS: Final = 8_192
@@ -342,7 +341,10 @@ class ParquetSource:
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
+        wanted = set(columns)
+        leaves = [at for at, leaf in enumerate(self._footer.leaves) if leaf.name in wanted]
         with named(self.path, "Parquet"):
+            batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows)
             file = self._file
             if dictionaries:
                 file = pq.ParquetFile(

@@ -22,7 +22,7 @@ from lsm_core.format.stats import ColumnStats
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = range(8)
 PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY, DELTA_BYTE_ARRAY = 0, 2, 8, 7
 _ENCODING_NUMBERS: Final = frozenset(range(10))
-_CODED: Final = frozenset({PLAIN_DICTIONARY, RLE_DICTIONARY})
+CODED: Final = frozenset({PLAIN_DICTIONARY, RLE_DICTIONARY})
 WIDTHS: Final = {BOOLEAN: 1, INT32: 4, INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
 _CODECS: Final = 8
 _REQUIRED, _OPTIONAL, _REPEATED = range(3)
@@ -100,7 +100,7 @@ class Chunk(NamedTuple):
     @property
     def coded(self) -> bool:
         """Whether some of its pages hold numbers into a dictionary."""
-        return not _CODED.isdisjoint(self.encodings)
+        return not CODED.isdisjoint(self.encodings)
 
 
 class Group(NamedTuple):
@@ -127,8 +127,7 @@ def stored_footer(source: Any, path: str) -> bytes:
     """The bytes of the footer of the open file ``source``: one read, or two where it is long. Raises :class:`CorruptFile`, and UnsupportedFeature for an encrypted one."""
     size = source.size()
     first = min(size, _FIRST_READ)
-    source.seek(size - first)
-    tail = bytes(source.read(first))
+    tail = bytes(source.read_at(first, size - first))
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise UnsupportedFeature(f"encrypted Parquet files ({path})")
     if size < 2 * len(_MAGIC) + 4 or len(tail) < first or tail[-4:] != _MAGIC:
@@ -138,8 +137,7 @@ def stored_footer(source: Any, path: str) -> bytes:
         raise CorruptFile(path, f"not a readable Parquet file: it claims a footer of {length} bytes")
     if length + TAIL_BYTES <= first:
         return tail[-TAIL_BYTES - length : -TAIL_BYTES]
-    source.seek(size - TAIL_BYTES - length)
-    return bytes(source.read(length))
+    return bytes(source.read_at(length, size - TAIL_BYTES - length))
 
 
 def parse_footer(data: bytes, path: str, size: int) -> Footer:
@@ -408,7 +406,13 @@ def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
 
 
 __all__ = [
+    "BYTE_ARRAY",
+    "CODED",
+    "DELTA_BYTE_ARRAY",
+    "INT32",
+    "PLAIN",
     "TAIL_BYTES",
+    "WIDTHS",
     "Chunk",
     "Footer",
     "Group",

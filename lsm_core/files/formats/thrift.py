@@ -27,6 +27,18 @@ class Reader:
         value, self.at = _integer(self.data, self.at, kind)
         return value
 
+    def unsigned(self) -> int:
+        """A number without sign, of at most 64 bits."""
+        value, self.at = _varint(self.data, self.at)
+        return value
+
+    def take(self, count: int) -> bytes:
+        """The next ``count`` bytes."""
+        if not 0 <= count <= len(self.data) - self.at:
+            raise ValueError(f"{count} bytes beyond the end")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
     def field(self, before: int) -> tuple[int, int]:
         """(id, type) of the next field; type 0 ends the struct."""
         head = self.data[self.at]

@@ -1,0 +1,157 @@
+"""The child process that reads small files which unfold to gigabytes, under a limit on its address space.
+
+``python -m tests.fuzz.bombs PLACE``: a JSON object of what each became, the error or the rows read, and the MiB it added at its peak.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lsm_core.errors import DredgeError
+from lsm_core.files.formats import open_source, thrift
+from lsm_core.storage import LocalFileIO
+from tests.support import parquet_files as p
+
+MIB = 1 << 20
+_ROWS = 100_000
+
+
+def one_text(length: int, rows: int = _ROWS, codec: int = p.ZSTD) -> bytes:
+    """``rows`` times the same text of a dictionary."""
+    pages = p.dictionary_page([b"a" * length], codec)
+    pages += p.data_page(b"\x01" + p.run(rows, 0), rows, p.RLE_DICTIONARY, codec)
+    return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [pages], [rows], rows, codec)
+
+
+def late_text(length: int) -> bytes:
+    """A first page of plain texts, then the dictionary's."""
+    first = p.data_page((1).to_bytes(4, "little") + b"x", 1, p.PLAIN)
+    rest = p.data_page(b"\x01" + p.run(_ROWS, 1), _ROWS, p.RLE_DICTIONARY)
+    pages = p.dictionary_page([b"x", b"a" * length]) + first + rest
+    return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [pages], [_ROWS + 1], _ROWS + 1)
+
+
+def prefixes(length: int) -> bytes:
+    """Texts that are the one before, whole."""
+    count = 128 * 128
+    prefix = _delta([0] + [length] * (count - 1))
+    suffix = _delta([length] + [0] * (count - 1))
+    page = p.data_page(prefix + suffix + b"a" * length, count, p.DELTA_BYTE_ARRAY)
+    return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [page], [count], count)
+
+
+def _delta(values: list[int]) -> bytes:
+    """Integers as Parquet's DELTA_BINARY_PACKED, cut out of a file that Arrow wrote."""
+    sink = pa.BufferOutputStream()
+    table = pa.table([pa.array(values, pa.int32())], pa.schema([pa.field("c", pa.int32(), nullable=False)]))
+    settings = {"compression": "none", "use_dictionary": False, "write_batch_size": len(values)}
+    pq.write_table(table, sink, column_encoding={"c": "DELTA_BINARY_PACKED"}, data_page_size=1 << 30, **settings)
+    data = sink.getvalue().to_pybytes()
+    reader = thrift.Reader(data, 4)
+    header = reader.struct()
+    assert header[5][1][1] == (thrift.I32, len(values))
+    return data[reader.at : reader.at + header[2][1]]
+
+
+def long_list(count: int, rows: int = 1) -> bytes:
+    """``rows`` rows, the last of which holds ``count`` equal numbers."""
+    repeats = p.levels(p.run(rows, 0), p.run(count - 1, 1))
+    plain = repeats + p.levels(p.run(rows + count - 1, 1)) + b"\x01" + p.run(rows + count - 1, 0)
+    told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
+    value = p.packed((7).to_bytes(8, "little"), p.ZSTD)
+    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, 8), 3: (p.I32, len(value)), 7: (p.STRUCT, told)}
+    pages = thrift.encoded(header) + value + p.data_page(plain, rows + count - 1, p.RLE_DICTIONARY)
+    return p.parquet_file([p.list_column("c", p.INT64)], [pages], [rows + count - 1], rows)
+
+
+def empty_texts(count: int) -> bytes:
+    """One page of nothing but lengths of 0."""
+    page = p.data_page(bytes(4 * count), count, p.PLAIN)
+    return p.parquet_file([p.column("c", p.BYTE_ARRAY)], [page], [count], count)
+
+
+def claimed(size: int) -> bytes:
+    """A page that says it unpacks to ``size`` bytes."""
+    page = p.data_page(bytes(8 * 1000), 1000, p.PLAIN, claims=size)
+    return p.parquet_file([p.column("c", p.INT64)], [page], [1000], 1000)
+
+
+def fixed(length: int) -> bytes:
+    """Values of a fixed length that is large."""
+    stored = p.packed(b"a" * length, p.ZSTD)
+    told: thrift.Struct = {1: (p.I32, 1), 2: (p.I32, p.PLAIN)}
+    header: thrift.Struct = {1: (p.I32, 2), 2: (p.I32, length), 3: (p.I32, len(stored)), 7: (p.STRUCT, told)}
+    pages = thrift.encoded(header) + stored + p.data_page(b"\x01" + p.run(_ROWS, 0), _ROWS, p.RLE_DICTIONARY)
+    return p.parquet_file([p.column("c", p.FIXED, length)], [pages], [_ROWS], _ROWS)
+
+
+def many(columns: int, length: int) -> bytes:
+    """Many columns, each with one text of a dictionary."""
+    schema = [p.column(f"c{i}", p.BYTE_ARRAY) for i in range(columns)]
+    pages = p.dictionary_page([b"a" * length]) + p.data_page(b"\x01" + p.run(_ROWS, 0), _ROWS, p.RLE_DICTIONARY)
+    return p.parquet_file(schema, [pages] * columns, [_ROWS] * columns, _ROWS)
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "a text of 50 KB, 100,000 times": lambda: one_text(50_000),
+    "a text of 1 MiB, 5,000 times": lambda: one_text(MIB, 5_000),
+    "a text of 60 MiB, 80 times": lambda: one_text(60 * MIB, 80),
+    "a text of 65 MiB, 80 times": lambda: one_text(65 * MIB, 80),
+    "a text of 1 MiB as it is, 5,000 times": lambda: one_text(MIB, 5_000, p.NONE),
+    "a long text after a plain page": lambda: late_text(MIB // 8),
+    "a prefix of 1 MiB, 16,384 times": lambda: prefixes(MIB),
+    "a list of a billion numbers": lambda: long_list(1 << 30),
+    "a list of a billion numbers after a million": lambda: long_list(1 << 30, 1 << 20),
+    "134 million empty texts": lambda: empty_texts(1 << 27),
+    "a page that claims 2 GiB": lambda: claimed(2**31 - 1),
+    "a value of a fixed 60 MiB": lambda: fixed(60 * MIB),
+    "200 columns of 8 MiB": lambda: many(200, 8 * MIB),
+    "16 columns of 1 MiB": lambda: many(16, MIB),
+}
+
+
+def main(place: Path) -> None:
+    """Read every bomb that is in ``place``."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    found = {}
+    for path in sorted(place.glob("*.parquet")):
+        Path("/proc/self/clear_refs").write_text("5")
+        limit = (_status("VmSize") + (1536 << 10)) << 10
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+        before = _status("VmRSS")
+        try:
+            outcome = str(_read(path))
+        except DredgeError as error:
+            outcome = f"{type(error).__name__}: {error}"
+        found[path.stem] = outcome, (_status("VmHWM") - before) >> 10
+    print(json.dumps(found))
+
+
+def _read(path: Path) -> int:
+    """Rows of the first bytes that a batch-wise reader takes, half a gigabyte at most: enough to see that memory is bounded."""
+    source = open_source(LocalFileIO(), str(path), table="db.t")
+    rows = size = 0
+    for batch in source.batches(source.schema.names, 65_536):
+        rows += batch.num_rows
+        size += batch.nbytes
+        if size > 1 << 29:
+            break
+    source.close()
+    return rows
+
+
+def _status(key: str) -> int:
+    """KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key + ":"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
