@@ -36,23 +36,23 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
         return ()
     groups = _groups(entries)
     keyed = bool(store.schema.primary_keys)
-    arranged = _by_key(store, entries, groups, disjoint) if keyed else _by_age(entries, groups)
-    ordered = entries.take(arrow_array(arranged.order)).combine_chunks()
-    plan = _Plan(store, ordered, deletions)
-    return tuple(plan.splits(arranged, groups[arranged.order]))
+    items = _by_key(store, entries, groups, disjoint) if keyed else _by_age(entries, groups)
+    ordered = entries.take(arrow_array(items.order)).combine_chunks()
+    maker = _SplitMaker(store, ordered, deletions)
+    return tuple(maker.splits(items, groups[items.order]))
 
 
 @dataclass(frozen=True)
-class _Arranged:
-    """``order`` of the entries; ``starts``: where the items that must stay together begin in it.
+class _Items:
+    """Entries in ``order``, cut into items at ``starts``: an item's files overlap in keys, so they must lie in one split.
 
-    Per item: ``raw``, it is one plain file; ``free``, its whole bucket needs no merging.
+    Per item: ``raw``, it is one plain file; ``merge_free``, its whole bucket needs no merging.
     """
 
     order: Ints
     starts: Ints
     raw: Bools
-    free: Bools
+    merge_free: Bools
 
 
 def _groups(entries: pa.Table) -> Ints:
@@ -64,15 +64,15 @@ def _groups(entries: pa.Table) -> Ints:
     return combined
 
 
-def _by_age(entries: pa.Table, groups: Ints) -> _Arranged:
+def _by_age(entries: pa.Table, groups: Ints) -> _Items:
     """Files of append tables in the order in which they were written, each on its own."""
     created = numpy_array(pc.fill_null(entries.column("creation_time_ms"), arrow_scalar(0)))
     order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
     every = np.ones(len(order), dtype=np.bool_)
-    return _Arranged(order, np.arange(len(order), dtype=np.int64), every, every)
+    return _Items(order, np.arange(len(order), dtype=np.int64), every, every)
 
 
-def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Arranged:
+def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
     """Files in key order; those that overlap (directly or through others) are one item, which is raw when it is one plain file.
 
     No item is larger than a file, and every one is raw, where a bucket's files are all on one level above 0 (or
@@ -87,20 +87,20 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
     plain = numpy_array(
         pc.fill_null(pc.equal(entries.column("delete_row_count"), arrow_scalar(0)), arrow_scalar(value=False))
     )
-    free = _free(numpy_array(entries.column("level")), groups, plain, disjoint)
-    order = np.lexsort((np.where(free, 0, high), np.where(free, 0, low), groups))
+    merge_free = _merge_free(numpy_array(entries.column("level")), groups, plain, disjoint)
+    order = np.lexsort((np.where(merge_free, 0, high), np.where(merge_free, 0, low), groups))
     low, high, groups = low[order], high[order], groups[order]
-    plain, free = plain[order], free[order]
+    plain, merge_free = plain[order], merge_free[order]
     step = int(ranks.max()) + 1
     base = np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step  # buckets behind one another on one line of keys
     reach = np.maximum.accumulate(base + high)
-    begins = free | np.r_[True, (base + low)[1:] > reach[:-1]]
+    begins = merge_free | np.r_[True, (base + low)[1:] > reach[:-1]]
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
-    return _Arranged(order, starts, single & plain[starts], free[starts])
+    return _Items(order, starts, single & plain[starts], merge_free[starts])
 
 
-def _free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
+def _merge_free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
     """Per file, in any order, whether its bucket needs no merging at all."""
     _, bucket = np.unique(groups, return_inverse=True)
     count = int(bucket.max()) + 1
@@ -112,21 +112,21 @@ def _free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
     return spread
 
 
-class _Plan:
+class _SplitMaker:
     """Entries in the order of the splits, from which files become objects."""
 
     def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
         self._store, self._ordered, self._deletions = store, ordered, deletions
 
-    def splits(self, arranged: _Arranged, groups: Ints) -> Iterator[Split]:
+    def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
         """Neighbouring items of a bucket together up to the target size."""
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
         sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
         total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
-        weights = np.maximum(np.add.reduceat(sizes, arranged.starts), cost).tolist()
-        starts, raw, free = arranged.starts.tolist(), arranged.raw.tolist(), arranged.free.tolist()
-        of_item = groups[arranged.starts].tolist()
+        weights = np.maximum(np.add.reduceat(sizes, items.starts), cost).tolist()
+        starts, raw, merge_free = items.starts.tolist(), items.raw.tolist(), items.merge_free.tolist()
+        of_item = groups[items.starts].tolist()
         partitions, buckets = ordered.column("partition"), ordered.column("bucket")
         place, at = (b"", 0), None
         for first, last in _packed(weights, of_item, target):
@@ -135,7 +135,7 @@ class _Plan:
             totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
             if of_item[first] != at:  # looked up once a bucket: there may be many more splits
                 place, at = (partitions[begin].as_py(), buckets[begin].as_py()), of_item[first]
-            kinds = (plain, free[first] or (plain and end - begin == 1))
+            kinds = (plain, merge_free[first] or (plain and end - begin == 1))
             yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
 
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:

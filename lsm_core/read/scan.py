@@ -135,11 +135,13 @@ def plan_version(
     deletions = deletion_vectors(store, snapshot, wanted)
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:
-        splits = _enough(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
+        splits = _first_splits(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
     return Scan(snapshot, splits, store, chosen, predicate, dictionaries)
 
 
-def _enough(splits: tuple[Split, ...], limit: int, with_deletions: Collection[tuple[bytes, int]]) -> tuple[Split, ...]:
+def _first_splits(
+    splits: tuple[Split, ...], limit: int, with_deletions: Collection[tuple[bytes, int]]
+) -> tuple[Split, ...]:
     """The first raw splits without deleted rows that together hold ``limit`` rows; all splits when they do not.
 
     Source class: ``DataTableBatchScan`` (limit push-down).
@@ -190,10 +192,11 @@ def to_batches(
     """
     left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
     chosen = scan.splits if splits is None else splits
-    return _running(scan, chosen, scan.store.options.merge_budget) if left is None else _limited(scan, chosen, left)
+    return _read_all(scan, chosen, scan.store.options.merge_budget) if left is None else _read_up_to(scan, chosen, left)
 
 
-def _running(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
+def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
+    """All rows of ``splits``, on `dredge.read.threads` threads; at most ``most_bytes`` of batches wait for their turn (None: any)."""
     workers = min(scan.store.options.read_threads or cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
     coded = {"dictionaries": True} if scan.dictionaries else {}
@@ -203,7 +206,8 @@ def _running(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Gen
     return in_order(jobs, workers, most_bytes)
 
 
-def _limited(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.RecordBatch, None, None]:
+def _read_up_to(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.RecordBatch, None, None]:
+    """The first ``left`` rows of ``splits``, on this thread."""
     for split in splits:
         if left <= 0:
             return
@@ -220,7 +224,7 @@ def _limited(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.Rec
 def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.Table:
     """The whole answer as one table of `scan.arrow_schema`."""
     # All of it is held in the end, so nothing waits for its turn.
-    batches = _running(scan, scan.splits, None) if limit is None else to_batches(store, scan, limit=limit)
+    batches = _read_all(scan, scan.splits, None) if limit is None else to_batches(store, scan, limit=limit)
     return pa.Table.from_batches(list(batches), scan.arrow_schema)
 
 
