@@ -178,7 +178,7 @@ def _require_vectors_fit(
     touched = {partition for partition, _, _ in gone} | {entry.partition for entry in added}
     near = [entry for entry in staying if entry.partition in touched]
     left = {place: entry.file_name for entry in near for place in _vectors_of(entry)}
-    if forgotten := sorted({left[place] for place in (gone.keys() - new.keys()) & left.keys()}):
+    if forgotten := sorted(name for _, _, name in (gone.keys() - new.keys()) & left.keys()):
         what = "rows of a file that is to be replaced were deleted by another commit (deletion vectors)"
         raise _conflict(store, latest, what, forgotten)
     vectors = [place for entry in added for place in _vectors_of(entry)]

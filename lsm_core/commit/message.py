@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
-from lsm_core.format.manifest import DeletionVectorRange, IndexFileMeta
+from lsm_core.format.manifest import IndexFileMeta
 
 _VERSION: Final = 3
 _READABLE: Final = (1, 2, _VERSION)  # version 1 has no origin, version 2 no index files
@@ -115,7 +115,7 @@ class CommitMessage:
             document["index_state"] = self.index_state
         for group in _INDEX_GROUPS:
             if indexes := getattr(self, group):
-                document[group] = [_index_to_object(file) for file in indexes]
+                document[group] = [file.to_list() for file in indexes]
         return json.dumps(document, separators=(",", ":")).encode()
 
     @staticmethod
@@ -131,7 +131,9 @@ class CommitMessage:
             groups: dict[str, Any] = {
                 group: tuple(_file_from_object(f) for f in document.get(group, ())) for group in _GROUPS
             }
-            indexes = {group: tuple(_index_from_object(f) for f in document.get(group, ())) for group in _INDEX_GROUPS}
+            indexes = {
+                group: tuple(IndexFileMeta.of_list(f) for f in document.get(group, ())) for group in _INDEX_GROUPS
+            }
             state = document.get("index_state")
             made_by, origin = document.get("origin"), None
             if made_by is not None:
@@ -172,19 +174,6 @@ def _file_to_object(file: DataFileMeta) -> dict[str, Any]:
         else:
             value[member.name] = item
     return value
-
-
-def _index_to_object(file: IndexFileMeta) -> list[Any]:
-    """Members of one index file in their order, vectors as a list of their members."""
-    ranges = file.deletion_vectors
-    vectors = None if ranges is None else [[one.data_file, one.offset, one.length, one.cardinality] for one in ranges]
-    return [file.index_type, file.file_name, file.file_size, file.row_count, vectors, file.external_path]
-
-
-def _index_from_object(value: Any) -> IndexFileMeta:
-    kind, name, size, rows, vectors, external = value
-    ranges = None if vectors is None else tuple(DeletionVectorRange(*one) for one in vectors)
-    return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external)
 
 
 def _file_from_object(value: Mapping[str, Any]) -> DataFileMeta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from lsm_core.compact.handed import Handed
+from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import AppendFileWriter, open_append
@@ -12,8 +13,8 @@ from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.metadata.store import TableStore
 
 
-def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> Rewritten:
-    """One bin of small files as one rolling output; on failure nothing of it is left.
+def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: Marks) -> Rewritten:
+    """One bin of small files as one rolling output, without the rows that ``marks`` tells; on failure nothing of it is left.
 
     Raises :class:`CorruptFile` naming an input that is missing or damaged.
     """
@@ -26,7 +27,8 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...]) -> 
     handed = Handed(store, task, 0)
     try:
         for file in files:
-            with closing(open_append(store, task.partition, task.bucket, file)) as batches:  # type: ignore[type-var]
+            rows = open_append(store, task.partition, task.bucket, file, deleted=marks.vector(file))
+            with closing(rows) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     handed.add(batch)
                     writer.write(batch)

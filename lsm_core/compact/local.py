@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.compact.task import BucketResult, BucketTask, Judge
-from lsm_core.compact.unit import discard, run_bucket_task
+from lsm_core.compact.unit import discard_result, run_bucket_task
 from lsm_core.metadata.store import TableStore
 
 
@@ -52,7 +52,7 @@ def run_tasks_locally(
             running = [(i, future) for i, future in rest if not future.cancel()]
             for i, future in running:
                 if future.exception() is None:  # waits for a running one
-                    discard(store, tasks[i], future.result().message.own_files())
+                    discard_result(store, tasks[i], future.result())
 
 
 def usable_cores() -> int:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
+from lsm_core.compact.marks import Marks
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
-from lsm_core.compact.unit import discard, plan_of
+from lsm_core.compact.unit import discard_result, plan_of
 from lsm_core.compact.verify import check_tree
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import open_kv
@@ -231,7 +232,7 @@ def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -
         return _joined(store, task, results)
     except BaseException:
         for result in results:
-            discard(store, task, result.message.own_files())
+            discard_result(store, task, result)
         raise
 
 
@@ -242,14 +243,22 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
     rewritten = [by_name[file.name] for file in plan.rewritten_files]
     moved = [by_name[file.name] for file in plan.upgrades]
     rows_in = sum(result.report.rows_in for result in results)
-    counted = sum(file.row_count for file in rewritten)
+    marks = Marks(store, task)
+    counted = marks.living(rewritten)
     if rows_in != counted:
         raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {counted}"])
     after = [file for result in results for file in result.message.compact_after]
     check_tree(store, task, [*rewritten, *moved], after, shapes)
     before = (*rewritten, *moved)
+    vectors = marks.change(rewritten)
     message = CommitMessage(
-        task.partition, task.bucket, task.total_buckets, compact_before=before, compact_after=tuple(after)
+        task.partition,
+        task.bucket,
+        task.total_buckets,
+        compact_before=before,
+        compact_after=tuple(after),
+        compact_new_index_files=vectors.new,
+        compact_deleted_index_files=vectors.deleted,
     )
     return BucketResult(message, _report(rewritten, len(moved), message, [result.report for result in results]))
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
+from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.metadata.indexes import DeletionFile, deletion_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds, KeyRange
 
@@ -21,7 +23,7 @@ COUNTS: Final = "counts"
 V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class BucketTask:
     ``now_ms``: the plan's clock (epoch ms); rows whose record-level lifetime is over by then are left out, None: none are.
     ``verification``: option `dredge.verification`. "full": counters and metadata (V0), all of the output re-read (V1), and the judge
     (V2); "sampled": of the output's Parquet row groups one in eight is re-read, and all footers; "counts": V0 only.
+    ``index_files``: the index files of the bucket that hold deletion vectors at ``base_snapshot``.
     ``piece``: only these keys of what is rewritten; the piece without a lower bound also does the upgrades (`compact.pieces` cuts and joins).
     """
 
@@ -51,6 +54,11 @@ class BucketTask:
     by_file: bool = False
     now_ms: int | None = None
     piece: KeyRange | None = None
+    index_files: tuple[IndexFileMeta, ...] = ()
+
+    def deletions(self, store: TableStore) -> dict[str, DeletionFile]:
+        """Where the vectors of the bucket's files lie, by data file. Raises :class:`CorruptFile`."""
+        return deletion_files(store, self.partition, self.bucket, self.index_files)
 
     @property
     def is_append(self) -> bool:
@@ -72,6 +80,7 @@ class BucketTask:
             "bins": self.bins,
             "by_file": self.by_file,
             "now_ms": self.now_ms,
+            "index_files": [file.to_list() for file in self.index_files],
             "piece": None
             if self.piece is None
             else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
@@ -89,6 +98,7 @@ class BucketTask:
             rest["partition"] = bytes.fromhex(rest["partition"])
             rest["unit_names"] = tuple(rest["unit_names"])
             rest["bins"] = tuple(tuple(names) for names in rest["bins"])
+            rest["index_files"] = tuple(IndexFileMeta.of_list(one) for one in rest["index_files"])
             if rest["piece"] is not None:
                 low, high = (None if side is None else bytes.fromhex(side) for side in rest["piece"])
                 rest["piece"] = KeyRange(low, high)

@@ -11,10 +11,12 @@ from lsm_core.commit import CommitMessage
 from lsm_core.compact.append import concatenate
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
+from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten, rewrite
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
@@ -41,7 +43,7 @@ def run_bucket_task(
     keep_small_arrays()
     started = time.perf_counter()
     done: list[Rewritten] = []
-    shapes = Shapes(store)
+    shapes, marks = Shapes(store), Marks(store, task)
     witness: Witness | None = None
     try:
         if task.is_append:
@@ -50,7 +52,7 @@ def run_bucket_task(
                 done.append(
                     sort_files(store, task, names, pipelined=pipelined)
                     if isinstance(task, SortTask)
-                    else concatenate(store, task, names)
+                    else concatenate(store, task, names, marks)
                 )
         else:
             plan = plan_of(store, task, shapes)
@@ -71,10 +73,16 @@ def run_bucket_task(
                         store, task, files, shapes, pipelined=pipelined, witness=witness, within=within, share=share
                     )
                 )
-        return _finish(store, task, plan, done, shapes, witness, started, pipelined=pipelined)
+        return _finish(store, task, plan, done, shapes, marks, witness, started, pipelined=pipelined)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
         raise
+
+
+def discard_result(store: TableStore, task: BucketTask, result: BucketResult) -> None:
+    """Delete everything that a result brought, which will not be published."""
+    discard(store, task, result.message.own_files())
+    discard_index_files(store, task.partition, task.bucket, result.message.own_index_files())
 
 
 def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> None:
@@ -119,6 +127,7 @@ def _finish(
     plan: TaskPlan | None,
     done: list[Rewritten],
     shapes: Shapes,
+    marks: Marks,
     witness: Witness | None,
     started: float,
     *,
@@ -132,7 +141,7 @@ def _finish(
     after = [file for part in done for file in part.after]
     read_again = 0
     for part in done:
-        check_counters(_rows_in(task, part), part.content.rows, part.dropped, part.after)
+        check_counters(_rows_in(task, part, marks), part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(store, task, part, shapes)
         read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
@@ -143,15 +152,18 @@ def _finish(
     if witness is not None:
         counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
         checked, level = witness.verdict(after, task.drop_delete, None if task.piece is None else counts), V2
+    vectors = marks.change(before) if task.piece is None else VectorChange()
     message = CommitMessage(
         task.partition,
         task.bucket,
         task.total_buckets,
         compact_before=(*before, *moved),
         compact_after=(*after, *raised),
+        compact_new_index_files=vectors.new,
+        compact_deleted_index_files=vectors.deleted,
     )
     report = replace(
-        _report(task, done, len(moved)),
+        _report(task, done, len(moved), marks),
         verification=level,
         setting=task.verification,
         rows_read_again=read_again,
@@ -161,14 +173,14 @@ def _finish(
     return BucketResult(message, report)
 
 
-def _rows_in(task: BucketTask, part: Rewritten) -> int:
-    """Rows that went into a rewrite: of a piece those that were read, else all that the files' metadata counts."""
+def _rows_in(task: BucketTask, part: Rewritten, marks: Marks) -> int:
+    """Rows that went into a rewrite: of a piece those that were read, else all that metadata counts and no deletion vector marks."""
     if task.piece is None or part.rows_read is None:
-        return sum(file.row_count for file in part.before)
+        return marks.living(part.before)
     return sum(part.rows_read.values())
 
 
-def _report(task: BucketTask, done: list[Rewritten], upgrades: int) -> BucketReport:
+def _report(task: BucketTask, done: list[Rewritten], upgrades: int, marks: Marks) -> BucketReport:
     """The numbers of what was read and written."""
     digests = [part.digest for part in done]
     content = Content()
@@ -180,7 +192,7 @@ def _report(task: BucketTask, done: list[Rewritten], upgrades: int) -> BucketRep
     before = [file for part in done for file in part.before]
     after = [file for part in done for file in part.after]
     return BucketReport(
-        rows_in=sum(_rows_in(task, part) for part in done),
+        rows_in=sum(_rows_in(task, part, marks) for part in done),
         rows_out=content.rows,
         rows_dropped=dropped,
         bytes_in=sum(file.file_size for file in before),

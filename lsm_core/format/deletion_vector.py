@@ -41,6 +41,15 @@ class DeletionVector:
         return DeletionVector(tuple((int(key), BitMap(low[high == key])) for key in np.unique(high)))
 
     @staticmethod
+    def union(vectors: Iterable[DeletionVector]) -> DeletionVector:
+        """The rows that any of these marks."""
+        found: dict[int, BitMap] = {}
+        for vector in vectors:
+            for key, bitmap in vector.parts:
+                found[key] = found[key] | bitmap if key in found else bitmap
+        return DeletionVector(tuple(sorted(found.items())))
+
+    @staticmethod
     def from_bytes(data: bytes | memoryview, path: str, length: int | None = None) -> DeletionVector:
         """The vector in a blob from its size word to its checksum; ``length`` as the index manifest records it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
 from lsm_core.format.file_index import FileIndex, head_length, read_head
 from lsm_core.format.file_meta import DataFileMeta
-from lsm_core.format.manifest import IndexFileMeta, IndexManifestEntry
+from lsm_core.format.manifest import VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.side_files import decode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
@@ -58,7 +58,6 @@ def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
 # -- deletion vectors --------------------------------------------------------------------------------------------------
 
 
-_VECTORS: Final = "DELETION_VECTORS"
 _FRAME_BYTES: Final = 8
 
 
@@ -80,25 +79,59 @@ def deletion_vectors(
     buckets: Collection[int] | None = None,
 ) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
     """Return where the vectors of data files with deleted rows lie, by partition and bucket. Raises CorruptFile."""
-    found: dict[tuple[bytes, int], dict[str, DeletionFile]] = {}
+    return {
+        place: deletion_files(store, *place, files)
+        for place, files in vector_files(store, snapshot, partitions, buckets).items()
+    }
+
+
+def vector_files(
+    store: TableStore,
+    snapshot: Snapshot,
+    partitions: Collection[bytes] | None = None,
+    buckets: Collection[int] | None = None,
+) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
+    """Return the index files that hold deletion vectors, by partition and bucket. Raises CorruptFile."""
+    found: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
     for entry in manifests.index_entries(store, snapshot):
-        if entry.index_type != _VECTORS:
-            continue
-        if (partitions is not None and entry.partition not in partitions) or (
-            buckets is not None and entry.bucket not in buckets
+        if (
+            entry.index_type == VECTORS_INDEX
+            and (partitions is None or entry.partition in partitions)
+            and (buckets is None or entry.bucket in buckets)
         ):
-            continue
-        path = index_file_path(store, entry)
-        known = found.setdefault((entry.partition, entry.bucket), {})
-        for one in entry.deletion_vectors or ():
-            if one.data_file in known:
-                raise CorruptFile(path, f"a second deletion vector of {one.data_file}")
-            known[one.data_file] = DeletionFile(entry.file_name, path, one.offset, one.length, one.cardinality)
+            place = entry.partition, entry.bucket
+            found[place] = (*found.get(place, ()), entry.file)
     return found
 
 
-def read_vector(store: TableStore, file: DeletionFile) -> DeletionVector:
-    """Return one deletion vector. Raises CorruptFile naming the index file; at most ``file.length`` bytes and a frame are read."""
+def deletion_files(
+    store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]
+) -> dict[str, DeletionFile]:
+    """Return where the vectors in some index files of a bucket lie, by data file. Raises CorruptFile for two of one file."""
+    known: dict[str, DeletionFile] = {}
+    for file in files:
+        path = index_path(store, partition, bucket, file)
+        for one in file.deletion_vectors or ():
+            if one.data_file in known:
+                raise CorruptFile(path, f"a second deletion vector of {one.data_file}")
+            known[one.data_file] = DeletionFile(file.file_name, path, one.offset, one.length, one.cardinality)
+    return known
+
+
+def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
+    """Return how many rows vectors mark, by data file; 1 where the index manifest does not record it."""
+    return {
+        one.data_file: 1 if one.cardinality is None else one.cardinality
+        for file in files
+        for one in file.deletion_vectors or ()
+    }
+
+
+def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) -> DeletionVector:
+    """Return one deletion vector. Raises CorruptFile naming the index file; at most ``file.length`` bytes and a frame are read.
+
+    ``rows``: of the data file, beyond which no position may lie.
+    """
     if file.offset < 1 or file.length < 0:
         raise CorruptFile(file.path, f"a deletion vector of {file.length} bytes at {file.offset}")
     version = read_part(store, file.path, 0, 1)
@@ -111,6 +144,8 @@ def read_vector(store: TableStore, file: DeletionFile) -> DeletionVector:
         raise CorruptFile(
             file.path, f"a deletion vector of {vector.cardinality} rows, the index manifest records {file.cardinality}"
         )
+    if rows is not None and vector.max_position >= rows:
+        raise CorruptFile(file.path, f"a deletion vector marks row {vector.max_position} of a file of {rows} rows")
     return vector
 
 
@@ -167,10 +202,13 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
 
 __all__ = [
     "DeletionFile",
+    "deleted_rows",
+    "deletion_files",
     "deletion_vectors",
     "file_index",
     "hash_index",
     "index_file_path",
     "index_path",
     "read_vector",
+    "vector_files",
 ]

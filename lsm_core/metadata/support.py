@@ -38,7 +38,6 @@ _SWITCHES_READ = {
     "query-auth.enabled": "query authorisation",
 }
 _SWITCHES_WRITE = {
-    "deletion-vectors.enabled": "deletion vectors",
     "row-tracking.enabled": "row tracking",
     "force-lookup": "compaction that looks keys up with every write (force-lookup)",
     "clustering.incremental": "incremental clustering",
@@ -168,8 +167,15 @@ def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = N
             kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
             if store.bucket_mode is BucketMode.DYNAMIC:
                 kinds.discard(_HASH)
+            if _keeps_vectors(store):
+                kinds.discard(_VECTORS)
             yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
         yield from _files_in_use(store, snapshot)
+
+
+def _keeps_vectors(store: TableStore) -> bool:
+    """Whether writes and compactions keep deletion vectors up; where the option is off Java sees the deleted rows again."""
+    return store.options.deletion_vectors_enabled and not store.has_primary_key
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
@@ -190,6 +196,8 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
+    if purpose >= Purpose.WRITE and options.deletion_vectors_enabled and not _keeps_vectors(store):
+        yield "deletion vectors"
     if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer not in _PRODUCERS:
         yield f"changelog producer '{options.changelog_producer}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":

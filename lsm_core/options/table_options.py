@@ -180,6 +180,11 @@ class TableOptions:
         return bool(self.get("deletion-vectors.enabled"))
 
     @property
+    def vectors_target_size(self) -> int:
+        """``deletion-vector.index-file.target-size``: bytes at which a table without buckets begins another index file."""
+        return int(self.get("deletion-vector.index-file.target-size"))
+
+    @property
     def write_only(self) -> bool:
         """``write-only``: writers neither compact nor expire."""
         return bool(self.get("write-only"))

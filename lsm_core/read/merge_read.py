@@ -322,7 +322,7 @@ class _Reader:
             need_sequence=self.need_sequence,
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
-            deleted=None if gone is None else read_vector(merging.store, gone),
+            deleted=None if gone is None else read_vector(merging.store, gone, file.row_count),
             **coded,
         )
         schema = self.schema

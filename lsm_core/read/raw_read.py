@@ -35,7 +35,7 @@ def read_raw(
         passing = None if predicate is None else passing_rows(store, split.partition, split.bucket, file, predicate)
         if passing is not None and not passing.any():
             continue
-        deleted = None if gone is None else read_vector(store, gone)
+        deleted = None if gone is None else read_vector(store, gone, file.row_count)
         unwanted = None if passing is None else Unwanted(~passing, deleted)
         place = split.partition, split.bucket
         coded = repeating_texts(store, *place, [file], dictionaries)

@@ -23,6 +23,7 @@ from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ran
 from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.task import COUNTS, V0, V1
 from lsm_core.compact.unit import discard
@@ -131,8 +132,9 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     _, row_bytes = ranges_wanted(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
+    marks, place, size = Marks(store, task), (task.partition, task.bucket), batch_rows(row_bytes, budget)
     for file in task.files:
-        rows = open_append(store, task.partition, task.bucket, file, batch_rows=batch_rows(row_bytes, budget))
+        rows = open_append(store, *place, file, batch_rows=size, deleted=marks.vector(file))
         with closing(rows):  # type: ignore[type-var]
             for batch in rows:
                 seen = seen.plus(content_of(batch, store.schema))
@@ -263,7 +265,8 @@ def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], star
     """One message of all shares, if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
-    rows_in = sum(file.row_count for file in before)
+    marks = Marks(store, task)
+    rows_in = marks.living(before)
     with discard_on_failure(store, [result.message for result in results]):
         raise_first(outcomes)
         if rows_in != rows_out:
@@ -285,7 +288,18 @@ def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], star
         rows_read_again=sum(result.report.rows_read_again for result in results),
         digest=Content(live=content).text(),
     )
-    message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_before=before, compact_after=after)
+    made = [result.message for result in results]
+    with discard_on_failure(store, made):
+        vectors = marks.change(before)
+    message = CommitMessage(
+        task.partition,
+        task.bucket,
+        task.total_buckets,
+        compact_before=before,
+        compact_after=after,
+        compact_new_index_files=vectors.new,
+        compact_deleted_index_files=vectors.deleted,
+    )
     return BucketResult(message, report)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from lsm_core.tree.decision import Decline, DeclineReason
@@ -19,6 +19,7 @@ def pick_small_files(
     min_file_num: int,
     open_cost: int,
     full: bool = False,
+    marked: Collection[str] = (),
 ) -> Bins | Decline:
     """Bins of small files of one partition of a table without buckets, each to become one rolling output.
 
@@ -26,9 +27,10 @@ def pick_small_files(
 
     Files below ``small_below`` bytes are taken by ascending size; a bin of two or more is full once its bytes, plus
     ``open_cost`` for each file, reach twice ``target``. What is left needs ``min_file_num`` files (two when ``full``).
-    Inside a bin files lie in arrival order, so rows keep theirs. Sizes and costs are in bytes.
+    Inside a bin files lie in arrival order, so rows keep theirs. Sizes and costs are in bytes. ``marked`` names files that are
+    taken whatever their size, be it alone: too many of their rows are deleted.
     """
-    small = sorted((f for f in files if f.size < small_below), key=lambda f: (f.size, *_arrival(f)))
+    small = sorted((f for f in files if f.size < small_below or f.name in marked), key=lambda f: (f.size, *_arrival(f)))
     bins: Bins = []
     current: list[DataFile] = []
     weight = 0
@@ -40,6 +42,8 @@ def pick_small_files(
             current, weight = [], 0
     if len(current) >= (2 if full else max(min_file_num, 2)):
         bins.append(current)
+    elif chosen := [file for file in current if file.name in marked]:
+        bins.append(chosen)
     if bins:
         return [sorted(chosen, key=_arrival) for chosen in bins]
     facts = {
@@ -80,15 +84,20 @@ def pick_windows(
     return Decline(DeclineReason.TOO_FEW_SMALL_FILES if files else DeclineReason.EMPTY, facts)
 
 
-def pick_full_window(files: Sequence[DataFile], big_from: int, force: bool = False) -> Bins | Decline:
+def pick_full_window(
+    files: Sequence[DataFile], big_from: int, force: bool = False, marked: Collection[str] = ()
+) -> Bins | Decline:
     """All files of one ordered bucket from the first small one on, as one window (Java `FullCompactTask` of append tables).
 
-    It takes three files, and more small ones than ones of ``big_from`` bytes; ``force`` takes everything there is.
+    It takes three files, and more small ones than ones of ``big_from`` bytes; ``force`` takes everything there is. A file that is
+    ``marked`` by a deletion vector counts as small, and is enough.
     """
     ordered = sorted(files, key=_sequence)
-    first = 0 if force else next((i for i, file in enumerate(ordered) if file.size < big_from), len(ordered))
+    wanted = [force or file.size < big_from or file.name in marked for file in ordered]
+    first = wanted.index(True) if True in wanted else len(ordered)
     chosen = ordered[first:]
     small = sum(file.size < big_from for file in chosen)
+    force = force or any(file.name in marked for file in chosen)
     if chosen and (force or (len(chosen) >= _FEWEST_IN_FULL and small > len(chosen) - small)):
         return [chosen]
     facts = {"files": len(files), "small_files": small, "min_files": _FEWEST_IN_FULL, "small_below_bytes": big_from}

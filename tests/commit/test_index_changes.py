@@ -215,7 +215,7 @@ def test_vectors_of_an_append_table_are_checked_against_its_files(tmp_path: Path
     with pytest.raises(CommitConflict, match="rows of a file that is to be replaced were deleted") as failed:
         Committer(store).commit([compaction])
     assert failed.value.kind is ConflictKind.INDEX_CHANGED
-    assert failed.value.files == (on_a.file_name,)
+    assert failed.value.files == (a.file_name,)
     Committer(store).commit([with_index(compaction, compact_deleted_index_files=[on_a])])
     assert index_names(store) == {on_b.file_name}
     with pytest.raises(CommitConflict, match="are gone") as failed:

@@ -13,6 +13,7 @@ from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.clustering.task import SortTask
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.marks import Marks
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.files import AppendFileWriter, SpillSpace, open_append
@@ -105,8 +106,9 @@ def _sorted(
 def _read(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, read: _ReadContent
 ) -> Generator[pa.RecordBatch, None, None]:
+    marks = Marks(store, task)
     for file in files:
-        batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows)
+        batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows, deleted=marks.vector(file))
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 read.content = read.content.plus(content_of(batch, store.schema))

@@ -46,6 +46,21 @@ class IndexFileMeta:
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
 
+    def to_list(self) -> list[Any]:
+        """The members in their order as JSON has them, a vector's place as a list of its own."""
+        ranges = self.deletion_vectors
+        vectors = (
+            None if ranges is None else [[one.data_file, one.offset, one.length, one.cardinality] for one in ranges]
+        )
+        return [self.index_type, self.file_name, self.file_size, self.row_count, vectors, self.external_path]
+
+    @staticmethod
+    def of_list(value: Any) -> IndexFileMeta:
+        """Inverse of :meth:`to_list`. Raises TypeError or ValueError for anything else."""
+        kind, name, size, rows, vectors, external = value
+        ranges = None if vectors is None else tuple(DeletionVectorRange(*one) for one in vectors)
+        return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external)
+
 
 @dataclass(frozen=True)
 class IndexManifestEntry:

@@ -124,7 +124,7 @@ def _in_file(
     place = entry.partition, entry.bucket, entry.file
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
-    vector = None if gone is None else read_vector(store, gone)
+    vector = None if gone is None else read_vector(store, gone, entry.file.row_count)
     compacted = bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
     passed_over = None  # why batch reads pass over the whole file
     if entry.bucket < 0:

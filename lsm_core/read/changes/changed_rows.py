@@ -201,7 +201,7 @@ def plain_rows(
     """The rows of append files without deleted ones, all as `+I`."""
     for file in files:
         gone = deletions.get(file.file_name)
-        deleted = None if gone is None else read_vector(choice.store, gone)
+        deleted = None if gone is None else read_vector(choice.store, gone, file.row_count)
         rows = open_append(choice.store, *place, file, columns=choice.needed, deleted=deleted)
         with closing(rows) as batches:  # type: ignore[type-var]
             for batch in batches:

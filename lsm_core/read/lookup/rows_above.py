@@ -163,7 +163,7 @@ class _Cursor:
         self._how = how
         self._source = source = open_source(store, how.partition, how.bucket, file, keep=True)
         gone = how.deletions.get(file.file_name)
-        self._deleted = None if gone is None else read_vector(store, gone)
+        self._deleted = None if gone is None else read_vector(store, gone, file.row_count)
         self._spec = KeySpec.of(store.schema, table=store.name)
         names = list(key_names(store.schema))
         layout = kv_read_schema(store)

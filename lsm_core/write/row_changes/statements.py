@@ -4,6 +4,7 @@ read), then carried out by what kind of table it is, each in one commit."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
-from lsm_core.write.row_changes import copy_on_write, keyed
+from lsm_core.write.row_changes import copy_on_write, keyed, vectors
 from lsm_core.write.row_changes.assign import Assignments
 from lsm_core.write.table_write import TableWrite
 
@@ -46,8 +47,11 @@ def delete_rows(store: TableStore, given: object) -> int | None:
     if partitions is not None:
         return Committer(store).drop_exactly(partitions).snapshot_id
     _require_delete(store)
-    scan = _scan_of_newest(store, predicate)
-    return keyed.delete(store, scan) if store.schema.primary_keys else copy_on_write.delete(store, scan, predicate)
+    if store.schema.primary_keys:
+        return keyed.delete(store, _scan_of_newest(store, predicate))
+    if store.options.deletion_vectors_enabled:
+        return vectors.delete(store, partial(_scan_of_newest, store, predicate), predicate)
+    return copy_on_write.delete(store, _scan_of_newest(store, predicate), predicate)
 
 
 def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> int | None:
@@ -59,10 +63,11 @@ def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> 
     _require_update(store, values)
     predicate = _chosen_rows(store, given, "update")
     assignments = Assignments(store, values)
-    scan = _scan_of_newest(store, predicate)
     if store.schema.primary_keys:
-        return keyed.update(store, scan, assignments)
-    return copy_on_write.update(store, scan, predicate, assignments)
+        return keyed.update(store, _scan_of_newest(store, predicate), assignments)
+    if store.options.deletion_vectors_enabled:
+        return vectors.update(store, partial(_scan_of_newest, store, predicate), predicate, assignments)
+    return copy_on_write.update(store, _scan_of_newest(store, predicate), predicate, assignments)
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:

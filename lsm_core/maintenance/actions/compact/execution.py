@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
+from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict
 from lsm_core.format.file_meta import table_to_entries
@@ -27,6 +28,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED, order_free
 from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata.indexes import vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
@@ -118,17 +120,19 @@ def _commit(
             committed = Committer(store).commit([r.message for r in remaining], properties=properties)
             return remaining, conflicts, committed.snapshot_ids[-1] if committed.snapshot_ids else None
         except CommitConflict as error:
-            touched = [
-                r
-                for r in remaining
-                if any(f.file_name in error.files for f in (*r.message.compact_before, *r.message.compact_after))
-            ]
+            touched = [r for r in remaining if {f.file_name for f in _named(r.message)} & set(error.files)]
             if not touched:
                 raise
             abort(store, [r.message for r in touched])
             conflicts += [(r, error) for r in touched]
             remaining = [r for r in remaining if r not in touched]
     return [], conflicts, None
+
+
+def _named(message: CommitMessage) -> list[WrittenFile]:
+    """Everything that a conflict of this compaction can name."""
+    data = [*message.compact_before, *message.compact_after]
+    return [*data, *message.compact_new_index_files, *message.compact_deleted_index_files]
 
 
 def tasks_of_plan(
@@ -147,6 +151,7 @@ def tasks_of_plan(
     entries = manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
     support.require_current(store, entries, "compacting it")
     live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
+    vectors = vector_files(store, snapshot, partitions, buckets)
     tasks, stale = [], []
     for item in items:
         total, table = live.get((item.partition, item.bucket), (item.total_buckets, None))
@@ -171,7 +176,8 @@ def tasks_of_plan(
                 by_file=item.by_file,
                 now_ms=item.expire_at_ms,
             )
-        tasks.append((item, replace(task, verification=store.options.verification)))
+        index_files = vectors.get((item.partition, item.bucket), ())
+        tasks.append((item, replace(task, verification=store.options.verification, index_files=index_files)))
     return tasks, stale
 
 

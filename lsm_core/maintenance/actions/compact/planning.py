@@ -18,6 +18,7 @@ from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.sort_order import checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
@@ -63,6 +64,7 @@ def plan_compaction(
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     groups = bucket_groups(manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted))
     outcomes: list[CompactItem | Declined] = []
+    vectors = vector_files(store, snapshot, chosen, wanted)
     for partition, bucket, total_buckets, entries in groups:
         place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
         if store.schema.primary_keys:
@@ -70,7 +72,7 @@ def plan_compaction(
             continue
         files = tree_files(store, entries)
         if order is None:
-            outcomes.append(plan_bins(store, place, files, full))
+            outcomes.append(plan_bins(store, place, files, full, deleted_rows(vectors.get((partition, bucket), ()))))
         else:
             outcomes.append(sort_item(partition, place.text, bucket, total_buckets, files, order))
     found = {(partition, bucket) for partition, bucket, _, _ in groups}

@@ -78,7 +78,10 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
     return f"{small} small file{'s' if small != 1 else ''} < {least} ({len(files)} in all)"
 
 
-def why_packed(files: int, bins: int, least: int, full: bool) -> str:
-    """ "18 small files >= 5 -> 1 file"."""
+def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
+    """ "18 small files >= 5 -> 1 file"; ``deleted``: rows in them that deletion vectors mark."""
+    if deleted:
+        what = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
+        return f"{what} -> {bins} bin{'s' if bins != 1 else ''}"
     rule = "full compaction asked for" if full else f">= {least}"
     return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from lsm_core.compact import BucketTask
 
 NOTHING_EXPIRED: Final = ExpiredFiles()
+NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
@@ -105,24 +107,30 @@ def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) 
     return any(file.delete_row_count != 0 and now_ms - file.creation_ms < retention for file in files)
 
 
-def choose_bins(store: TableStore, files: Sequence[DataFile], full: bool) -> list[list[DataFile]] | Decline:
+def choose_bins(
+    store: TableStore, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
+) -> list[list[DataFile]] | Decline:
     """Bins of ``files`` (one bucket of an append table), each to become one rolling output; or why there is none.
 
     Without buckets any small files go together (`AppendCompactCoordinator`). With `bucket` > 0 only neighbours by sequence
     number do (`BucketedAppendCompactManager`), because rows of a bucket keep their order; ``full`` then means everything
-    from the first small file on, big ones are those that a compaction would not call small.
+    from the first small file on, big ones are those that a compaction would not call small. ``deleted``: by file name, rows that a
+    deletion vector marks; files with more of them than `compaction.delete-ratio-threshold` are taken too, in a full one all.
     """
     options = store.options
+    most = 0.0 if full else float(options.get("compaction.delete-ratio-threshold"))
+    marked = {file.name for file in files if deleted.get(file.name, 0) > most * file.row_count}
     target, small_below = (
         options.target_file_size(has_primary_key=False),
         options.compaction_file_size(has_primary_key=False),
     )
     if options.bucket < 1:
-        return pick_small_files(files, target, small_below, options.min_file_num, options.open_file_cost, full)
+        least = options.min_file_num
+        return pick_small_files(files, target, small_below, least, options.open_file_cost, full, marked)
     if full:
-        return pick_full_window(files, small_below, options.force_rewrite_all)
-    most = options.get("compaction.max.file-num")
-    return pick_windows(files, target, options.min_file_num, None if most is None else int(most))
+        return pick_full_window(files, small_below, options.force_rewrite_all, marked)
+    limit = options.get("compaction.max.file-num")
+    return pick_windows(files, target, options.min_file_num, None if limit is None else int(limit))
 
 
 @dataclass(frozen=True)
@@ -213,14 +221,18 @@ def _task_of(store: TableStore, levels: Levels, unit: CompactUnit, expired: Expi
     )
 
 
-def plan_bins(store: TableStore, place: Place, files: Sequence[DataFile], full: bool) -> CompactItem | Declined:
-    """What to do with the bucket of an append table whose live files are ``files``."""
-    bins = choose_bins(store, files, full)
+def plan_bins(
+    store: TableStore, place: Place, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
+) -> CompactItem | Declined:
+    """What to do with the bucket of an append table whose live files are ``files``; ``deleted`` as :func:`choose_bins` takes it."""
+    bins = choose_bins(store, files, full, deleted)
     least = store.options.min_file_num
     if isinstance(bins, Decline):
         small, least = int(bins.facts.get("small_files") or 0), int(bins.facts.get("min_files") or least)
         return place.declined(str(bins.reason), why_not_packed(files, small, least), dict(bins.facts))
     taken = [file for chosen in bins for file in chosen]
+    gone = sum(deleted.get(file.name, 0) for file in taken)
+    facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
     return CompactItem(
         partition=place.partition,
         partition_text=place.text,
@@ -229,8 +241,8 @@ def plan_bins(store: TableStore, place: Place, files: Sequence[DataFile], full: 
         inputs=tuple(as_planned(file) for file in taken),
         output_level=0,
         trigger=str(Trigger.SMALL_FILES),
-        reason=why_packed(len(taken), len(bins), least, full),
-        facts=facts_of({"files": len(files), "small_files": len(taken), "bins": len(bins)}),
+        reason=why_packed(len(taken), len(bins), least, full, gone),
+        facts=facts_of(facts | ({"deleted_rows": gone} if gone else {})),
         bins=tuple(tuple(file.name for file in chosen) for chosen in bins),
         full=full,
     )

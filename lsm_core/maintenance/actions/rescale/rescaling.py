@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.compact.content import Content, content_of
 from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
@@ -35,6 +37,7 @@ from lsm_core.maintenance.action import (
     Report,
 )
 from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
@@ -46,7 +49,8 @@ from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
-Bucket = tuple[bytes, int, tuple[DataFileMeta, ...]]
+Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
+"""Partition, bucket, data files, and the index files that hold deletion vectors of these."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,10 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
             done += messages
             _check(store, item, messages, said)
             content = content.plus(said)
-            done += [CommitMessage(p, b, item.buckets_before, deleted_files=files) for p, b, files in old]
+            done += [
+                CommitMessage(p, b, item.buckets_before, deleted_files=files, deleted_index_files=indexes)
+                for p, b, files, indexes in old
+            ]
         result = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
     new = [file for message in done for file in message.new_files]
     warnings = []
@@ -227,8 +234,12 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
         raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
     support.require_current(store, entries, "rescaling it")
-    found = [(p, b, tuple(e.file for e in table_to_entries(group))) for p, b, _, group in bucket_groups(entries)]
-    now = {(file.file_name, file.level) for _, _, files in found for file in files}
+    vectors = vector_files(store, snapshot, [item.partition])
+    found = [
+        (p, b, tuple(e.file for e in table_to_entries(group)), vectors.get((p, b), ()))
+        for p, b, _, group in bucket_groups(entries)
+    ]
+    now = {(file.file_name, file.level) for _, _, files, _ in found for file in files}
     if now != {(file.name, file.level) for file in item.inputs}:
         raise PlanStale(f"{where} got or lost files since it was planned", store.name)
     return found
@@ -238,8 +249,9 @@ def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tup
     """Every merged row of the partition in its new bucket, and what they say together."""
     content = Content()
     with StoredRows(_with_buckets(store, item.buckets_after)) as writer:
-        for partition, bucket, files in old:
-            with closing(_merged(store, partition, bucket, files)) as batches:  # type: ignore[type-var]
+        for partition, bucket, files, indexes in old:
+            deletions = deletion_files(store, partition, bucket, indexes)
+            with closing(_merged(store, partition, bucket, files, deletions)) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     content = content.plus(content_of(batch, store.schema))
                     writer.write(batch)
@@ -255,13 +267,19 @@ def _with_buckets(store: TableStore, count: int) -> TableStore:
 
 
 def _merged(
-    store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    files: Sequence[DataFileMeta],
+    deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one bucket: all of them, also those on level 0 that batch reads of first-row tables leave out."""
+    """The rows of one bucket: all of them, also those on level 0 that batch reads of some tables leave out."""
     if store.schema.primary_keys:
-        return read_bucket_merged(store, partition, bucket, list(files))
+        return read_bucket_merged(store, partition, bucket, list(files), deletions=deletions)
     ordered = sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
-    return read_raw(store, Split(partition, bucket, ordered, raw=True), columns=store.schema.field_names)
+    marks = tuple(deletions.get(file.file_name) for file in ordered)
+    split = Split(partition, bucket, ordered, raw=True, deletions=marks)
+    return read_raw(store, split, columns=store.schema.field_names)
 
 
 def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessage], said: Content) -> None:

@@ -1,0 +1,119 @@
+"""Index files of deletion vectors: written whole, and replaced when the vectors of some data files change (Java
+`DeletionVectorsIndexFile`, `BaseAppendDeleteFileMaintainer`, `BucketedDvMaintainer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.format.deletion_vector import DeletionVector, index_file
+from lsm_core.format.manifest import VECTORS_INDEX, DeletionVectorRange, IndexFileMeta
+from lsm_core.metadata.indexes import deletion_files, index_path, read_vector
+from lsm_core.metadata.store import TableStore
+
+_MOST_SMALL: Final = 8
+"""So many index files below half the target size stay side by side in a table without buckets; more are packed together."""
+_BITMAP64: Final = "deletion-vectors.bitmap64"
+
+
+@dataclass(frozen=True)
+class VectorChange:
+    """Index files written, and those whose place they take."""
+
+    new: tuple[IndexFileMeta, ...] = ()
+    deleted: tuple[IndexFileMeta, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.deleted)
+
+
+def change_vectors(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    live: Sequence[IndexFileMeta],
+    changed: Mapping[str, DeletionVector | None],
+    present: Collection[str],
+) -> VectorChange:
+    """Write the index files that follow ``live`` (all of the bucket) when the vectors of some data files change.
+
+    ``changed``: by data file its vector, None when it has none any more. Vectors of files that are not ``present`` go too. A bucket
+    has one index file; a table without buckets replaces those in which a vector changes, and files that grew too many. Raises
+    CorruptFile naming an index file that cannot be read, StorageFull; nothing new is left then.
+    """
+    places = deletion_files(store, partition, bucket, live)
+    stale = {name for name in places if name not in present}
+    if not any(vector is not None or name in places for name, vector in changed.items()) and not stale:
+        return VectorChange()
+    touched = live
+    if store.options.bucket < 0 and not store.has_primary_key:
+        moved = {places[name].index_file for name in (*changed, *stale) if name in places}
+        small = [file for file in live if file.file_size < store.options.vectors_target_size // 2]
+        if len(small) > _MOST_SMALL:
+            moved |= {file.file_name for file in small}
+        touched = [file for file in live if file.file_name in moved]
+
+    def following() -> Iterator[tuple[str, DeletionVector]]:
+        for file in touched:
+            for one in file.deletion_vectors or ():
+                if one.data_file not in changed and one.data_file not in stale:
+                    yield one.data_file, read_vector(store, places[one.data_file])
+        yield from ((name, vector) for name, vector in changed.items() if vector is not None)
+
+    new: list[IndexFileMeta] = []
+    try:
+        for packed in _packed(store, following()):
+            new.append(_write(store, partition, bucket, packed))
+    except BaseException:
+        discard_index_files(store, partition, bucket, new)
+        raise
+    return VectorChange(tuple(new), tuple(touched))
+
+
+def discard_index_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]) -> None:
+    """Delete index files that will not be published; one that cannot be deleted stays as an orphan."""
+    for file in files:
+        try:
+            store.file_io.delete(index_path(store, partition, bucket, file))
+        except (OSError, DredgeError):
+            continue
+
+
+def _packed(
+    store: TableStore, vectors: Iterator[tuple[str, DeletionVector]]
+) -> Iterator[list[tuple[str, DeletionVector]]]:
+    """Vectors of one index file each: all of a bucket; in a table without buckets until the target size is reached."""
+    target = store.options.vectors_target_size if store.options.bucket < 0 and not store.has_primary_key else None
+    held: list[tuple[str, DeletionVector]] = []
+    size = 0
+    for name, vector in vectors:
+        held.append((name, vector))
+        size += len(vector.to_bytes(bitmap64=True)[0])
+        if target is not None and size > target:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _write(
+    store: TableStore, partition: bytes, bucket: int, vectors: Sequence[tuple[str, DeletionVector]]
+) -> IndexFileMeta:
+    wide = bool(store.options.get(_BITMAP64))
+    try:
+        data, ranges = index_file([vector for _, vector in vectors], bitmap64=wide)
+    except ValueError as error:
+        raise InvalidOption(_BITMAP64, "false", f"true for files of so many rows ({error})", store.name) from error
+    places = tuple(
+        DeletionVectorRange(name, offset, length, vector.cardinality)
+        for (name, vector), (offset, length) in zip(vectors, ranges, strict=True)
+    )
+    file = IndexFileMeta(VECTORS_INDEX, store.new_file_name("index-"), len(data), len(places), places)
+    with store.file_io.open_output(index_path(store, partition, bucket, file)) as out:
+        out.write(data)
+    return file
+
+
+__all__ = ["VectorChange", "change_vectors", "discard_index_files"]

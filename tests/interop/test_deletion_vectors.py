@@ -1,0 +1,86 @@
+"""Deletion vectors: Dredge and Java take turns deleting, updating, compacting and writing one table, and read the same rows after every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from tests.support.peers import PyPaimon, peer_module
+
+Java = Callable[..., dict[str, Any]]
+COLUMNS = pa.schema(
+    [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
+)
+
+
+def create(tmp_path: Path, keys: list[str], **options: str) -> Table:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    named = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    chosen = {"deletion-vectors.enabled": "true", **named}
+    return catalog.create_table("db.t", Schema(COLUMNS, keys, ["p"], chosen))
+
+
+def rows(partition: str, first: int, count: int, value: int = 0) -> pa.Table:
+    keys = list(range(first, first + count))
+    return pa.table([[partition] * count, keys, [value + k for k in keys]], schema=COLUMNS)
+
+
+def both_read(table: Table, java: Java, pypaimon: PyPaimon | None = None) -> list[tuple[Any, ...]]:
+    mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+    theirs = sorted(tuple(row[name] for name in COLUMNS.names) for row in java("read")["rows"])
+    assert mine == theirs
+    if pypaimon is not None:
+        assert sorted(tuple(row.values()) for row in pypaimon("read")) == mine
+    return mine
+
+
+def compact_by_java(java: Java, **arguments: Any) -> None:
+    try:
+        java("compact", **arguments)
+    except peer_module().PeerError as error:
+        assert "EndOfScan" in str(error)  # it found nothing to do
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("buckets", [0, 2], ids=["unaware", "bucketed"])
+@pytest.mark.parametrize("wide", ["false", "true"], ids=["v1", "bitmap64"])
+def test_java_and_dredge_mark_rows_of_one_append_table(tmp_path: Path, java: Java, buckets: int, wide: str) -> None:
+    fixed = {"bucket": str(buckets), "bucket-key": "k"} if buckets else {}
+    table = create(tmp_path, [], deletion_vectors__bitmap64=wide, compaction__min__file_num="2", **fixed)
+    chance, number = random.Random(f"{buckets} {wide}"), 0
+    model: list[tuple[Any, ...]] = []
+    for _ in range(14):
+        partition, first, count = chance.choice("ab"), chance.randrange(60), chance.randrange(1, 25)
+        verb = chance.choice(["write", "write", "delete", "delete", "update", "compact", "java delete", "java compact"])
+        number += 1000
+        keep = [row for row in model if not (row[0] == partition and first <= row[1] < first + count)]
+        where = [["p", "=", partition], ["k", ">=", first], ["k", "<", first + count]]
+        if verb == "write":
+            new = rows(partition, first, count, number)
+            table.write(new) if chance.random() < 0.5 else java("write", rows=new.to_pylist(), compact="none")
+            model += [tuple(row.values()) for row in new.to_pylist()]
+        elif verb == "delete" or (verb == "java delete" and buckets):
+            table.delete([tuple(one) for one in where])
+            model = keep
+        elif verb == "java delete":
+            java("delete_rows", where=where)
+            model = keep
+        elif verb == "update":
+            table.update([tuple(one) for one in where], {"v": pc.field("v") + 7})
+            model = keep + [(*row[:2], row[2] + 7) for row in model if row not in keep]
+        elif verb == "compact":
+            table.compact(full=chance.random() < 0.5)
+        else:
+            compact_by_java(java)
+        assert both_read(table, java) == sorted(model)
+    table.compact(full=True)
+    assert both_read(table, java) == sorted(model)
+    assert not [entry for entry in java("index_files")["files"] if entry["row_count"]]
