@@ -40,6 +40,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_tasks.py: run": "one item per task",
     "spark/spark_verify.py: _bucket_counts": "one item per partition and number of buckets",
     "spark/spark_write.py: received": "one item per message, which holds the rows of one bucket",
+    "write/row_changes/vectors.py: _change": "names of the files of a bucket",
     "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",
     "write/bucket.py: _partition_codes": "one item per distinct partition of a batch",
     "write/restore.py: look_up": "one item per bucket that a batch touches, one number for an error message",

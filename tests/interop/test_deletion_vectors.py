@@ -46,7 +46,8 @@ def compact_by_java(java: Java, **arguments: Any) -> None:
     try:
         java("compact", **arguments)
     except peer_module().PeerError as error:
-        assert "EndOfScan" in str(error)  # it found nothing to do
+        if "EndOfScan" not in str(error):  # it found nothing to do
+            raise
 
 
 @pytest.mark.paimon_java
