@@ -32,6 +32,7 @@ from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata.row_tracking import assign, tracks_rows
 from lsm_core.metadata.store import TableStore
 
 _LOG = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class CommitRun:
         self._delta: tuple[str, int] | None = None
         self._changelog: tuple[str, int] | None = None
         self._delta_files: list[str] = []
-        self._base_id = 0
+        self._base_id = self._next_row_id = 0
         self._known = base or KnownBase()
 
     def run(self) -> int:
@@ -217,6 +218,10 @@ class CommitRun:
         check(store, base, entries, request.kind, latest)
         if request.added is not None:
             request.added.require_new(latest)
+        self._next_row_id = (latest.next_row_id or 0) if latest is not None else 0
+        if tracks_rows(store):  # by the snapshot that this attempt makes: never those of the attempt before
+            entries, self._next_row_id = assign(entries, self._base_id + 1, self._next_row_id)
+            self._forget_delta()
         self._hooks.enter(Phase.WRITE_MANIFESTS, snapshot_id=self._base_id + 1, attempt=self._retries.attempt)
         if self._delta is None:
             self._files.take()
@@ -264,7 +269,7 @@ class CommitRun:
             watermark=max(marks) if marks else None,
             statistics=_inherited_statistics(store, latest, schema.id),
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
-            next_row_id=(latest.next_row_id or 0) if latest else 0,
+            next_row_id=self._next_row_id,
         )
 
     # -- cleaning ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from lsm_core.compact.verify import check_content, check_counters, check_metadat
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.read.inputs import Shapes
@@ -40,6 +41,8 @@ def run_bucket_task(
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
     require_compactable(store)
+    if task.is_append and tracks_rows(store):
+        store = with_row_ids(store)
     keep_small_arrays()
     started = time.perf_counter()
     done: list[Rewritten] = []

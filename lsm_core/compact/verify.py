@@ -166,7 +166,7 @@ class _SecondReading:
         keys = [] if self._task.is_append else list(schema.trimmed_primary_keys)
         self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
         system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
-        self._rest = [*system, *(name for name in schema.field_names if name not in keys)]
+        self._rest = list(dict.fromkeys([*system, *(name for name in schema.field_names if name not in keys)]))
         self._order = _KeyOrder(self._file, keys)
         return self
 

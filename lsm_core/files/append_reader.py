@@ -13,9 +13,10 @@ from lsm_core.errors import ColumnNotFound
 from lsm_core.files.evolution import Evolution
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
-from lsm_core.files.positions import Deleted, RowPositions
+from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.metadata import row_tracking
 from lsm_core.metadata.store import TableStore
 from lsm_core.types.dictionaries import as_dictionaries
 
@@ -87,7 +88,8 @@ def read_rows(
         if callable(row_groups):
             row_groups = row_groups(source)
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
-        positions = None if deleted is None else RowPositions(source.group_rows, row_groups)
+        filled = not store.has_primary_key and any(name in target.names for name in row_tracking.COLUMNS)
+        positions = RowPositions(source.group_rows, row_groups) if filled or deleted is not None else None
         stored = evolution.stored
         coded = source.repeating_texts(evolution.dictionaries)
         batches = (
@@ -96,13 +98,17 @@ def read_rows(
             else _bare(source, batch_rows, row_groups)
         )
         for batch in batches:
-            if deleted is not None and positions is not None:
-                gone = positions.next_mask(batch.num_rows, deleted)
+            ranges = [] if positions is None else positions.next_ranges(batch.num_rows)
+            places = places_of(ranges) if filled else None
+            if deleted is not None:
+                gone = deleted_mask(ranges, deleted)
                 if gone.any():
                     batch = batch.filter(arrow_array(~gone))
                     if not batch.num_rows:
                         continue
-            yield evolution.apply(batch, source.path)
+                    places = None if places is None else places[~gone]
+            found = evolution.apply(batch, source.path)
+            yield found if places is None else row_tracking.fill_tracking(found, meta, places, source.path)
     finally:
         source.close()
 

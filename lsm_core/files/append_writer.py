@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.files.rolling import RollingWriter
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.format.file_meta import EMPTY_STATS, DataFileMeta
-from lsm_core.format.kv_layout import append_arrow_schema
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, append_arrow_schema
 from lsm_core.format.stats import ColumnValues, value_stats
+from lsm_core.metadata.row_tracking import stores_row_ids
 from lsm_core.metadata.store import TableStore
 
 
@@ -18,7 +20,8 @@ class AppendFileWriter:
     """Rolling writer of one (partition, bucket) of an append table (Java `RowDataRollingFileWriter`).
 
     ``first_sequence`` is the running row counter's start: 0 for a writer of an unaware-bucket table; a rewrite of
-    small files starts at its first input's minimum. ``file_source`` 0 append, 1 compact.
+    small files starts at its first input's minimum. ``file_source`` 0 append, 1 compact. Files that store row ids
+    (`metadata.row_tracking`) have the range of their rows' sequence numbers; 0 as the largest where rows have none yet.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class _Describer:
 
     def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
         self._store, self._source = store, file_source
+        self._tracked = stores_row_ids(store.schema)
+        self._numbers: list[tuple[int, int]] = []
         self._start = self._next = first_sequence
         self.dictionary: tuple[str, ...] = ()
         self.delta: tuple[str, ...] = ()
@@ -66,11 +71,20 @@ class _Describer:
     def add(self, rows: pa.Table) -> None:
         """See rows of the current file."""
         self._next += rows.num_rows
+        if self._tracked:
+            numbers = rows.column(SEQUENCE_NUMBER)
+            ends = pc.min_max(numbers)
+            self._numbers.append((ends["min"].as_py() or 0, 0 if numbers.null_count else ends["max"].as_py()))
 
     def describe(self, name: str, size: int, found: ColumnValues) -> DataFileMeta:
         """Metadata of the file just closed."""
         store = self._store
         values, columns = value_stats(found, store.schema, store.options, level=0)
+        low, high = self._start, self._next - 1
+        if self._tracked:
+            low = min((one for one, _ in self._numbers if one), default=0)
+            high = max(high for _, high in self._numbers) if all(high for _, high in self._numbers) else 0
+            self._numbers = []
         meta = DataFileMeta(
             file_name=name,
             file_size=size,
@@ -79,14 +93,15 @@ class _Describer:
             max_key=EMPTY_ROW,
             key_stats=EMPTY_STATS,
             value_stats=values,
-            min_sequence_number=self._start,
-            max_sequence_number=self._next - 1,
+            min_sequence_number=low,
+            max_sequence_number=high,
             schema_id=store.schema.id,
             level=0,
             creation_time_ms=store.clock.now_ms(),
             delete_row_count=0,
             file_source=self._source,
             value_stats_cols=columns,
+            write_cols=store.schema.field_names if self._tracked else None,
         )
         self._start = self._next
         return meta

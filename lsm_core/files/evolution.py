@@ -15,6 +15,7 @@ from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata.row_tracking import COLUMNS
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import DataType, to_arrow
 from lsm_core.types.casts import CastError, cast_values
@@ -152,6 +153,9 @@ class _Finder:
 
     def find(self, field: pa.Field) -> _Column:
         """The column for ``field``; keys are served by whichever of their two copies the file has."""
+        if not self.schema.primary_keys and field.name in COLUMNS:
+            # Files as appended store neither: the reader fills in what is null.
+            return _Column(field, field.name if field.name in self.present else None, may_be_null=True)
         if field.name in _SYSTEM:
             return _Column(field, self._stored(field.name))
         is_key = field.name.startswith(KEY_PREFIX)

@@ -55,18 +55,30 @@ class RowPositions:
                 self._ranges.append([first, rows])
         self._at = 0
 
-    def next_mask(self, rows: int, deleted: Deleted) -> npt.NDArray[np.bool_]:
-        """For the next ``rows`` decoded rows: whether each is deleted."""
-        parts = []
+    def next_ranges(self, rows: int) -> list[tuple[int, int]]:
+        """Where the next ``rows`` decoded rows lie: stretches as first position and number of rows."""
+        found = []
         while rows > 0:
             first, left = self._ranges[self._at]
             take = min(rows, left)
             if take:
-                parts.append(deleted.deleted_mask(first, take))
+                found.append((first, take))
             self._ranges[self._at] = [first + take, left - take]
             self._at += take == left
             rows -= take
-        return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
+        return found
 
 
-__all__ = ["Deleted", "RowPositions", "Unwanted"]
+def deleted_mask(ranges: Sequence[tuple[int, int]], deleted: Deleted) -> npt.NDArray[np.bool_]:
+    """Of the rows in ``ranges``, whether each is deleted."""
+    parts = [deleted.deleted_mask(first, rows) for first, rows in ranges]
+    return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
+
+
+def places_of(ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """The positions of the rows in ``ranges``."""
+    parts = [np.arange(first, first + rows, dtype=np.int64) for first, rows in ranges]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+__all__ = ["Deleted", "RowPositions", "Unwanted", "deleted_mask", "places_of"]

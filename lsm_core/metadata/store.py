@@ -99,6 +99,14 @@ class TableStore:
         together = {**self.dynamic_options, **{str(k): str(v) for k, v in dynamic.items()}}
         return TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
 
+    def with_schema(self, schema: TableSchema) -> TableStore:
+        """Return this table as of ``schema``, for reading and writing files of it; what is remembered of files is shared."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)  # both draw file names from one counter
+        other.schema = schema
+        other._schemas = {schema.id: schema}
+        return other
+
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""
         return TableStore.open(self.file_io, self.root, self.name, self.clock, self.dynamic_options, self.branch)

@@ -38,7 +38,6 @@ _SWITCHES_READ = {
     "query-auth.enabled": "query authorisation",
 }
 _SWITCHES_WRITE = {
-    "row-tracking.enabled": "row tracking",
     "force-lookup": "compaction that looks keys up with every write (force-lookup)",
     "clustering.incremental": "incremental clustering",
 }

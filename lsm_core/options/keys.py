@@ -322,7 +322,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("read.batch-size", INT, "1024", effect=NOT_ACTED_ON),
     Key("record-level.expire-time", DURATION),
     Key("record-level.time-field", TEXT),
-    Key("row-tracking.enabled", BOOL, "false", immutable=True, effect=REFUSED),
+    Key("row-tracking.enabled", BOOL, "false", immutable=True),
     Key("row-tracking.partition-group-on-commit", BOOL, "true", since="2.0", effect=NOT_ACTED_ON),
     Key("rowkind.field", TEXT, None, immutable=True),
     Key("scalar-index.search-mode", ENUM, "fast", since="2.0", effect=NOT_ACTED_ON),

@@ -16,8 +16,10 @@ from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import row_tracking
 from lsm_core.metadata.indexes import deletion_vectors
 from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
@@ -77,6 +79,7 @@ def plan_scan(
     levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark``
     names, with the schema of its time (`resolve`). ``limit``: rows that will be read; without a filter no more splits are
     planned than hold as many, if those need no merging. ``dictionaries``: see :class:`Scan`.
+    Tables that track rows have `_ROW_ID` and `_SEQUENCE_NUMBER` too, where ``columns`` or ``filter`` name them.
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
     :class:`InvalidOption`, :class:`CorruptFile`.
     """
@@ -109,6 +112,12 @@ def plan_version(
     """
     store, snapshot = version.store, version.snapshot
     require_readable(store, snapshot)
+    if tracks_rows(store):
+        with_ids = with_row_ids(store)
+        asked = parse_filter(filter, with_ids.schema, store.name)
+        columns = store.schema.field_names if columns is None else columns
+        if {*columns, *(() if asked is None else asked.columns)}.intersection(row_tracking.COLUMNS):
+            store = with_ids
     schema = store.schema
     chosen = chosen_columns(store, columns)
     predicate = parse_filter(filter, schema, store.name)

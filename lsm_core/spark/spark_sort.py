@@ -33,6 +33,7 @@ from lsm_core.files import SpillSpace, open_append
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.merge import Digest
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
@@ -111,12 +112,17 @@ def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]
     return groups
 
 
+def _opened(store_text: str) -> TableStore:
+    store = TableStore.from_json(store_text)
+    return with_row_ids(store) if tracks_rows(store) else store
+
+
 # -- the reading tasks ---------------------------------------------------------------------------------------------------
 
 
 def _reader(store_text: str, layout_text: str, shares: int) -> BatchFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, layout = TableStore.from_json(store_text), Layout.from_json(layout_text)
+        store, layout = _opened(store_text), Layout.from_json(layout_text)
         keep_small_arrays()
         outer, _ = layout.shares(shares)
         for batch in batches:
@@ -197,7 +203,7 @@ def _sorter(store_text: str, task_bytes: bytes, layout_text: str, shares: int, s
         share = first.column("share")[0].as_py()
         keep_small_arrays()
         try:
-            store, layout = TableStore.from_json(store_text), Layout.from_json(layout_text)
+            store, layout = _opened(store_text), Layout.from_json(layout_text)
             own = Layout(layout.curve, layout.shares(shares)[1][share])
             done = _sort_share(store, SortTask.from_bytes(task_bytes), own, sequence, _received(first, batches))
         except Exception as error:  # noqa: BLE001  (an outcome: the driver then cleans up after all tasks)

@@ -18,17 +18,12 @@ NOW = 1_800_000_000_000
 READ_OFF = {
     "ordering by snapshot": "ordering by snapshot",
 }
-# Reads of other kinds than "the table at one version": recorded in the stories' `reads`.
-OTHER_READS_OFF = {
-    "row ids": "$row_tracking",
-}
 # These, and the stories' `stream`, are read in test_changes.py.
 CHANGES = ("incremental-between", "$ro", "$audit_log")
 # Writing and compacting (what reading lacks is lacking here too).
 WRITE_OFF = {
     "changelog producers": "changelog producer",
     "deletion vectors": "deletion vectors",
-    "row tracking": "row tracking",
     "writes that wait for lookups": "force-lookup",
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
@@ -77,18 +72,12 @@ def unwritable(story: dict[str, Any]) -> str | None:
     bucket = int(options.get("bucket", "-1"))
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
-        "row tracking": options.get("row-tracking.enabled") == "true",
         "writes that wait for lookups": options.get("force-lookup") == "true",
         "changelog producers": keys and options.get("changelog-producer", "none") not in ("none", "input"),
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
     }
     return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)
-
-
-def other_read(command: dict[str, Any]) -> str | None:
-    """The feature that one of the story's `reads` needs and that is off; None: it is read."""
-    return next((what for what, sign in OTHER_READS_OFF.items() if sign in command.get("table", "db.t")), None)
 
 
 def of_changes(command: dict[str, Any]) -> bool:

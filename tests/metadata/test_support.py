@@ -36,7 +36,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"deletion-vectors.merge-on-read": "true"}, "merged on read", READ),
         ({"deletion-vectors.enabled": "true"}, "deletion vectors", WRITE),
         ({"bucket": "-2"}, "postponed buckets", WRITE),
-        ({"row-tracking.enabled": "true"}, "row tracking", WRITE),
         ({"data-evolution.enabled": "true"}, "data evolution", READ),
         ({"type": "format-table"}, "format-table", READ),
         ({"scan.fallback-branch": "b"}, "fallback branches", READ),

@@ -13,6 +13,7 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import DredgeError
 from lsm_core.format.file_index import FileIndex
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.kv_layout import ROW_ID_ID, SEQUENCE_NUMBER_ID
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
@@ -99,6 +100,12 @@ def _of_column(field: DataField, written: TableSchema, names: Sequence[str], par
     """Bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
     kind = to_arrow(field.type)
     unknown = Bounds.unknown(kind, part.num_rows)
+    if field.id == ROW_ID_ID:  # files that store no ids have them in their order
+        first = part.column("first_row_id").combine_chunks()
+        last = pc.add(first, pc.subtract(part.column("row_count").combine_chunks(), 1))
+        return Bounds.of(first, last, None)
+    if field.id == SEQUENCE_NUMBER_ID:  # null where a row was changed: that is not its value
+        return unknown
     old = next((one for one in written.fields if one.id == field.id), None)
     if old is None:  # added later: rows of such files have null there
         return unknown if field.default is not None else Bounds.absent(kind, part.num_rows)

@@ -24,7 +24,7 @@ from lsm_core.table.system.metadata_tables import (
     Tags,
 )
 from lsm_core.table.system.reader import Parts, ReadOnlyTable
-from lsm_core.table.system.row_tables import AuditLog, Binlog, ReadOptimized
+from lsm_core.table.system.row_tables import AuditLog, Binlog, ReadOptimized, RowTracking
 from lsm_core.table.system.view import View
 
 SYSTEM_TABLES: Final[dict[str, View]] = {
@@ -45,6 +45,7 @@ SYSTEM_TABLES: Final[dict[str, View]] = {
     "audit_log": AuditLog(),
     "binlog": Binlog(),
     "ro": ReadOptimized(),
+    "row_tracking": RowTracking(),
 }
 """By name after the "$"; each can be called with a store (and a snapshot id) for all of its rows."""
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata.row_tracking import tracked_schema, tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, plan_scan, to_batches
 from lsm_core.read.changes import Choice, Span, incremental, span_of_options
@@ -99,6 +100,22 @@ class ReadOptimized(View):
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
+class RowTracking(View):
+    """The table's rows with the id of each and the snapshot that wrote it: `_ROW_ID`, `_SEQUENCE_NUMBER`."""
+
+    def schema(self, store: TableStore) -> TableSchema:
+        """The table's columns and the two. Raises UnsupportedFeature when the table does not track rows."""
+        if not tracks_rows(store):
+            raise UnsupportedFeature("$row_tracking of a table without option 'row-tracking.enabled'", store.name)
+        return tracked_schema(store.schema)
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """Batch by batch. Raises what reading the table raises."""
+        names = [name for name in self.schema(version.store).field_names if name in wanted]
+        scan = plan_scan(version.store, columns=names, filter=wanted.predicate, **version.named)
+        return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
+
+
 def _span(version: Version) -> Span | None:
     """The changes that the options ask for, None where rows of a version are read."""
     return None if version.pinned else span_of_options(version.store)
@@ -165,4 +182,4 @@ def _pruning(wanted: Wanted) -> object:
     return kept if all(kept) else None
 
 
-__all__ = ["AuditLog", "Binlog", "ReadOptimized"]
+__all__ = ["AuditLog", "Binlog", "ReadOptimized", "RowTracking"]

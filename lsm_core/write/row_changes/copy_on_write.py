@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.metadata import manifests, support
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan
@@ -33,7 +36,17 @@ def delete(store: TableStore, scan: Scan, predicate: Predicate) -> int | None:
 
 def update(store: TableStore, scan: Scan, predicate: Predicate, assignments: Assignments) -> int | None:
     """Give the matching rows new values. None: no row matched. Raises InvalidData for values that do not fit."""
-    return _change(store, scan, predicate, assignments.apply_where)
+    names = list(store.schema.field_names)
+
+    def again(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+        changed = assignments.apply_where(batch.select(names), mask)
+        if batch.num_columns == changed.num_columns:
+            return changed
+        # A changed row keeps its id; its sequence number is the snapshot that will say so.
+        numbers = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), batch.column(SEQUENCE_NUMBER))
+        return changed.append_column(ROW_ID, batch.column(ROW_ID)).append_column(SEQUENCE_NUMBER, numbers)
+
+    return _change(store, scan, predicate, again)
 
 
 def _change(store: TableStore, scan: Scan, predicate: Predicate, rewrite: Rewrite) -> int | None:
@@ -74,6 +87,8 @@ def _touched(store: TableStore, scan: Scan, predicate: Predicate) -> Iterator[tu
 def _write_again(
     store: TableStore, place: Place, total: int, file: DataFileMeta, predicate: Predicate, rewrite: Rewrite
 ) -> Sequence[DataFileMeta]:
+    if tracks_rows(store):
+        store = with_row_ids(store, unnumbered=True)
     writer = AppendFileWriter(store, *place, total, file_source=SOURCE_APPEND, first_sequence=file.min_sequence_number)
     try:
         with closing(open_append(store, *place, file)) as batches:  # type: ignore[type-var]
