@@ -51,9 +51,12 @@ def kinds_from_text(
         )
         _require(good, flat, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
         return flat.cast(pa.int8())
-    if pa.types.is_dictionary(flat.type):
-        flat = flat.dictionary_decode()
-    texts = flat.cast(pa.string())
+    try:
+        if pa.types.is_dictionary(flat.type):
+            flat = flat.dictionary_decode()
+        texts = flat.cast(pa.string())
+    except pa.ArrowException as error:
+        raise InvalidData(table, column, f"no column of row kinds: {error}") from error
     found = pc.index_in(pc.ascii_upper(texts) if any_case else texts, value_set=_TEXT_ARRAY)
     _require(pc.is_valid(found), flat, ", ".join(_TEXTS), table, column, row_name)
     return found.cast(pa.int8())

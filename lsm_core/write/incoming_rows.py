@@ -176,7 +176,12 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNum
             fitted = chunk if chunk.type.equals(kind) else _shaped(chunk, field.type)
         except pa.ArrowException as error:
             row, reason = _first_failure(chunk, field.type, error)
-            said = f"{given.row(row)}: {_shown(chunk[row].as_py())} does not fit {to_sql(field.type)}: {reason}"
+            try:
+                chunk.validate(full=True)
+                value = _shown(chunk[row].as_py())
+            except pa.ArrowException:  # numbers outside of a dictionary, say: such a value must not be looked at
+                value = "a broken value"
+            said = f"{given.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
             raise InvalidData(table, field.name, said) from error
         # Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file.
         # A nested slice's children are whole: without a copy each piece would check all of them.

@@ -191,6 +191,24 @@ def test_every_type_is_held_to_what_it_declares(kind: Any, values: list[Any], sa
             conform(cut, one_column(kind), "db.t", RowNumbering(100, "the table"))
 
 
+@pytest.mark.parametrize("code", [7, -1, 1 << 20])
+@pytest.mark.parametrize("kind", ["STRING", "BIGINT", "ARRAY<STRING>"])
+def test_numbers_outside_of_a_dictionary_are_named_with_column_and_row(kind: str, code: int) -> None:
+    values = pa.array([1, 2]) if kind == "BIGINT" else pa.array(["a", "b"])
+    given: Any = pa.DictionaryArray.from_arrays(pa.array([0, code], pa.int32()), values, safe=False)
+    if kind.startswith("ARRAY"):
+        given = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), given)
+    with pytest.raises(InvalidData, match=rf"column 'v': row 1 .*a broken value .*{code} out of bounds"):
+        conform(pa.table({"v": given}), one_column(kind), "db.t")
+
+
+def test_row_kinds_outside_of_a_dictionary_or_of_no_text_are_refused() -> None:
+    kinds = pa.DictionaryArray.from_arrays(pa.array([0, 7], pa.int32()), pa.array(["+I", "-D"]), safe=False)
+    for given in (kinds, pa.array([{"a": 1}] * 2)):
+        with pytest.raises(InvalidData, match="column 'row_kinds': no column of row kinds"):
+            conform_kinds(given, 2, "db.t")
+
+
 def test_fields_of_rows_are_matched_by_name_and_missing_ones_are_null() -> None:
     kind = {
         "type": "MAP",
