@@ -357,6 +357,10 @@ class Action(ABC):
             f"a report of {self.name} before it is applied; its plan says what it would do", plan.table
         )
 
+    def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
+        """Whether applying ``plan`` could still do anything: an old saved plan is kept as long as it could. True where only applying tells."""
+        return True
+
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
         """What an application of ``plan`` left in the table besides snapshots and ledger; None where there is nothing."""
         return None

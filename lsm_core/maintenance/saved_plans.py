@@ -1,49 +1,115 @@
-"""Plans kept in the table's own folder, so that another process can apply one by its hash."""
+"""Plans kept in the table's own folder, so that another process can apply one by its hash, until nobody can use them any more."""
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import suppress
+from typing import Final
 
-from lsm_core.errors import CorruptFile, InvalidOption, PlanStale
-from lsm_core.maintenance.action import MaintenancePlan
+from lsm_core.clock import SystemClock, utc_text
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
+from lsm_core.maintenance.action import MaintenancePlan, find_action
+from lsm_core.maintenance.record import applied_before, read_ledger
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import check_name
+from lsm_core.storage import FileStatus, check_name
+
+_LOG: Final = logging.getLogger(__name__)
+KEPT_MS: Final = 24 * 3_600_000
+"""For so long every saved plan is kept, applied or not."""
+MOST_KEPT: Final = 1_000
+"""Of the plans that are older, so many that could still be applied are kept, the newest."""
+_LOOKED_AT: Final = 20
+"""How many older plans one call looks at: whoever saves a plan waits for it."""
 
 
 def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
-    """Keep ``plan`` under `<table>/dredge/plans/`, so that another process can apply it by its hash; returns the hash."""
+    """Keep ``plan`` under `<table>/dredge/plans/`, so that another process can apply it by its hash; returns the hash.
+
+    Of the plans that were saved longer ago than `KEPT_MS`, those go that were applied or do not fit the table any more, and those beyond
+    the newest `MOST_KEPT`: whoever names one of them is told what became of it.
+    """
     store.file_io.write_exclusive(_path(store, plan.hash), plan.to_json().encode())
+    try:
+        _remove_old(store, plan.hash)
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: old saved plans stay: %s", store.name, error)
     return plan.hash
+
+
+def _remove_old(store: TableStore, just_saved: str) -> None:
+    """By the machine's clock, which dates files; the table's own may be set by hand."""
+    limit = SystemClock().now_ms() - KEPT_MS
+    newest_first = sorted(_files(store), key=lambda file: (-file.mtime_ms, file.name))
+    for place, file in enumerate(newest_first):
+        if place >= MOST_KEPT and file.mtime_ms < limit:
+            store.file_io.delete(file.path)
+    old = [file for file in newest_first[:MOST_KEPT] if file.mtime_ms < limit and _hash(file) != just_saved]
+    for file in old[::-1][:_LOOKED_AT]:
+        if not _can_be_applied(store, file):
+            store.file_io.delete(file.path)
+
+
+def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
+    """Whether somebody may wait for this plan. Raises where that cannot be learned."""
+    try:
+        plan = MaintenancePlan.from_json(store.file_io.read_bytes(file.path).decode(errors="replace"))
+    except FileNotFoundError:
+        return False
+    except (CorruptFile, PlanStale):
+        return False
+    if plan.table != store.name or plan.hash != _hash(file) or applied_before(store, plan) is not None:
+        return False
+    return find_action(plan.action, store.name).fits(store, plan)
 
 
 def saved_plan_hashes(store: TableStore) -> list[str]:
     """The hashes of all plans that are kept, in their order."""
-    names = [status.name for status in store.file_io.list_dir(f"{store.root}/dredge/plans") if not status.is_dir]
-    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return sorted(map(_hash, _files(store)))
+
+
+def _files(store: TableStore) -> list[FileStatus]:
+    listed = store.file_io.list_dir(f"{store.root}/dredge/plans")
+    return [file for file in listed if not file.is_dir and file.name.endswith(".json")]
+
+
+def _hash(file: FileStatus) -> str:
+    return file.name.removesuffix(".json")
 
 
 def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
     """The saved plan of that hash (or of the only hash that starts so).
 
-    Raises PlanStale when there is none, or several, or when it no longer fits (`MaintenancePlan.from_json`), CorruptFile naming its
-    file, InvalidOption for what is no hash.
+    Raises PlanStale when there is none (naming the run that applied it, if one did), or several, or when it no longer fits
+    (`MaintenancePlan.from_json`), CorruptFile naming its file, InvalidOption for what is no hash.
     """
     if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]+", plan_hash):
         raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan, or its beginning", store.name)
     found = [name for name in saved_plan_hashes(store) if name.startswith(plan_hash)]
-    if len(found) != 1:
-        raise PlanStale(
-            f"there {'are' if found else 'is'} {len(found) or 'no'} saved plan{'s'[: len(found)]} with hash {plan_hash}",
-            store.name,
-        )
+    if len(found) > 1:
+        raise PlanStale(f"there are {len(found)} saved plans with hash {plan_hash}", store.name)
+    if not found:
+        raise _none_of(store, plan_hash)
     path = _path(store, found[0])
     try:
         plan = MaintenancePlan.from_json(store.file_io.read_bytes(path).decode(errors="replace"))
     except CorruptFile as error:
         raise CorruptFile(path, error.reason) from error
+    except FileNotFoundError as error:  # it was old, and somebody saved another one
+        raise _none_of(store, plan_hash) from error
     if plan.hash != found[0]:
         raise PlanStale(f"the file {path} holds plan {plan.hash}", store.name)
     return plan
+
+
+def _none_of(store: TableStore, plan_hash: str) -> PlanStale:
+    told = ""
+    with suppress(CorruptFile):
+        for entry in read_ledger(store):
+            if entry.outcome == "done" and entry.plan_hash.startswith(plan_hash):
+                what = f"run {entry.run_id}" if entry.snapshot_id is None else f"snapshot {entry.snapshot_id}"
+                told = f"; it is already applied, {what}, at {utc_text(entry.time_ms)} UTC"
+    return PlanStale(f"there is no saved plan with hash {plan_hash}{told}", store.name)
 
 
 def _path(store: TableStore, plan_hash: str) -> str:

@@ -24,6 +24,7 @@ class Compact(BuiltInAction):
     items = ("actions.compact.compaction.CompactItem",)
     planned_by = "actions.compact.planning.plan_compaction"
     applied_by = "actions.compact.execution.apply_compaction"
+    fits_by = "actions.compact.execution.compaction_fits"
     report = "actions.compact.compaction.CompactionReport"
     runs_tasks = True
 

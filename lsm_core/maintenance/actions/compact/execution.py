@@ -135,6 +135,11 @@ def _named(message: CommitMessage) -> list[WrittenFile]:
     return [*data, *message.compact_new_index_files, *message.compact_deleted_index_files]
 
 
+def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a bucket of ``plan`` is as planned. Raises WriterStale, CorruptFile."""
+    return bool(tasks_of_plan(store, plan)[0])
+
+
 def tasks_of_plan(
     store: TableStore, plan: MaintenancePlan
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:

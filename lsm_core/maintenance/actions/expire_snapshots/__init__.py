@@ -24,6 +24,7 @@ class ExpireSnapshots(BuiltInAction):
     items = ("actions.expire_snapshots.expiry.ExpireItem", "trash.DeleteItem")
     planned_by = "actions.expire_snapshots.expiry.plan_expiry"
     applied_by = "actions.expire_snapshots.expiry.apply_expiry"
+    fits_by = "actions.expire_snapshots.expiry.expiry_fits"
     report = "actions.expire_snapshots.expiry.ExpiryReport"
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 

@@ -226,6 +226,11 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
 
 
+def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a snapshot of ``plan`` is still there."""
+    return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
+
+
 def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
     """What applying ``plan`` would report."""
     deletions = plan.items_of(DeleteItem)

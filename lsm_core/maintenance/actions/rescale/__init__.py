@@ -21,6 +21,7 @@ class Rescale(BuiltInAction):
     items = ("actions.rescale.rescaling.RescaleItem",)
     planned_by = "actions.rescale.rescaling.plan_rescale"
     applied_by = "actions.rescale.rescaling.apply_rescale"
+    fits_by = "actions.rescale.rescaling.rescale_fits"
     report = "actions.rescale.rescaling.RescaleReport"
 
 

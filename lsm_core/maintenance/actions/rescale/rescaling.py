@@ -245,6 +245,14 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
     return found
 
 
+def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether all partitions of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
+    try:
+        return all(_live(store, item) for item in plan.items_of(RescaleItem))
+    except PlanStale:
+        return False
+
+
 def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tuple[list[CommitMessage], Content]:
     """Every merged row of the partition in its new bucket, and what they say together."""
     content = Content()

@@ -18,6 +18,7 @@ class Restore(BuiltInAction):
     items = ("actions.restore.restoring.RestoreItem",)
     planned_by = "actions.restore.restoring.plan_restore"
     applied_by = "actions.restore.restoring.apply_restore"
+    fits_by = "actions.restore.restoring.restore_fits"
     report = "actions.restore.restoring.RestoreReport"
     traced_by = "actions.restore.restoring.trace_of_restore"
 

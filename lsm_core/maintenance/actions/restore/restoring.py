@@ -106,10 +106,15 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(RestoreReport(trash_id, tuple(ids), len(record.files), earliest))
 
 
+def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether the deletion record of ``plan`` is still there."""
+    return any(store.file_io.exists(trash.record_path(store, item.trash_id)) for item in plan.items_of(RestoreItem))
+
+
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
     """The snapshots of ``plan``, while all of them can be read and their record is gone: told before the ledger tells it."""
-    (item,) = plan.items_of(RestoreItem)
-    if store.file_io.exists(trash.record_path(store, item.trash_id)):
+    item = next(iter(plan.items_of(RestoreItem)), None)
+    if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
         return None
     present = set(snapshots.list_ids(store))
     if not present.issuperset(range(item.first_snapshot, item.last_snapshot + 1)):

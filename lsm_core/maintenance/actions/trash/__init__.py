@@ -15,6 +15,7 @@ class SweepTrash(BuiltInAction):
     items = ("trash.DeleteItem",)
     planned_by = "actions.trash.sweeping.plan_sweep"
     applied_by = "actions.trash.sweeping.apply_sweep"
+    fits_by = "actions.trash.sweeping.sweep_fits"
     report = "actions.trash.sweeping.SweepReport"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:

@@ -113,6 +113,12 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, [*lines, *map(held_line, report.kept[:_MOST_LINES])])
 
 
+def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a deletion record of ``plan`` is still there."""
+    names = str(plan.arguments.get("records") or "").split()
+    return any(store.file_io.exists(trash.record_path(store, name)) for name in names)
+
+
 def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     """What applying ``plan`` would report."""
     return SweepReport(
