@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -10,6 +9,7 @@ from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_byt
 from lsm_core.compact.task import BucketResult, BucketTask, Judge
 from lsm_core.compact.unit import discard_result, run_bucket_task
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.parallel import usable_cores
 
 
 def run_tasks_locally(
@@ -55,12 +55,4 @@ def run_tasks_locally(
                     discard_result(store, tasks[i], future.result())
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
-__all__ = ["run_tasks_locally", "usable_cores"]
+__all__ = ["run_tasks_locally"]

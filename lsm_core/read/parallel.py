@@ -21,7 +21,7 @@ _AHEAD: Final = 4
 """Jobs per worker that may be begun before the first of them is handed out."""
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """Processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
@@ -150,4 +150,4 @@ class _Reading:
             return True
 
 
-__all__ = ["cores", "in_order"]
+__all__ = ["in_order", "usable_cores"]

@@ -25,7 +25,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
 from lsm_core.read.cut import cut
 from lsm_core.read.merge_read import read_bucket_merged
-from lsm_core.read.parallel import cores, in_order
+from lsm_core.read.parallel import in_order, usable_cores
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
@@ -206,7 +206,7 @@ def to_batches(
 
 def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
     """All rows of ``splits``, on `dredge.read.threads` threads; at most ``most_bytes`` of batches wait for their turn (None: any)."""
-    workers = min(scan.store.options.read_threads or cores(), max(1, len(splits)))
+    workers = min(scan.store.options.read_threads or usable_cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
     coded = {"dictionaries": True} if scan.dictionaries else {}
     jobs = [

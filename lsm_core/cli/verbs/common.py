@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -113,10 +112,3 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
                 raise InvalidOption("--partition", text, f"a {kind} for column {key}", table.name) from error
         found.append(values)
     return found
-
-
-def when(epoch_ms: int | None) -> str:
-    """Epoch ms as UTC text, "-" when unknown."""
-    if epoch_ms is None:
-        return "-"
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

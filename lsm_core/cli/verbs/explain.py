@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table, when
+from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table
+from lsm_core.clock import utc_text
 from lsm_core.errors import InvalidFilter
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance import RowStory
     from lsm_core.table import Table
 
 Key = Annotated[
@@ -51,7 +51,14 @@ def explain(
         return
     say(f"{story.table} {_text(story.key)}: {story.summary}")
     if story.versions:
-        _show_versions(story)
+        columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
+        lines = []
+        for v in story.versions:
+            values = _text({name: value for name, value in v.values.items() if name not in story.key})
+            remarks = "; ".join(text for text in (v.hidden and f"not read: {v.hidden}", v.note) if text)
+            written = utc_text(v.written_ms)
+            lines.append([v.number, v.kind, v.level, v.sequence, v.file, v.position, written, values, remarks])
+        print_table("", columns, lines)
     if story.answer is None and story.versions:
         say("a read gives no row")
     if column is not None:
@@ -79,16 +86,6 @@ def key_of(table: Table, text: str) -> dict[str, Any]:
             raise InvalidFilter(f"table {table.name}: '{text}' is no key; write {','.join(f'{n}=...' for n in names)}")
         found[name.strip()] = value.strip()
     return found
-
-
-def _show_versions(story: RowStory) -> None:
-    columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
-    rows = []
-    for v in story.versions:
-        values = _text({name: value for name, value in v.values.items() if name not in story.key})
-        remarks = "; ".join(text for text in (v.hidden and f"not read: {v.hidden}", v.note) if text)
-        rows.append([v.number, v.kind, v.level, v.sequence, v.file, v.position, when(v.written_ms), values, remarks])
-    print_table("", columns, rows)
 
 
 def _text(values: Any) -> str:

@@ -17,8 +17,8 @@ from lsm_core.cli.verbs.common import (
     open_catalog,
     open_table,
     partition_specs,
-    when,
 )
+from lsm_core.clock import utc_text
 from lsm_core.errors import DatabaseNotFound, DredgeError, InvalidOption, UnsupportedFeature
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     shown = []
     for row in rows:
         cannot = f"be looked at: {row['error']}" if row["error"] else "; ".join(row["cannot"]) or "-"
-        shown.append([*(when(row[name]) if name == "committed" else row[name] for name in names), cannot])
+        shown.append([*(utc_text(row[name]) if name == "committed" else row[name] for name in names), cannot])
     columns = [SCORE if name == "score" else name for name in names]
     print_table("", [*columns, "cannot"], shown)
     for row in rows:
@@ -273,7 +273,7 @@ def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = Fals
         print_json([dict(zip(names, _snapshot_row(s, s.time_millis), strict=True)) for s in found])
         return
     columns = ["id", "kind", "committed (UTC)", "schema", "rows", "delta", "user"]
-    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, when(s.time_millis)) for s in found])
+    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, utc_text(s.time_millis)) for s in found])
 
 
 def _snapshot_row(s: Snapshot, time: int | str) -> list[Any]:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from lsm_core.cli.render import print_json, print_table
-from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table, when
+from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table
 from lsm_core.cli.verbs.maintain import show_report
+from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
 
 
@@ -53,8 +54,8 @@ def trash(
                 f"{min(record.snapshots)}..{max(record.snapshots)}" if record.snapshots else "-",
                 len(record.files),
                 record.size,
-                when(record.created_ms),
-                when(record.not_before_ms),
+                utc_text(record.created_ms),
+                utc_text(record.not_before_ms),
             ]
             for record in found.records
         ]

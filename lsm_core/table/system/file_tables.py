@@ -83,15 +83,15 @@ class Files(View):
         sources = {source for name in wanted.columns for source in _MADE_FROM.get(name, (name,))}
         needed = sorted({*sources, *_ORDERED_BY})
         entries = manifests.live_entries(store, snapshot, columns=needed, keep=_keeper(store, wanted.predicate))
-        order = _order(store, entries)
+        keys = [
+            partition_texts(store, entries.column("partition")),
+            entries.column("bucket"),
+            entries.column("file_name"),
+        ]
+        named = pa.table(keys, names=list(_ORDERED_BY))
+        order = pc.sort_indices(named, sort_keys=[(name, "ascending") for name in _ORDERED_BY])
         for first in range(0, entries.num_rows, _AT_ONCE):
             yield _described(store, entries.take(order.slice(first, _AT_ONCE)), wanted)
-
-
-def _order(store: TableStore, entries: pa.Table) -> pa.Array:
-    keys = [partition_texts(store, entries.column("partition")), entries.column("bucket"), entries.column("file_name")]
-    table = pa.table(keys, names=list(_ORDERED_BY))
-    return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in _ORDERED_BY])
 
 
 def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
