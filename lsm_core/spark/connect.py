@@ -97,7 +97,7 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 
     Raises PortInUse, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
     """
-    process, log = _CHILDREN[server.pid], Path(server.folder) / _LOG
+    process, log = _CHILDREN[server.pid], Path(server.log_path)
     deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:

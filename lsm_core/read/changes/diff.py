@@ -63,8 +63,13 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
             raise UnsupportedFeature(f"comparing versions with {numbers} buckets", choice.store.name)
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
-        compare = _compared if choice.store.has_primary_key else _appended
-        with closing(compare(choice, place, old, new)) as batches:
+        if choice.store.has_primary_key:
+            rows = _compared(choice, place, old, new)
+        else:
+            known = {name for name, _ in old.files()}
+            added = [file for (name, _), file in new.files().items() if name not in known]
+            rows = plain_rows(choice, place, added, new.deletions)
+        with closing(rows) as batches:
             yield from batches
 
 
@@ -82,12 +87,6 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
         return _Side(total, part, vectors.get((partition, bucket), {}))
 
     return {(group[0], group[1]): side(group) for group in bucket_groups(entries)}
-
-
-def _appended(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
-    known = {name for name, _ in old.files()}
-    fresh = [file for (name, _), file in new.files().items() if name not in known]
-    return plain_rows(choice, place, fresh, new.deletions)
 
 
 def _compared(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:

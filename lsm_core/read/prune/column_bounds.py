@@ -204,17 +204,12 @@ def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) ->
         """Whether Arrow compares the column's type as Paimon orders it."""
         kind = to_arrow(schema.field(name).type)
         if pa.types.is_floating(kind):
-            return _orders_floats(predicate, name)
+            # Only if every test is one that NaN fails, wherever NaN stands in the order.
+            tests = [test for group in predicate.groups or () for test in group if test.column == name]
+            return predicate.groups is not None and all(test.op in _NAN_SAFE for test in tests)
         return not pa.types.is_nested(kind)
 
     return [name for name in predicate.columns if name in wanted and comparable(name)]
-
-
-def _orders_floats(predicate: Predicate, name: str) -> bool:
-    """Whether every test of a FLOAT or DOUBLE column is one that NaN fails, wherever NaN stands in the order."""
-    if predicate.groups is None:
-        return False
-    return all(test.op in _NAN_SAFE for group in predicate.groups for test in group if test.column == name)
 
 
 __all__ = [
