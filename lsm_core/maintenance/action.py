@@ -376,11 +376,6 @@ def register(action: Action) -> None:
     _REGISTERED[action.name] = action
 
 
-def unregister(name: str) -> None:
-    """Forget an action that :func:`register` added."""
-    _REGISTERED.pop(name)
-
-
 def action_names() -> tuple[str, ...]:
     """The names of all actions."""
     return (*BUILT_IN, *(name for name in _REGISTERED if name not in BUILT_IN))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from lsm_core import maintenance
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import consumers, snapshots
+from lsm_core.table.readable import Question, Readable
 
 if (
     TYPE_CHECKING
@@ -34,7 +35,7 @@ if (
     from lsm_core.write import Rows
 
 
-class Table:
+class Table(Readable):
     """One table of a catalog. Immutable: after a schema change open it again. ``store`` is its state for the rooms below."""
 
     def __init__(self, store: TableStore) -> None:
@@ -158,47 +159,15 @@ class Table:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        dictionaries: bool = False,
-    ) -> pa.Table:
-        """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
-
-        Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see `incremental`.
-        ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
-        ``dictionaries``: STRING columns come as `dictionary<int32, string>`, batch by batch: quick where texts repeat.
-        Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
-        """
+    def _answer_table(self, question: Question) -> pa.Table:
         from lsm_core.read.answers import answer_table
 
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_table(self.store, columns, filter, limit, named, dictionaries)
+        return answer_table(self.store, *question)
 
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        dictionaries: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
+    def _answer_batches(self, question: Question) -> Iterator[pa.RecordBatch]:
         from lsm_core.read.answers import answer_batches
 
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return answer_batches(self.store, columns, filter, limit, named, dictionaries)
+        return answer_batches(self.store, *question)
 
     def plan_scan(
         self,
@@ -269,6 +238,13 @@ class Table:
         return StreamScan(
             self.store, consumer_id=consumer_id, from_snapshot=from_snapshot, columns=columns, filter=filter
         )
+
+    def forget_consumer(self, consumer_id: str) -> bool:
+        """Forget how far the streams of ``consumer_id`` have read, so that it keeps no snapshot from expiring; False when there was none.
+
+        Raises InvalidData for an id that is no plain name.
+        """
+        return consumers.delete_consumer(self.store, consumer_id)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None when nothing was committed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,18 @@ import pytest
 from lsm_core.cli.app import run
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature
 from lsm_core.maintenance import MaintenancePlan, action_names, all_actions, dry_run, find_action, register
-from lsm_core.maintenance.action import ArgumentKind, unregister
+from lsm_core.maintenance import action as registry
+from lsm_core.maintenance.action import ArgumentKind
 from tests.maintenance.tables import keyed, rows
 from tests.maintenance.toy_action import Note
 
 
 @pytest.fixture
-def note() -> Iterator[Note]:
+def note(monkeypatch: pytest.MonkeyPatch) -> Note:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
     made = Note()
     register(made)
-    yield made
-    unregister("note")
+    return made
 
 
 def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: Note) -> None:
@@ -77,7 +77,9 @@ def test_a_registered_action_has_its_flags_and_its_verb(
     assert "note" in capsys.readouterr().out
 
 
-def test_plans_of_what_is_not_known_here_are_stale_by_name(tmp_path: Path, note: Note) -> None:
+def test_plans_of_what_is_not_known_here_are_stale_by_name(
+    tmp_path: Path, note: Note, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = keyed(tmp_path).plan_maintenance("note", text="x").to_json()
     value = json.loads(text)
     with pytest.raises(PlanStale, match=r"table db\.t.*item 'poem', which note does not know"):
@@ -86,12 +88,9 @@ def test_plans_of_what_is_not_known_here_are_stale_by_name(tmp_path: Path, note:
         MaintenancePlan.from_json(json.dumps({**value, "code_version": "dredge-0.0.1"}))
     with pytest.raises(CorruptFile, match=r"db\.t.*unreadable"):
         MaintenancePlan.from_json(json.dumps({**value, "items": [{"item": "note", "colour": 1}]}))
-    unregister("note")
-    try:
-        with pytest.raises(PlanStale, match=r"table db\.t.*action 'note', which is not known"):
-            MaintenancePlan.from_json(text)
-    finally:
-        register(note)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    with pytest.raises(PlanStale, match=r"table db\.t.*action 'note', which is not known"):
+        MaintenancePlan.from_json(text)
 
 
 def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> None:

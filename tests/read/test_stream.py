@@ -109,8 +109,10 @@ def test_a_consumer_goes_on_after_its_last_checkpoint(table: Table) -> None:
     assert all_of(table.copy({"consumer-id": "job"}).new_stream_scan()) == [THIRD]
     ignoring = table.copy({"consumer.ignore-progress": "true"})
     assert ignoring.new_stream_scan("job").next().initial  # type: ignore[union-attr]
-    assert consumers.delete_consumer(table.store, "job")
-    assert not consumers.delete_consumer(table.store, "job")
+    assert table.forget_consumer("job")
+    assert not table.forget_consumer("job")
+    with pytest.raises(InvalidData, match="plain name"):
+        table.forget_consumer("../job")
 
 
 def test_a_consumer_holds_back_expiry(table: Table) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lsm_core import Schema
+from lsm_core import Schema, Table
 from lsm_core.errors import (
     ColumnNotFound,
     CorruptFile,
@@ -22,6 +22,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.storage import FileIO, LocalFileIO
+from lsm_core.table.system.reader import ReadOnlyTable
 from tests.maintenance.tables import catalog, content, keyed, on_disk, rows, strays, with_io
 
 
@@ -252,3 +253,8 @@ def test_arguments_of_another_kind_are_named(tmp_path: Path, call: Any, error: t
     with pytest.raises(error, match=says):
         call(table)
     assert len(table.snapshots()) == 1
+
+
+def test_tables_and_system_tables_are_asked_for_rows_in_the_same_words() -> None:
+    for name in ("to_arrow", "to_batches"):
+        assert getattr(Table, name) is getattr(ReadOnlyTable, name)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
-from lsm_core.arrays import empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
 from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
+from lsm_core.table.readable import Question, Readable
 from lsm_core.table.system.view import Wanted, shaped
 from lsm_core.table.table import Table
 from lsm_core.types.dictionaries import coded_table
@@ -22,7 +22,7 @@ Parts = Callable[[Wanted], Iterator[pa.Table]]
 _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callable(value) and name[0] != "_")
 
 
-class ReadOnlyTable(ABC):
+class ReadOnlyTable(Readable):
     """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
 
     name: str
@@ -67,45 +67,18 @@ class ReadOnlyTable(ABC):
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
         """Schema at the version named, and what gives the rows. Raises SnapshotNotFound, InvalidOption."""
 
-    def to_arrow(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        dictionaries: bool = False,
-    ) -> pa.Table:
-        """All rows; arguments as `Table.to_arrow` takes them. Raises what that raises."""
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        schema, parts = self._read(columns, filter, limit, named)
-        found = pa.concat_tables([empty_table(schema), *parts])
-        return coded_table(found) if dictionaries else found
+    def _answer_table(self, question: Question) -> pa.Table:
+        schema, parts = self._read(question)
+        found = pa.concat_tables([schema.empty_table(), *parts])
+        return coded_table(found) if question.dictionaries else found
 
-    def to_batches(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: object = None,  # noqa: A002  (the public name)
-        limit: int | None = None,
-        snapshot_id: int | None = None,
-        *,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        dictionaries: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`to_arrow`, streaming; errors in the arguments are raised at once."""
-        named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        _, parts = self._read(columns, filter, limit, named)
-        tables = map(coded_table, parts) if dictionaries else parts
+    def _answer_batches(self, question: Question) -> Iterator[pa.RecordBatch]:
+        _, parts = self._read(question)
+        tables = map(coded_table, parts) if question.dictionaries else parts
         return (batch for part in tables for batch in part.to_batches())
 
-    def _read(
-        self, columns: Sequence[str] | None, given: object, limit: int | None, named: Mapping[str, Any]
-    ) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    def _read(self, question: Question) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        columns, given, limit, named, _ = question
         schema, parts = self._open(named)
         if isinstance(columns, str):
             raise InvalidFilter(f"table {self.name}: columns are a list of names, not the text {columns!r}")
