@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     compaction,
+    dynamic,
     hashing,
     java_read,
     lookup,
@@ -47,6 +48,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "write-shuffled": (
         writing.run_shuffled,
         "ten commits of random 64-bit keys against a plain encode into as many files",
+    ),
+    "dynamic": (
+        dynamic.run,
+        "ten commits into dynamic buckets against fixed ones and Java's writer; loading the index of 10 M keys",
     ),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (

@@ -33,7 +33,7 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
     with scratch() as folder:
         data = list(commits(total, COMMITS))
         ours, limit = _beside(folder, data)
-        with _java(folder, data) as java:
+        with java_writer(folder, data) as java:
             seconds: dict[str, list[float]] = {"dredge": [], "limit": [], "java": []}
             for number in range(rounds + 1):
                 taken = {"dredge": _timed(ours), "limit": _timed(limit), "java": java() if java else None}
@@ -100,7 +100,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 @contextmanager
-def _java(folder: Path, data: list[pa.Table]) -> Iterator[Callable[[], float] | None]:
+def java_writer(folder: Path, data: list[pa.Table]) -> Iterator[Callable[[], float] | None]:
     """Seconds that Java takes for the same commits, read from an append table of them; None without a Java Paimon."""
     java_environment()
     module = peer_module()
@@ -178,4 +178,4 @@ def memory(wanted: int | None, _rounds: int) -> list[Result]:
     ]
 
 
-__all__ = ["child", "memory", "run", "run_shuffled"]
+__all__ = ["child", "java_writer", "memory", "run", "run_shuffled"]

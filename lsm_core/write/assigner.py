@@ -81,10 +81,13 @@ class PartitionIndex:
         known = np.empty(sum(len(hashes) for _, hashes in files), np.int64)
         start = 0
         for bucket, hashes in files:
-            known[start : start + len(hashes)] = _packed(hashes, bucket)
+            part = known[start : start + len(hashes)]
+            part[:] = _packed(hashes, bucket)
+            if not (part[1:] >= part[:-1]).all():  # Java's files are in no order
+                part.sort()
             start += len(hashes)
             self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
-        known.sort()
+        known.sort(kind="stable")  # finds the sorted files and merges them
         self._known: I64 = known
         self._recent: I64 = np.empty(0, np.int64)
         self._changed: set[int] = set()
@@ -145,17 +148,14 @@ class PartitionIndex:
 
     def hashes_of(self, bucket: int) -> Hashes:
         """The hashes of one bucket, ascending."""
-        parts = [(side[(side & _BUCKET_BITS) == bucket] >> _BITS).astype(np.int32) for side in self._sides()]
-        return np.sort(np.concatenate(parts))
-
-    def _sides(self) -> tuple[I64, I64]:
-        return self._known, self._recent
+        mine = [side[(side & _BUCKET_BITS) == bucket] for side in (self._known, self._recent)]
+        return (_merged(*mine) >> _BITS).astype(np.int32)
 
     def _look_up(self, distinct: Hashes) -> I64:
         """The bucket of each hash (ascending), -1 where it is not known."""
         found = np.full(len(distinct), -1, np.int64)
         wanted = _packed(distinct, 0)
-        for side in self._sides():
+        for side in (self._known, self._recent):
             if not len(side):
                 continue
             at = np.minimum(np.searchsorted(side, wanted), len(side) - 1)
