@@ -32,7 +32,9 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
     seconds: dict[str, list[float]] = {"fixed": [], "dynamic": [], "java": []}
     with scratch() as folder, java_writer(folder, data) as java:
         for number in range(rounds + 1):
-            taken = {name: _user(_ten_commits(folder / f"{name}{number}", options, data)) for name, options in kinds.items()}
+            taken = {
+                name: _user(_ten_commits(folder / f"{name}{number}", options, data)) for name, options in kinds.items()
+            }
             if java is not None:
                 taken["java"] = java()
             for name, spent in taken.items():

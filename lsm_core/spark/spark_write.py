@@ -2,23 +2,25 @@
 
 The plan holds all that tasks need of the table's metadata, so that they read none. Rows are checked, brought into the table's shape and
 routed once, where they lie; for tables with buckets `write_table` then shuffles them, as Arrow messages of one bucket each, so that a
-bucket is whole in one task. A data source cannot ask Spark for a shuffle: there every task writes the rows it has.
+bucket is whole in one task. Rows of dynamic buckets first go to the assigner that owns their key. A data source cannot ask Spark for a
+shuffle: there every task writes the rows it has, and the driver puts the hash indexes together.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.spark_tasks import (
@@ -37,6 +39,11 @@ from lsm_core.spark.spark_tasks import (
 )
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
+from lsm_core.write.assigner import AssignerRules, number_of_assigners
+from lsm_core.write.bucket import Assign
+from lsm_core.write.bucket import groups as bucket_groups
+from lsm_core.write.hash_indexes import HashIndexes, owner_of
+from lsm_core.write.hash_indexes import joined as joined_indexes
 from lsm_core.write.incoming_rows import RowNumbering
 
 if TYPE_CHECKING:
@@ -62,41 +69,77 @@ _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
 _BATCH_BYTES: Final = 64 << 20
+_ASSIGNERS: Final = 8
+"""Assigners of dynamic buckets at most, where the table's options say nothing: each opens a bucket of its own."""
 
 
 @dataclass(frozen=True)
 class WriteJob:
     """One write as the driver planned it; sent to the tasks.
 
-    ``history``: the sequence numbers of all buckets at the newest snapshot. ``overwrite``: rows of the table will be replaced.
+    ``history``: the sequence numbers of all buckets at the newest snapshot, and where its hash indexes are. ``overwrite``: rows of
+    the table will be replaced. ``assigners``: who give the keys of dynamic buckets their bucket, each some of the keys.
     """
 
     store: TableStore
     history: BucketHistory
     overwrite: bool
+    assigners: int = 1
 
     @classmethod
-    def plan(cls, store: TableStore, overwrite: bool) -> WriteJob:
-        """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile."""
+    def plan(cls, store: TableStore, overwrite: bool, parallelism: int = _ASSIGNERS) -> WriteJob:
+        """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile.
+
+        ``parallelism``: assigners where the table's options do not say how many.
+        """
         require_writable(store)
-        if store.bucket_mode is BucketMode.DYNAMIC:
-            raise UnsupportedFeature("writing dynamic buckets from Spark", store.name)
-        return cls(store, BucketHistory.of_whole_table(store, ignore=overwrite), overwrite)
+        history = BucketHistory.of_whole_table(store, ignore=overwrite)
+        return cls(store, history, overwrite, number_of_assigners(store.options, parallelism))
 
     def routed(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
         """The rows of Spark partition ``task``, checked and by bucket, each with its place in the order of the DataFrame.
 
+        New keys of dynamic buckets go where every other task sends them, too, however many come (`PartitionIndex.assign_apart`).
         Raises what `TableWrite.routed` raises; errors name rows by their number in the partition.
         """
+        apart = None if self.store.bucket_mode is not BucketMode.DYNAMIC else self._indexes().assign_apart
+        return self._routed(batches, task, kind_column, apart)
+
+    def to_assigners(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
+    ) -> Iterator[tuple[int, RoutedRows]]:
+        """As :meth:`routed`, by the assigner of their keys, whose number stands in place of a bucket."""
+        return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
+
+    def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
+        """Rows of assigners, each with its place, by bucket. Raises what `HashIndexes.assign` raises."""
+        indexes: dict[int, HashIndexes] = {}
+        for place, sent in groups:
+            number = sent.bucket
+            if number not in indexes:
+                indexes[number] = self._indexes(number)
+            for partition, bucket, rows in bucket_groups(self.store, sent.rows, indexes[number].assign):
+                at = pa.array(rows)
+                kinds = None if sent.kinds is None else sent.kinds.take(at)
+                yield place, RoutedRows(partition, bucket, sent.rows.take(at), kinds)
+
+    def _indexes(self, assigner: int | None = None) -> HashIndexes:
+        """The hash indexes as one assigner needs them; None: as who stands for all of them."""
+        rules = AssignerRules.of(self.store.options, self.store.name, self.assigners, assigner or 0)
+        return HashIndexes(self.store, self.history, rules, ignore=self.overwrite, share=assigner)
+
+    def _routed(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None, assign: Assign | None
+    ) -> Iterator[tuple[int, RoutedRows]]:
         writer, seen = self._writer(), 0
         for piece in _pieces(batches):
             given, kinds, rows = RowNumbering(seen, f"partition {task} of the DataFrame"), None, piece
             if kind_column is not None:
                 kinds = kinds_from_text(piece.column(kind_column), self.store.name, kind_column, given.row)
                 rows = piece.drop_columns([kind_column])
-            for routed in writer.routed(rows, kinds, given):
+            for routed in writer.routed(rows, kinds, given, assign):
                 yield (task << _TASK_SHIFT) + seen, routed
             seen += piece.num_rows
 
@@ -123,6 +166,9 @@ class WriteJob:
         messages = self.messages(outcomes)
         with discard_on_failure(self.store, messages):
             raise_first(outcomes)
+            joined = joined_indexes(self.store, messages)
+        messages = joined
+        with discard_on_failure(self.store, messages):
             committer = Committer(self.store)
             done = committer.overwrite(messages, scope) if self.overwrite else committer.commit(messages)
         return done.snapshot_id
@@ -159,11 +205,18 @@ def write_table(
     if row_kind_column is not None and row_kind_column not in df.columns:
         raise ColumnNotFound(store.name, row_kind_column, df.columns)
     spark, what = df.sparkSession, f"writing table {store.name}"
-    job = WriteJob.plan(store, overwrite is not None and overwrite is not False)
+    tasks = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
+    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, min(tasks, _ASSIGNERS))
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
-        if store.options.bucket < 1:  # any task may write any row
+        if store.bucket_mode is BucketMode.UNAWARE:  # any task may write any row
             answers = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
+        elif store.bucket_mode is BucketMode.DYNAMIC:
+            sent = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), _MESSAGES_DDL)
+            sent = sent.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
+            sent = sent.mapInArrow(shipped(_sent_by_assigners(job, tasks)), _MESSAGES_DDL)
+            sorted_in_slots = sent.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
+            answers = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
         else:
             slots = _slots(df, store)
             sent = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), _MESSAGES_DDL)
@@ -209,43 +262,71 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _sent_to_buckets(job: WriteJob, kind_column: str | None, slots: int) -> BatchFunction:
     """The first pass: rows by bucket, as messages to the task (``slot``) that writes the bucket."""
+    buckets = job.store.options.bucket
+
+    def slot(routed: RoutedRows) -> int:
+        return zlib.crc32(routed.partition) % (slots // buckets) * buckets + routed.bucket
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        buckets = job.store.options.bucket
-        lanes = slots // buckets
-        for _, piece in groupby(job.routed(batches, task_number(), kind_column), key=itemgetter(0)):
-            messages = []
-            for place, routed in piece:
-                slot = zlib.crc32(routed.partition) % lanes * buckets + routed.bucket
-                (batch,) = routed.rows.combine_chunks().to_batches()
-                kinds = None if routed.kinds is None else routed.kinds.to_numpy(zero_copy_only=False).tobytes()
-                rows = batch.serialize().to_pybytes()
-                messages.append((slot, routed.partition, routed.bucket, place, rows, kinds))
-            columns = [
-                pa.array(values, field.type)
-                for values, field in zip(zip(*messages, strict=True), _MESSAGES, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+        yield from _messages(job.routed(batches, task_number(), kind_column), slot)
 
     return run
 
 
-def _written_as_received(job: WriteJob) -> BatchFunction:
-    """The second pass: a writer for all buckets of the task."""
-
-    def received(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
-        schema = job.store.schema.arrow_schema
-        for batch in batches:
-            for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
-                partition, bucket, _, rows, kinds = (value.as_py() for value in message)
-                found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), schema)])
-                numbers = (
-                    None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
-                )
-                yield RoutedRows(partition, bucket, found, numbers)
+def _sent_to_assigners(job: WriteJob, kind_column: str | None) -> BatchFunction:
+    """The first of three passes into dynamic buckets: rows by the assigner of their keys, whose number is the ``slot``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _answers(job, received(batches))
+        yield from _messages(job.to_assigners(batches, task_number(), kind_column), attrgetter("bucket"))
+
+    return run
+
+
+def _sent_by_assigners(job: WriteJob, slots: int) -> BatchFunction:
+    """The second: what assigners got, by bucket, to the task that writes the bucket. Rows come in order, so a retry does the same."""
+
+    def slot(routed: RoutedRows) -> int:
+        return (zlib.crc32(routed.partition) + routed.bucket) % slots
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _messages(job.assigned(_received(job, batches)), slot)
+
+    return run
+
+
+def _messages(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
+    """A batch of messages for the groups of each place; ``slot``: where one goes."""
+    for _, piece in groupby(rows, key=itemgetter(0)):
+        messages = []
+        for place, routed in piece:
+            (batch,) = routed.rows.combine_chunks().to_batches()
+            kinds = None if routed.kinds is None else routed.kinds.to_numpy(zero_copy_only=False).tobytes()
+            content = batch.serialize().to_pybytes()
+            messages.append((slot(routed), routed.partition, routed.bucket, place, content, kinds))
+        columns = [
+            pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), _MESSAGES, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+
+
+def _received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
+    """The groups in messages, each with its place."""
+    schema = job.store.schema.arrow_schema
+    for batch in batches:
+        for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
+            partition, bucket, place, rows, kinds = (value.as_py() for value in message)
+            found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), schema)])
+            numbers = (
+                None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
+            )
+            yield place, RoutedRows(partition, bucket, found, numbers)
+
+
+def _written_as_received(job: WriteJob) -> BatchFunction:
+    """The last pass: a writer for all buckets of the task."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from _answers(job, (routed for _, routed in _received(job, batches)))
 
     return run
 

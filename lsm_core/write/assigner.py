@@ -5,8 +5,8 @@ Sources: `HashBucketAssigner`, `PartitionIndex`, `SimpleHashBucketAssigner` (whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -19,6 +19,8 @@ from lsm_core.options import TableOptions
 Hashes: TypeAlias = npt.NDArray[np.int32]
 """Java hashes of trimmed primary keys."""
 Buckets: TypeAlias = npt.NDArray[np.int32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Keep: TypeAlias = Callable[[Hashes], Mask]
 
 LARGEST_BUCKET: Final = 32_766
 """Bucket numbers are Java shorts; the last one is not given out."""
@@ -74,24 +76,33 @@ class PartitionIndex:
     Hashes, not keys: keys of one hash share a bucket. A bucket is full when it has ``target_rows`` distinct hashes.
     """
 
-    def __init__(self, rules: AssignerRules, files: Sequence[tuple[int, Hashes]] = ()) -> None:
-        """``files``: (bucket, its hashes) of every HASH index file of the partition. A hash in two of them is the lower bucket's."""
+    def __init__(
+        self, rules: AssignerRules, files: Iterable[tuple[int, Hashes]] = (), keep: Keep | None = None
+    ) -> None:
+        """``files``: (bucket, its hashes) of every HASH index file of the partition. A hash in two of them is the lower bucket's.
+
+        ``keep``: which hashes this index will be asked for; the others only count.
+        """
         self._rules = rules
         self._counts: dict[int, int] = {}
-        known = np.empty(sum(len(hashes) for _, hashes in files), np.int64)
-        start = 0
+        kept = []
         for bucket, hashes in files:
+            self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
+            kept.append((bucket, hashes if keep is None else hashes[keep(hashes)]))
+        known = np.empty(sum(len(hashes) for _, hashes in kept), np.int64)
+        start = 0
+        for bucket, hashes in kept:
             part = known[start : start + len(hashes)]
             part[:] = _packed(hashes, bucket)
             if not (part[1:] >= part[:-1]).all():  # Java's files are in no order
                 part.sort()
             start += len(hashes)
-            self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
         known.sort(kind="stable")  # finds the sorted files and merges them
         self._known: I64 = known
         self._recent: I64 = np.empty(0, np.int64)
         self._changed: set[int] = set()
         self._next = rules.first_own()
+        self._apart: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         return len(self._known) + len(self._recent)
@@ -108,6 +119,41 @@ class PartitionIndex:
         buckets, to any own one, chosen by the hash so that every engine run chooses the same. Raises :class:`InvalidOption` when
         there are no more bucket numbers.
         """
+        return self._assign(hashes, self._place)
+
+    def assign_apart(self, hashes: Hashes, owner: Callable[[Hashes], Buckets]) -> Buckets:
+        """As :meth:`assign`, for one of several writers that cannot ask each other: each gives a new hash the same bucket.
+
+        ``owner``: the assigner of each hash. All new hashes of one go to the bucket that was its first with room when
+        this index was read, however many come.
+        """
+
+        def place(new: Hashes, rank: I64) -> I64:
+            del rank
+            number_of = owner(new)
+            placed = np.empty(len(new), np.int64)
+            for number in np.flatnonzero(np.bincount(number_of)):
+                mine = number_of == number
+                choice = np.array(self._choice_apart(int(number)), np.int64)
+                placed[mine] = choice[np.abs(new[mine].astype(np.int64)) % len(choice)]
+            return placed
+
+        return self._assign(hashes, place)
+
+    def _choice_apart(self, number: int) -> list[int]:
+        """The bucket of assigner ``number`` for new hashes; several where all are full and there may be no more."""
+        if number not in self._apart:
+            rules = replace(self._rules, number=number)
+            own = rules.owned(self._counts)
+            free = rules.first_own()
+            while free in self._counts:
+                free += rules.assigners
+            room = [bucket for bucket in own if self._counts[bucket] < rules.target_rows]
+            last = LARGEST_BUCKET if rules.limit is None else rules.limit - 1
+            self._apart[number] = room[:1] or ([free] if free <= last else own)
+        return self._apart[number]
+
+    def _assign(self, hashes: Hashes, place: Callable[[Hashes, I64], I64]) -> Buckets:
         if not len(hashes):
             return np.zeros(0, np.int32)
         # Hash and row in one number: one plain sort groups equal hashes, the first row of each in front.
@@ -123,7 +169,7 @@ class PartitionIndex:
             arrival = np.zeros(len(hashes), np.bool_)
             arrival[came] = True
             rank = np.cumsum(arrival)[came] - 1
-            found[new] = self._place(distinct[new], rank)
+            found[new] = place(distinct[new], rank)
             self._add(distinct[new], found[new])
         buckets = np.empty(len(hashes), np.int32)
         buckets[rows] = np.repeat(found, np.diff(np.r_[starts, len(hashes)]))
@@ -210,6 +256,17 @@ class PartitionIndex:
         return self._next
 
 
+def number_of_assigners(options: TableOptions, parallelism: int) -> int:
+    """How many assigners a write of ``parallelism`` tasks has: as `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and
+    `.max-buckets` allow.
+    """
+    asked = options.get("dynamic-bucket.assigner-parallelism")
+    initial = options.get("dynamic-bucket.initial-buckets")
+    most = int(options.get("dynamic-bucket.max-buckets"))
+    limits = [parallelism if asked is None else int(asked), *([] if initial is None else [int(initial)])]
+    return max(1, min([*limits, *([] if most == -1 else [most])]))
+
+
 def assigner_of(partition_hash: int, hashes: Hashes, assigners: int, channels: int | None = None) -> Buckets:
     """Which of ``assigners`` owns each key hash of a partition, as Java spreads them over ``channels`` tasks (`BucketAssigner.computeAssigner`).
 
@@ -234,4 +291,14 @@ def _merged(left: I64, right: I64) -> I64:
     return both
 
 
-__all__ = ["LARGEST_BUCKET", "AssignerRules", "Buckets", "Hashes", "PartitionIndex", "assigner_of"]
+__all__ = [
+    "LARGEST_BUCKET",
+    "AssignerRules",
+    "Buckets",
+    "Hashes",
+    "Keep",
+    "Mask",
+    "PartitionIndex",
+    "assigner_of",
+    "number_of_assigners",
+]

@@ -5,13 +5,18 @@ Sources: `HashBucketAssigner` and `DynamicBucketIndexMaintainer`, which here are
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from lsm_core.commit import index_state_of
+import numpy as np
+
+from lsm_core.commit import CommitMessage, index_state_of
 from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.format.file_meta import ADD
 from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.side_files import encode_hash_index
@@ -19,7 +24,16 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import hash_index, index_file_path, index_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules, Buckets, Hashes, PartitionIndex
+from lsm_core.write.assigner import (
+    LARGEST_BUCKET,
+    AssignerRules,
+    Buckets,
+    Hashes,
+    Keep,
+    Mask,
+    PartitionIndex,
+    assigner_of,
+)
 from lsm_core.write.restore import BucketHistory, hash_entries
 
 _WHOLE: Final = -1
@@ -45,9 +59,19 @@ class HashIndexes:
     """
 
     def __init__(
-        self, store: TableStore, history: BucketHistory, rules: AssignerRules, *, ignore: bool = False
+        self,
+        store: TableStore,
+        history: BucketHistory,
+        rules: AssignerRules,
+        *,
+        ignore: bool = False,
+        share: int | None = None,
     ) -> None:
-        """``history``: says which snapshot the writer starts from. ``ignore``: an overwrite starts from an empty index."""
+        """``history``: says which snapshot the writer starts from. ``ignore``: an overwrite starts from an empty index.
+
+        ``share``: the number of the one assigner whose rows will come (:func:`owner_of`), None for all.
+        """
+        self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
         self._held: dict[tuple[bytes, int], _Held] = {}
         self._written: dict[tuple[bytes, int], IndexFileMeta] = {}
@@ -61,6 +85,12 @@ class HashIndexes:
         """
         return self._of(partition, _WHOLE).index.assign(hashes)
 
+    def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
+        """As :meth:`assign`, by a rule that gives each key the same bucket in every task that reads the same index."""
+        return self._of(partition, _WHOLE).index.assign_apart(
+            hashes, partial(owner_of, self._rules.assigners, partition)
+        )
+
     def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
         """Rows with these key hashes were put into ``bucket`` by another assigner. Raises as :meth:`assign`."""
         self._of(partition, bucket).index.learn(hashes, bucket)
@@ -70,12 +100,8 @@ class HashIndexes:
         for (partition, _), held in self._held.items():
             for bucket in held.index.changed:
                 self._delete(partition, bucket, self._written.pop((partition, bucket), None))
-                data = encode_hash_index(held.index.hashes_of(bucket))
-                name = self._store.new_file_name("index-")
-                file = IndexFileMeta(HASH_INDEX, name, len(data), len(data) // 4)
-                self._written[partition, bucket] = file
-                with self._store.file_io.open_output(index_path(self._store, partition, bucket, file)) as out:
-                    out.write(data)
+                hashes = held.index.hashes_of(bucket)
+                self._written[partition, bucket] = write_hash_index(self._store, partition, bucket, hashes)
                 held.index.settled(bucket)
 
     def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
@@ -154,8 +180,15 @@ class HashIndexes:
             self._require_indexed(partition, entries)
         else:
             entries = [entry for entry in entries if entry.bucket == bucket]
-        files = [(entry.bucket, hash_index(self._store, entry)) for entry in entries]
-        return _Held(PartitionIndex(self._rules, files), {entry.bucket: entry.file for entry in entries}, [state])
+        files = ((entry.bucket, hash_index(self._store, entry)) for entry in entries)
+        keep: Keep | None = None
+        if self._share is not None and bucket == _WHOLE:
+            rules, number = self._rules, self._share
+
+            def keep(hashes: Hashes) -> Mask:
+                return np.asarray(owner_of(rules.assigners, partition, hashes) == number)
+
+        return _Held(PartitionIndex(self._rules, files, keep), {entry.bucket: entry.file for entry in entries}, [state])
 
     def _entries_of(self, snapshot: Snapshot | None, partition: bytes) -> Sequence[IndexManifestEntry]:
         if self._history.hash_entries is not None:
@@ -191,4 +224,48 @@ class HashIndexes:
             raise CorruptFile(path, f"table {store.name}: no hash index of {where}, which holds files")
 
 
-__all__ = ["HashIndexes"]
+def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
+    """The assigner of each key hash of a partition; partitions begin at different ones."""
+    return assigner_of(zlib.crc32(partition), hashes, assigners)
+
+
+def joined(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+    """``messages`` with one index file a bucket where several writers, each without the others' keys, wrote one.
+
+    The files that are put together are deleted; a failure leaves them, and nothing else. Raises :class:`CorruptFile`.
+    """
+    parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
+    for message in messages:
+        parts.setdefault((message.partition, message.bucket), []).extend(message.new_index_files)
+    made: dict[tuple[bytes, int], IndexFileMeta] = {}
+    for (partition, bucket), files in parts.items():
+        if len(files) < 2:
+            continue
+        entries = [IndexManifestEntry.of(ADD, partition, bucket, file) for file in files]
+        together = np.unique(np.concatenate([hash_index(store, entry) for entry in entries]))
+        made[partition, bucket] = write_hash_index(store, partition, bucket, together)
+        for file in files:
+            with suppress(OSError, DredgeError):
+                store.file_io.delete(index_path(store, partition, bucket, file))
+    found = []
+    for message in messages:
+        place = message.partition, message.bucket
+        if message.new_index_files and len(parts[place]) > 1:
+            new = (made.pop(place),) if place in made else ()
+            message = replace(
+                message, new_index_files=new, deleted_index_files=message.deleted_index_files if new else ()
+            )
+        found.append(message)
+    return found
+
+
+def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: Hashes) -> IndexFileMeta:
+    """Write an index file of a bucket; a failed one is gone."""
+    data = encode_hash_index(hashes)
+    file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
+    with store.file_io.open_output(index_path(store, partition, bucket, file)) as out:
+        out.write(data)
+    return file
+
+
+__all__ = ["HashIndexes", "joined", "owner_of"]

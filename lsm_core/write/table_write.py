@@ -23,7 +23,7 @@ from lsm_core.types.nesting import refit_table
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
-from lsm_core.write.bucket import groups, key_hashes
+from lsm_core.write.bucket import Assign, groups, key_hashes
 from lsm_core.write.buffer import BufferPool
 from lsm_core.write.hash_indexes import HashIndexes
 from lsm_core.write.incoming_rows import (
@@ -136,19 +136,26 @@ class TableWrite:
             start += piece.num_rows
         self._halfway = False
 
-    def routed(self, data: pa.Table, row_kinds: pa.Array | None = None, given: RowNumbering = ALL) -> list[RoutedRows]:
+    def routed(
+        self,
+        data: pa.Table,
+        row_kinds: pa.Array | None = None,
+        given: RowNumbering = ALL,
+        assign: Assign | None = None,
+    ) -> list[RoutedRows]:
         """The rows in the table's shape by bucket, each in arrival order, for :meth:`add_routed` here or in another process.
 
         They are checked as :meth:`write` checks them, and errors call them as ``given`` says. Nothing is kept and no metadata read,
         but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
-        ``row_kinds``: int8 (0..3), or None.
+        ``row_kinds``: int8 (0..3), or None. ``assign``: who gives such a table's rows a bucket in place of this writer.
         """
         table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
         table, kinds = self._without_ignored(table, kinds, given)
         if kinds is not None and self.store.has_primary_key:
             self._refusals.require_mergeable(table, kinds)
+        if assign is None and self._indexes is not None:
+            assign = self._indexes.assign
         found = []
-        assign = None if self._indexes is None else self._indexes.assign
         for partition, bucket, positions in groups(self.store, table, assign):
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
