@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -17,6 +16,9 @@ from lsm_core.cli.verbs import look, maintain, trash
 from lsm_core.cli.verbs.explain import explain
 from lsm_core.cli.verbs.show import show
 from lsm_core.errors import DredgeError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _PLUGINS: Final = "dredge.verbs"
 _OURS: Final = ("lsm_core", "orchestration", "assets", "checks")
@@ -33,11 +35,20 @@ _VERBS: Final[dict[str, Callable[..., None]]] = {
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
+_OBJECTS_A_COLLECTION: Final = 100_000
+"""Imports make half a million objects that stay: looking through them every 700 is a tenth of a short command's time."""
 
 
 def _verbs() -> dict[str, Callable[..., None]]:
     """The built-in verbs, with those of all actions that are registered now."""
     return {**_VERBS, **maintain.verbs()}
+
+
+def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
+    """Verbs that installed packages bring (`demo`); built-in ones win. To look for them takes 30 ms; nothing is imported."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in verbs}
 
 
 def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.Typer:
@@ -60,9 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     given = list(arguments) or ["--help"]
     try:
         verbs = _verbs()
-        # Verbs that installed packages bring (`demo`); built-in ones win, and to look for others takes 30 ms. Nothing is imported.
-        installed = () if given[0] in verbs else entry_points(group=_PLUGINS)
-        plugins = {entry.name: entry for entry in installed if entry.name not in verbs}
+        plugins = {} if given[0] in verbs else _plugins(verbs)
         if given[0] in plugins:
             return _code(_call(plugins[given[0]], given[1:]))
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
@@ -104,8 +113,8 @@ def _call(entry: EntryPoint, arguments: list[str]) -> Any:
         ) from error
 
 
-class _NoPandas(MetaPathFinder):
-    """Answers that there is no pandas, which pyarrow then does without."""
+class _NoPandas:
+    """A finder of modules that answers that there is no pandas, which pyarrow then does without."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         if fullname == "pandas":
@@ -125,9 +134,12 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    gc.set_threshold(_OBJECTS_A_COLLECTION)
     if sys.argv[1:2] and sys.argv[1] in _verbs():
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
+        # NumPy's linear algebra starts a thread per core when it is loaded, and no verb needs it.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge import Digest, digest
+from lsm_core.merge import Digest
+from lsm_core.merge.digest import digest
 from lsm_core.types import is_retract
 
 _NOTHING = Digest(0, 0)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from lsm_core.files.append_reader import open_append
-from lsm_core.files.append_writer import AppendFileWriter
-from lsm_core.files.kv_reader import kv_read_schema, open_kv
-from lsm_core.files.kv_writer import KeyValueFileWriter
-from lsm_core.files.spill import SpilledRun, SpillSpace
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AppendFileWriter",
-    "KeyValueFileWriter",
-    "SpillSpace",
-    "SpilledRun",
-    "kv_read_schema",
-    "open_append",
-    "open_kv",
-]
+from lsm_core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from lsm_core.files.append_reader import open_append as open_append
+    from lsm_core.files.append_writer import AppendFileWriter as AppendFileWriter
+    from lsm_core.files.kv_reader import kv_read_schema as kv_read_schema
+    from lsm_core.files.kv_reader import open_kv as open_kv
+    from lsm_core.files.kv_writer import KeyValueFileWriter as KeyValueFileWriter
+    from lsm_core.files.spill import SpilledRun as SpilledRun
+    from lsm_core.files.spill import SpillSpace as SpillSpace
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "append_reader": ("open_append",),
+        "append_writer": ("AppendFileWriter",),
+        "kv_reader": (
+            "kv_read_schema",
+            "open_kv",
+        ),
+        "kv_writer": ("KeyValueFileWriter",),
+        "spill": (
+            "SpilledRun",
+            "SpillSpace",
+        ),
+    },
+)

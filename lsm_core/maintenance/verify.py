@@ -32,7 +32,7 @@ from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
-from lsm_core.merge import Living
+from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.store import TableStore

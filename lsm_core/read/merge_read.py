@@ -14,17 +14,9 @@ import pyarrow as pa
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
-from lsm_core.merge import (
-    EXPIRED,
-    FoldFunction,
-    Living,
-    MergeCounters,
-    MergeFunction,
-    RunInput,
-    merge_function,
-    merge_streams,
-)
+from lsm_core.merge import EXPIRED, FoldFunction, MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
 from lsm_core.merge.engines.deduplicate import Deduplicate
+from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.engines.internal import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore

@@ -294,7 +294,6 @@ def test_the_command_lists_its_verbs_without_arrow_and_looks_without_what_it_doe
 def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lsm_core.cli import app as module
 
     class Entry:
         name = "hello"
@@ -308,7 +307,7 @@ def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
 
             return hello
 
-    monkeypatch.setattr(module, "entry_points", lambda group: [Entry()] if group == "dredge.verbs" else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry()] if group == "dredge.verbs" else [])
     assert run([]) == 0
     assert "hello" in capsys.readouterr().out and Entry.loaded == 0
     assert run(["hello", "world", "--loud"]) == 0

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core.merge import Digest, digest
+from lsm_core.merge import Digest
+from lsm_core.merge.digest import digest
 
 COLUMNS = [(0, "i"), (1, "s"), (2, "d"), (3, "x")]
 value = st.tuples(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.merge import order_free
+from lsm_core.merge.order_free import order_free
 from lsm_core.types import parse
 
 SUM, LAST = "fields.a.aggregate-function", "fields.default-aggregate-function"

@@ -16,7 +16,7 @@ from datasketches import hll_sketch, tgt_hll_type
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_rows
 from lsm_core.maintenance.reference.answers import Answers
-from lsm_core.merge import order_free
+from lsm_core.merge.order_free import order_free
 from tests.merge.random_histories import (
     History,
     differences,

@@ -17,11 +17,12 @@ from pyroaring import BitMap
 
 from lsm_core.errors import InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams, order_free
+from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams
 from lsm_core.merge import functions as room
 from lsm_core.merge.functions import AggregateFunction, GroupError, aggregate_function, roaring64
 from lsm_core.merge.functions.base import INVALID, LATE
 from lsm_core.merge.functions.numeric import SumIntegers
+from lsm_core.merge.order_free import order_free
 from lsm_core.types import parse
 from tests.vectors.sketches import sketch_of
 
@@ -270,7 +271,7 @@ def test_a_function_of_another_package_is_found_by_its_entry_point(monkeypatch: 
     def installed(group: str, name: str | None = None) -> list[EntryPoint]:
         return [point] if group == room.ENTRY_POINTS and name in {None, "loudest"} else []
 
-    monkeypatch.setattr(room, "entry_points", installed)
+    monkeypatch.setattr("importlib.metadata.entry_points", installed)
     assert "loudest" in room.function_names()
     made = aggregate_function("loudest", "BIGINT", "f", {"fields.f.ignore-retract": "true"})
     assert isinstance(made, Loudest) and made.ignore_retract

@@ -7,7 +7,6 @@ texts, collections, maps, nested tables, bitmaps and sketches.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
@@ -42,6 +41,8 @@ _BUILT_IN: Final[dict[str, Any]] = {
 
 def function_names() -> list[str]:
     """Names that option `fields.<field>.aggregate-function` may have, custom ones too, sorted."""
+    from importlib.metadata import entry_points  # slow to import, and most tables name no function of others
+
     return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
@@ -60,6 +61,8 @@ def aggregate_function(
     own = FieldOptions(field, options or {}, table)
     make: Factory | None = _BUILT_IN.get(name)
     if make is None:
+        from importlib.metadata import entry_points
+
         make = next((point.load() for point in entry_points(group=ENTRY_POINTS, name=name)), None)
     if make is None:
         raise InvalidOption(own.key("aggregate-function"), name, "one of " + ", ".join(function_names()), table)

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.merge import Living, RowExpiry
+from lsm_core.merge import RowExpiry
+from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune.file_pruning import column_bounds
 

@@ -16,8 +16,10 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import KEY_PREFIX
-from lsm_core.merge import KeySpec, Living, RunInput, merge_streams, order_free
+from lsm_core.merge import KeySpec, RunInput, merge_streams
+from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.engines.internal import Differences
+from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups

@@ -26,7 +26,8 @@ from lsm_core.maintenance.actions.compact.compaction import (
 from lsm_core.maintenance.actions.compact.sort_order import sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.verify import ReferenceJudge
-from lsm_core.merge import EXPIRED, order_free
+from lsm_core.merge import EXPIRED
+from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.indexes import vector_files
 from lsm_core.metadata.store import TableStore
