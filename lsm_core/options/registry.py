@@ -146,7 +146,7 @@ def mistyped_reading(options: Mapping[str, str], others: Collection[str] = ()) -
         if not name.startswith(READING) or find_key(name) is not None or name in ALIASES or name in others:
             continue
         known = sorted(key for key in REGISTRY if key.startswith(READING))
-        near = get_close_matches(name, known, 1)
+        near = get_close_matches(name, known, 1, 0.8)
         meant = f"{near[0]}, maybe; " if near else ""
         found[name] = InvalidOption(name, value, f"{meant}reading options are {', '.join(known)}")
     return found

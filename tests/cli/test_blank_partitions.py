@@ -46,3 +46,22 @@ def test_the_name_that_is_shown_chooses_the_partition(table: Table, blank: Shell
     blank("compact", "db.t", "--partition", name)
     assert {one.partition_text for one in table.health() if one.files == 1} == {name}
     assert [one.partition for one in table.health() if one.files == 1] == [{"dt": value}]
+
+
+def test_explain_tells_null_from_blank_texts_and_takes_them_as_it_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    columns = pa.schema(
+        [pa.field("dt", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]
+    )
+    table = catalog.create_table("db.p", Schema(columns, ["dt", "k"], ["dt"], {"bucket": "1"}))
+    values = {"null": None, '""': "", '"null"': "null", "x": "x"}
+    table.write(pa.table({"dt": [""] * 4, "k": list(range(4)), "v": list(values.values())}, schema=columns))
+    shell = Shell(tmp_path / "wh", capsys)
+    for number, shown in enumerate(values):
+        told = shell("explain", "db.p", f'dt="",k={number}').out
+        assert told.startswith(f'db.p dt="", k={number}: 1 version') and f"v={shown} " in told
+        assert told == shell("explain", "db.p", f"dt=,k={number}").out
+    assert [one.partition_text for one in table.health()] == ['dt=""']

@@ -84,7 +84,11 @@ def key_of(table: Table, text: str) -> dict[str, Any]:
         name, sign, value = part.partition("=")
         if not sign:
             raise InvalidFilter(f"table {table.name}: '{text}' is no key; write {','.join(f'{n}=...' for n in names)}")
-        found[name.strip()] = value.strip()
+        value = value.strip()
+        # As blank texts are shown, here and in plans.
+        found[name.strip()] = (
+            value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' and not value[1:-1].strip() else value
+        )
     return found
 
 
@@ -94,4 +98,6 @@ def _text(values: Any) -> str:
 
 def _short(value: Any) -> str:
     text = "null" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    if isinstance(value, str) and (not value.strip() or value == "null"):
+        return f'"{value}"'  # what would pass for nothing, or for null
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
