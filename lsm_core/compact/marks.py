@@ -38,12 +38,16 @@ class Marks:
     def change(self, gone: Iterable[DataFileMeta], new: Mapping[str, DeletionVector] | None = None) -> VectorChange:
         """Write the index files that follow when ``gone`` are rewritten, and other files have ``new`` vectors.
 
-        Vectors of files that are no longer there at the base snapshot go too. Raises what `change_vectors` raises.
+        ``new`` marks come to those that a file has. Vectors of files that are not there at the base snapshot go too. Raises what
+        `change_vectors` raises.
         """
         task = self._task
-        left_out = {file.file_name: None for file in gone}
-        present = {file.file_name for file in task.files} - left_out.keys()
-        changed = {**left_out, **(new or {})}
+        by_name = {file.file_name: file for file in task.files}
+        changed: dict[str, DeletionVector | None] = {file.file_name: None for file in gone}
+        present = by_name.keys() - changed.keys()
+        for name, vector in (new or {}).items():
+            old = self.vector(by_name[name])
+            changed[name] = vector if old is None else DeletionVector.union([old, vector])
         return change_vectors(self._store, task.partition, task.bucket, task.index_files, changed, present)
 
 

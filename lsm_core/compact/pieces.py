@@ -25,6 +25,7 @@ from lsm_core.errors import VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_names
 from lsm_core.merge import key_bytes
@@ -250,7 +251,12 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
     after = [file for result in results for file in result.message.compact_after]
     check_tree(store, task, [*rewritten, *moved], after, shapes)
     before = (*rewritten, *moved)
-    vectors = marks.change(rewritten)
+    new: dict[str, DeletionVector] = {}
+    for result in results:
+        for name, data in result.marks.items():
+            vector = DeletionVector.from_bytes(data, f"<marks of {name}>")
+            new[name] = vector if name not in new else DeletionVector.union([new[name], vector])
+    vectors = marks.change(rewritten, new)
     message = CommitMessage(
         task.partition,
         task.bucket,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
+from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Section, Shapes, sections_of
 from lsm_core.read.key_range import KeyBounds
@@ -55,11 +57,12 @@ def rewrite(
     witness: Witness | None = None,
     within: KeyBounds | None = None,
     share: int = 1,
+    deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> Rewritten:
     """Merge ``files`` of the task's bucket (of their keys ``within``) into files of its output level.
 
     ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. ``share``: so many rewrites share one
-    merge budget. On failure nothing of the output is left.
+    merge budget. ``deletions``: by file, vectors of rows that are not there. On failure nothing of the output is left.
     """
     rows_read = {file.file_name: 0 for file in files}
 
@@ -80,6 +83,7 @@ def rewrite(
         opener=None if within is None else within.open,
         budget=store.options.merge_budget // share,
         dictionaries=store.schema.field_names,
+        deletions=deletions,
     )
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT

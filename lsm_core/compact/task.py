@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -138,14 +139,20 @@ class BucketReport:
 
 @dataclass(frozen=True)
 class BucketResult:
-    """The commit message of an executed task and its report."""
+    """The commit message of an executed task and its report.
+
+    ``marks``: of a piece, by data file above its output the rows that it supersedes (deletion vectors of the wide layout); the
+    index files of the whole bucket are written when its pieces are joined.
+    """
 
     message: CommitMessage
     report: BucketReport
+    marks: Mapping[str, bytes] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Bytes for the driver: the report as JSON line, then the message."""
-        return json.dumps(asdict(self.report)).encode() + b"\n" + self.message.to_bytes()
+        """Bytes for the driver: report and marks as JSON line, then the message."""
+        marks = {name: base64.b64encode(vector).decode("ascii") for name, vector in self.marks.items()}
+        return json.dumps([asdict(self.report), marks]).encode() + b"\n" + self.message.to_bytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> BucketResult:
@@ -154,8 +161,10 @@ class BucketResult:
         try:
             if not found:
                 raise ValueError("no report line")
-            return BucketResult(CommitMessage.from_bytes(rest), BucketReport(**json.loads(head)))
-        except (TypeError, ValueError) as error:
+            report, marks = json.loads(head)
+            vectors = {str(name): base64.b64decode(text, validate=True) for name, text in marks.items()}
+            return BucketResult(CommitMessage.from_bytes(rest), BucketReport(**report), vectors)
+        except (AttributeError, TypeError, ValueError) as error:
             raise CorruptFile("<compaction result>", f"unreadable: {error!r}") from error
 
 

@@ -13,11 +13,14 @@ from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten, rewrite
+from lsm_core.compact.superseded import superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
@@ -73,10 +76,18 @@ def run_bucket_task(
             for files in groups:
                 done.append(
                     rewrite(
-                        store, task, files, shapes, pipelined=pipelined, witness=witness, within=within, share=share
+                        store,
+                        task,
+                        files,
+                        shapes,
+                        pipelined=pipelined,
+                        witness=witness,
+                        within=within,
+                        share=share,
+                        deletions=marks.places,
                     )
                 )
-        return _finish(store, task, plan, done, shapes, marks, witness, started, pipelined=pipelined)
+        return _finish(store, task, plan, done, shapes, marks, witness, started, pipelined=pipelined, share=share)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
         raise
@@ -109,12 +120,14 @@ def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
     levels = Levels(shapes, options.num_levels)
     unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in wanted), by_file=task.by_file)
     expired = frozenset() if task.now_ms is None else expired_among(store, task.files, task.now_ms).known
+    marked = deleted_rows(task.index_files) if task.output_level == levels.max_level else {}
     plan = plan_task(
         levels,
         unit,
         options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
-        must_rewrite=lambda file: file.name in expired,
+        must_rewrite=lambda file: file.name in expired or file.name in marked,
+        marks_above=options.deletion_vectors_enabled,
     )
     if task.drop_delete and not plan.drop_delete:
         raise PlanStale(
@@ -135,6 +148,7 @@ def _finish(
     started: float,
     *,
     pipelined: bool,
+    share: int,
 ) -> BucketResult:
     """Verify everything that was written, then put the message and the report together."""
     by_name = {file.file_name: file for file in task.files}
@@ -154,8 +168,16 @@ def _finish(
         check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
     if witness is not None:
         counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
-        checked, level = witness.verdict(after, task.drop_delete, None if task.piece is None else counts), V2
-    vectors = marks.change(before) if task.piece is None else VectorChange()
+        if task.piece is None:  # all rows of the files, but for those that vectors mark
+            counts = {file.file_name: marks.living([file]) for file in before}
+        checked, level = witness.verdict(after, task.drop_delete, counts), V2
+    new: dict[str, DeletionVector] = {}
+    if plan is not None and store.options.deletion_vectors_enabled:
+        within = None if task.piece is None else KeyBounds(store, task.piece)
+        new = superseded_rows(store, task, before, marks, shapes, within, share)
+        for name, vector in superseded_rows(store, task, moved, marks, shapes, None, share).items():
+            new[name] = vector if name not in new else DeletionVector.union([new[name], vector])
+    vectors = marks.change(before, new) if task.piece is None else VectorChange()
     message = CommitMessage(
         task.partition,
         task.bucket,
@@ -173,7 +195,8 @@ def _finish(
         keys_checked=checked,
         seconds=time.perf_counter() - started,
     )
-    return BucketResult(message, report)
+    pending = {} if task.piece is None else {name: vector.to_bytes(bitmap64=True)[0] for name, vector in new.items()}
+    return BucketResult(message, report, pending)
 
 
 def _rows_in(task: BucketTask, part: Rewritten, marks: Marks) -> int:

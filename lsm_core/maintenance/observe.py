@@ -19,6 +19,7 @@ from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.prune import expiry_of
+from lsm_core.read.scan import compacted_only
 from lsm_core.tree import Facts
 
 _COLUMNS: Final = (
@@ -54,6 +55,8 @@ class BucketHealth:
     ``cost_full``: bytes read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to
     do). ``score``: 0 (healthy) to 100 (act), the largest of its ``reasons``. ``decision``: the rule that picks
     (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
+    ``hidden_rows``: rows of level 0 that batch reads do not see before they are compacted (deletion vectors, first-row), which
+    is since ``oldest_level0_ms``.
     "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the small tree, but too few runs make it due.
     """
 
@@ -83,6 +86,7 @@ class BucketHealth:
     files_per_level: Mapping[int, int] = field(default_factory=dict)
     decision: str = ""
     facts: Facts = field(default_factory=dict)
+    hidden_rows: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -152,6 +156,8 @@ class _Buckets:
         small = store.options.compaction_file_size(self.has_pk)
         self.small = self._sum((self.size < small).astype(np.int64))
         self.level0 = self._sum((self.level == 0).astype(np.int64))
+        waiting = (self.level == 0) & (self.has_pk and compacted_only(store))
+        self.hidden = self._sum(np.where(waiting, _ints(table, "row_count"), 0))
         self.levels = self._per_level()
         upper = np.array([len([n for n in levels if n > 0]) for levels in self.levels], dtype=np.int64)
         self.runs: Ints = self.level0 + upper if self.has_pk else np.zeros(groups, np.int64)
@@ -229,6 +235,7 @@ class _Buckets:
             small_files=int(self.small[index]),
             bytes=size,
             has_primary_key=self.has_pk,
+            hidden=int(self.hidden[index]),
         )
         due = due or scoring.too_few_runs(signs, oldest, store.options)
         score, reasons = scoring.score(signs, store.options)
@@ -259,6 +266,7 @@ class _Buckets:
             files_per_level={level: count for level, (count, _) in sorted(levels.items())},
             decision=due.decision,
             facts=due.facts,
+            hidden_rows=signs.hidden,
         )
 
 

@@ -25,7 +25,10 @@ _FILES_AT_ONCE = 50_000
 
 @dataclass(frozen=True)
 class Signs:
-    """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes."""
+    """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes.
+
+    ``hidden``: rows of level 0 that batch reads do not see before they are compacted.
+    """
 
     runs: int
     level0: int
@@ -34,6 +37,7 @@ class Signs:
     small_files: int
     bytes: int
     has_primary_key: bool
+    hidden: int = 0
 
 
 def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
@@ -48,6 +52,7 @@ def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
                 f"space amplification {signs.space:.2f} (limit {limit:.2f})",
             ),
             (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
+            (0.5 if signs.hidden else 0.0, f"{signs.hidden} rows are not visible before they are compacted"),
         ]
     else:
         least = options.min_file_num

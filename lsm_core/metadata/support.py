@@ -174,7 +174,10 @@ def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = N
 
 def _keeps_vectors(store: TableStore) -> bool:
     """Whether writes and compactions keep deletion vectors up; where the option is off Java sees the deleted rows again."""
-    return store.options.deletion_vectors_enabled and not store.has_primary_key
+    options = store.options
+    newest_is_all = options.merge_engine == "deduplicate" and not options.sequence_field
+    plain = newest_is_all and options.changelog_producer in ("none", "input")
+    return options.deletion_vectors_enabled and (plain or not store.has_primary_key)
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:

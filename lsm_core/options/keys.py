@@ -167,7 +167,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("delete.force-produce-changelog", BOOL, "false"),
     Key("deletion-vector.index-file.target-size", MEMORY, "2 mb"),
     Key("deletion-vectors.bitmap64", BOOL, "false"),
-    Key("deletion-vectors.enabled", BOOL, "false", effect=REFUSED),
+    Key("deletion-vectors.enabled", BOOL, "false"),
     Key("deletion-vectors.merge-on-read", BOOL, "false", since="2.0", effect=REFUSED),
     Key("deletion-vectors.modifiable", BOOL, "false", since="1.4"),
     Key("disable-explicit-type-casting", BOOL, "false"),

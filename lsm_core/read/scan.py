@@ -23,7 +23,7 @@ from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
-from lsm_core.read.cut import cut
+from lsm_core.read.cut import cut, has_unmarked_levels
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.parallel import in_order, usable_cores
 from lsm_core.read.predicate import Predicate, parse_filter
@@ -128,7 +128,6 @@ def plan_version(
         wanted = _exact_partitions(schema, predicate)
     keyed = bool(schema.primary_keys)
     hidden = keyed and (compacted_only(store) if level_0 is None else not level_0)
-    disjoint = keyed and hidden and compacted_only(store)
     entries = live_entries(
         store,
         snapshot,
@@ -140,6 +139,7 @@ def plan_version(
     entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
+    disjoint = keyed and hidden and compacted_only(store) and not has_unmarked_levels(store, entries)
     entries = prune_files(store, entries, predicate, disjoint=disjoint)
     deletions = deletion_vectors(store, snapshot, wanted)
     splits = cut(store, entries, deletions, disjoint=disjoint)

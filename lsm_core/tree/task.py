@@ -47,6 +47,7 @@ def plan_task(
     *,
     force_rewrite_all: bool = False,
     must_rewrite: Callable[[DataFile], bool] | None = None,
+    marks_above: bool = False,
 ) -> TaskPlan:
     """Cut ``unit`` into sections and choose for each between rewriting and upgrading.
 
@@ -54,8 +55,10 @@ def plan_task(
     bytes and has a neighbour to be rewritten with. Nothing in between is skipped: output files stay in key order.
     Rewritten alone are files that could be upgraded, or left, but hold deletes (or an unknown number of them) that the
     last level has no use for, those that ``must_rewrite`` names (expired records), and all under ``force_rewrite_all``.
+    ``marks_above``: what lies above the output is marked as deleted where keys of the unit lie (deletion vectors), so that no level
+    has a use for deletes.
     """
-    work = _Work(levels, unit, force_rewrite_all, must_rewrite)
+    work = _Work(levels, unit, force_rewrite_all, must_rewrite, marks_above)
     if unit.by_file:
         for file in unit.files:
             work.rewrites.append((SortedRun((file,)),))
@@ -90,8 +93,9 @@ class _Work:
         unit: CompactUnit,
         force_rewrite_all: bool,
         must_rewrite: Callable[[DataFile], bool] | None,
+        marks_above: bool,
     ) -> None:
-        self.levels = levels
+        self.levels, self.marks_above = levels, marks_above
         self.output_level = unit.output_level
         self.force_rewrite_all = force_rewrite_all
         self.must_rewrite = must_rewrite
@@ -100,7 +104,8 @@ class _Work:
         self.unchanged: list[DataFile] = []
 
     def upgrade(self, file: DataFile) -> None:
-        deletes_left = self.output_level == self.levels.max_level and file.delete_row_count != 0
+        useless = self.output_level == self.levels.max_level or (self.marks_above and self.output_level > 0)
+        deletes_left = useless and file.delete_row_count != 0
         if deletes_left or self.force_rewrite_all or (self.must_rewrite is not None and self.must_rewrite(file)):
             self.rewrites.append((SortedRun((file,)),))
         elif file.level == self.output_level:
@@ -122,7 +127,7 @@ class _Work:
             self.output_level,
             tuple(self.rewrites),
             tuple(self.upgrades),
-            drops_delete(self.levels, self.output_level),
+            drops_delete(self.levels, self.output_level) or (self.marks_above and self.output_level > 0),
             tuple(self.unchanged),
         )
 

@@ -16,11 +16,16 @@ from typing import Final
 from lsm_core.commit import CommitMessage
 from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import DredgeError
+from lsm_core.files.vector_writer import discard_index_files
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.metadata.store import TableStore
 
-Chooser = Callable[[TableStore, bytes, int, int, Sequence[DataFileMeta], bool], BucketTask | None]
-"""(store, partition, bucket, total buckets, all files of the bucket, full) -> the unit to compact, None if there is none."""
+Chooser = Callable[
+    [TableStore, bytes, int, int, Sequence[DataFileMeta], bool, Sequence[IndexFileMeta]], BucketTask | None
+]
+"""(store, partition, bucket, total buckets, all files of the bucket, full, index files with their deletion vectors) -> the unit to
+compact, None if there is none."""
 
 
 class Compactor:
@@ -58,24 +63,70 @@ class Bucket:
     total: int
 
 
+class VectorFiles:
+    """The index files with a bucket's deletion vectors as one writer knows them: which it replaced and made, and did not hand out yet."""
+
+    def __init__(self) -> None:
+        self.live: tuple[IndexFileMeta, ...] = ()
+        self._replaced: list[IndexFileMeta] = []
+        self._made: list[IndexFileMeta] = []
+
+    def reset(self, live: Sequence[IndexFileMeta]) -> None:
+        """Take ``live`` for those that the table has."""
+        self.live, self._replaced, self._made = tuple(live), [], []
+
+    def take(self, message: CommitMessage) -> list[IndexFileMeta]:
+        """Take in the outcome of a compaction; returns files that nobody needs, as they were made and replaced between two commits."""
+        gone = {file.file_name for file in message.compact_deleted_index_files}
+        unneeded = [file for file in self._made if file.file_name in gone]
+        made_here = {file.file_name for file in unneeded}
+        self._made = [file for file in self._made if file.file_name not in gone]
+        self._replaced += [file for file in message.compact_deleted_index_files if file.file_name not in made_here]
+        self._made += message.compact_new_index_files
+        self.live = (*(file for file in self.live if file.file_name not in gone), *message.compact_new_index_files)
+        return unneeded
+
+    def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
+        """Index files made and replaced since the last call."""
+        drained = tuple(self._made), tuple(self._replaced)
+        self._made, self._replaced = [], []
+        return drained
+
+
 class BucketCompaction:
     """The tree of one bucket and its compaction.
 
-    ``files``: live files of the bucket at snapshot ``base``, then also this writer's, committed or not. ``blocked``: a
+    ``files``: live files of the bucket at snapshot ``base``, then also this writer's, committed or not; ``index_files``: those with
+    their deletion vectors. ``blocked``: a
     commit identifier whose outcome must be known before the tree can be trusted again.
     """
 
-    def __init__(self, compactor: Compactor, place: Bucket, files: Iterable[DataFileMeta], base: int) -> None:
+    def __init__(
+        self,
+        compactor: Compactor,
+        place: Bucket,
+        files: Iterable[DataFileMeta],
+        base: int,
+        index_files: Sequence[IndexFileMeta] = (),
+    ) -> None:
         self._shared, self._place = compactor, place
         self._running: Future[BucketResult] | None = None
         self._before: dict[str, DataFileMeta] = {}
         self._after: dict[str, DataFileMeta] = {}
         self._stop = compactor.store.options.stop_trigger
         self._hidden = _NONE
-        self.reset(files, base)
+        self.vectors = VectorFiles()
+        self.reset(files, base, index_files=index_files)
 
-    def reset(self, files: Iterable[DataFileMeta], base: int, blocked: int | None = None) -> None:
+    def reset(
+        self,
+        files: Iterable[DataFileMeta],
+        base: int,
+        blocked: int | None = None,
+        index_files: Sequence[IndexFileMeta] = (),
+    ) -> None:
         """Take ``files`` for the tree, as of snapshot ``base``."""
+        self.vectors.reset(index_files)
         self._tree = {file.file_name: file for file in files}
         self.base, self.blocked = base, blocked
 
@@ -111,7 +162,8 @@ class BucketCompaction:
         if self._running is not None or self.blocked is not None or not (asked or self._shared.automatic):
             return
         place = self._place
-        task = self._shared.choose(self._shared.store, place.partition, place.number, place.total, self.files, full)
+        where = self._shared.store, place.partition, place.number, place.total
+        task = self._shared.choose(*where, self.files, full, self.vectors.live)
         if task is None:
             return
         if task.drop_delete:
@@ -141,6 +193,8 @@ class BucketCompaction:
         running, self._running = self._running, None
         if running is not None and not running.cancel() and running.exception() is None:
             self._delete(running.result().message.own_files())
+            self._delete_indexes(running.result().message.own_index_files())
+        self._delete_indexes(self.vectors.drain()[0])
         self._delete(file for file in self._after.values() if file.file_name not in self._before)
         self._before, self._after = {}, {}
         self._hidden = _NONE
@@ -167,6 +221,10 @@ class BucketCompaction:
                 self._delete([file])
         self._after.update((file.file_name, file) for file in message.compact_after)
         self.add(message.compact_after)
+        self._delete_indexes(self.vectors.take(message))
+
+    def _delete_indexes(self, files: Sequence[IndexFileMeta]) -> None:
+        discard_index_files(self._shared.store, self._place.partition, self._place.number, files)
 
     def _delete(self, files: Iterable[DataFileMeta]) -> None:
         store, place = self._shared.store, self._place
@@ -191,4 +249,13 @@ def waits_at_commit(runs: int, stop_trigger: int) -> bool:
     return runs > stop_trigger + 1
 
 
-__all__ = ["Bucket", "BucketCompaction", "Chooser", "Compactor", "sorted_runs", "waits_at_commit", "waits_at_flush"]
+__all__ = [
+    "Bucket",
+    "BucketCompaction",
+    "Chooser",
+    "Compactor",
+    "VectorFiles",
+    "sorted_runs",
+    "waits_at_commit",
+    "waits_at_flush",
+]

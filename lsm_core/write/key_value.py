@@ -108,11 +108,14 @@ class KeyValueBucket:
         files, self.files = tuple(self.files), []
         told, self.changelog = tuple(self.changelog), []
         before, after = ((), ()) if self.compaction is None else self.compaction.drain()
+        vectors = ((), ()) if self.compaction is None else self.compaction.vectors.drain()
         return CommitMessage(
             self.partition,
             self.bucket,
             self.total_buckets,
             new_files=files,
+            compact_new_index_files=vectors[0],
+            compact_deleted_index_files=vectors[1],
             changelog_files=told,
             compact_before=before,
             compact_after=after,

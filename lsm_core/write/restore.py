@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, WriterStale
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
-from lsm_core.format.manifest import HASH_INDEX, IndexManifestEntry
+from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import vector_files
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
@@ -135,6 +136,16 @@ def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[Inde
     for mine in found.values():
         mine.sort(key=lambda entry: entry.bucket)
     return found
+
+
+def live_vectors(
+    store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
+) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
+    """Index files with deletion vectors of the given (partition, bucket)s at ``snapshot``; nothing is read without the option."""
+    wanted = set(places)
+    if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
+        return {}
+    return vector_files(store, snapshot, {partition for partition, _ in wanted}, {bucket for _, bucket in wanted})
 
 
 def live_files(

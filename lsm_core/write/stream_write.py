@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.write.background import BucketCompaction, Compactor
 from lsm_core.write.key_value import KeyValueBucket
-from lsm_core.write.restore import live_files
+from lsm_core.write.restore import live_files, live_vectors
 from lsm_core.write.table_write import TableWrite
 
 _NEVER: Final = -1
@@ -207,6 +207,7 @@ class StreamTableWrite(TableWrite):
         for compaction in compactions.values():
             compaction.discard()
         snapshot = snapshots.read(self.store, self._follower.seen) if self._follower.seen else None
+        indexes = live_vectors(self.store, snapshot, compactions)
         for place, files in live_files(self.store, snapshot, compactions).items():
             writer = self._buckets[place]
             assert isinstance(writer, KeyValueBucket)
@@ -222,7 +223,7 @@ class StreamTableWrite(TableWrite):
                 if message.compact_before or message.compact_after:
                     blocked = identifier
             tree = {file.file_name: file for file in (*pending, *writer.files, *files)}
-            compactions[place].reset(tree.values(), self._follower.seen, blocked)
+            compactions[place].reset(tree.values(), self._follower.seen, blocked, indexes.get(place, ()))
             writer.number_from(1 + max((file.max_sequence_number for file in tree.values()), default=_NEVER))
 
     def _compaction(self, place: Place) -> BucketCompaction | None:

@@ -39,7 +39,7 @@ from lsm_core.write.incoming_rows import (
     pieces,
 )
 from lsm_core.write.key_value import KeyValueBucket
-from lsm_core.write.restore import BucketHistory, live_files
+from lsm_core.write.restore import BucketHistory, live_files, live_vectors
 
 _LARGEST_VALUE: Final = 64 << 20
 _NO_BUCKETS: Final = -1
@@ -374,7 +374,8 @@ class TableWrite:
         own = self._buckets[place].files if place in self._buckets else []
         base = 0 if snapshot is None else snapshot.id
         where = Bucket(partition, bucket, self.store.options.bucket)
-        return BucketCompaction(self._compactor, where, [*files, *own], base)
+        indexes = live_vectors(self.store, snapshot, [place])
+        return BucketCompaction(self._compactor, where, [*files, *own], base, indexes.get(place, ()))
 
     def _make_room(self) -> None:
         while self.buffered_bytes > self._pool.memory:

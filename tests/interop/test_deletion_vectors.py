@@ -85,3 +85,48 @@ def test_java_and_dredge_mark_rows_of_one_append_table(tmp_path: Path, java: Jav
     table.compact(full=True)
     assert both_read(table, java) == sorted(model)
     assert not [entry for entry in java("index_files")["files"] if entry["row_count"]]
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("wide", ["false", "true"], ids=["v1", "bitmap64"])
+def test_java_and_dredge_take_turns_on_a_table_with_a_key(tmp_path: Path, java: Java, wide: str) -> None:
+    table = create(
+        tmp_path, ["p", "k"], deletion_vectors__bitmap64=wide, bucket="1", num_sorted_run__compaction_trigger="3"
+    )
+    chance, number = random.Random(f"turns {wide}"), 0
+    model: dict[tuple[str, int], int] = {}
+    marked = 0
+    for partition in "ab":  # large enough that what comes later goes to a level of its own
+        table.write(rows(partition, 0, 5000))
+        model.update({(partition, key): key for key in range(5000)})
+    table.compact(full=True)
+    for _ in range(24):
+        partition, first, count = chance.choice("ab"), chance.randrange(60), chance.randrange(1, 25)
+        verb = chance.choice(["write", "write", "delete", "minor", "minor", "full", "java minor", "java full"])
+        number += 1000
+        keys = [(partition, key) for key in range(first, first + count)]
+        new = rows(partition, first, count, number)
+        if verb == "write" and chance.random() < 0.6:
+            table.write(new)
+        elif verb == "write":
+            java("write", rows=new.to_pylist(), compact="none")
+        elif verb == "delete" and chance.random() < 0.6:
+            table.write(new, row_kinds=pa.array([3] * count, pa.int8()))
+        elif verb == "delete":
+            java("write", rows=[{"_kind": "-D", **row} for row in new.to_pylist()], compact="none")
+        elif verb in ("minor", "full"):
+            table.compact(full=verb == "full")
+        else:
+            java("compact", full=verb == "java full")
+        if verb == "write":
+            model.update({key: number + key[1] for key in keys})
+        elif verb == "delete":
+            model = {key: value for key, value in model.items() if key not in keys}
+        seen = both_read(table, java)
+        if verb in ("minor", "full", "java minor", "java full"):
+            assert seen == sorted((*key, value) for key, value in model.items())
+        marked += sum(entry["row_count"] for entry in java("index_files")["files"])
+    assert marked
+    table.compact(full=True)
+    assert not [entry for entry in java("index_files")["files"] if entry["row_count"]]
+    assert both_read(table, java) == sorted((*key, value) for key, value in model.items())

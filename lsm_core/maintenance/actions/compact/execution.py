@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots, support
-from lsm_core.metadata.indexes import vector_files
+from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
@@ -161,7 +161,8 @@ def tasks_of_plan(
     tasks, stale = [], []
     for item in items:
         total, table = live.get((item.partition, item.bucket), (item.total_buckets, None))
-        reason = _why_stale(store, item, table)
+        index_files = vectors.get((item.partition, item.bucket), ())
+        reason = _why_stale(store, item, table, deleted_rows(index_files))
         if table is None or reason:
             stale.append(_stale(item, reason))
             continue
@@ -182,12 +183,11 @@ def tasks_of_plan(
                 by_file=item.by_file,
                 now_ms=item.expire_at_ms,
             )
-        index_files = vectors.get((item.partition, item.bucket), ())
         tasks.append((item, replace(task, verification=store.options.verification, index_files=index_files)))
     return tasks, stale
 
 
-def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> str:
+def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, marked: Collection[str]) -> str:
     """Why the plan no longer fits this bucket; "" when it does. New files alone never make it stale."""
     if table is None:
         return "the bucket is empty now"
@@ -201,7 +201,7 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None) -> 
             return f"input {planned.name} moved from level {planned.level} to {found.level}"
     if item.bins:
         return ""
-    return why_tree_is_stale(store, item, now, table)
+    return why_tree_is_stale(store, item, now, table, marked)
 
 
 def _stale(item: CompactItem, reason: str) -> Declined:

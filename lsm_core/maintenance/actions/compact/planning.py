@@ -67,12 +67,13 @@ def plan_compaction(
     vectors = vector_files(store, snapshot, chosen, wanted)
     for partition, bucket, total_buckets, entries in groups:
         place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+        marked = deleted_rows(vectors.get((partition, bucket), ()))
         if store.schema.primary_keys:
-            outcomes.append(plan_tree(store, place, entries, full, now))
+            outcomes.append(plan_tree(store, place, entries, full, now, marked))
             continue
         files = tree_files(store, entries)
         if order is None:
-            outcomes.append(plan_bins(store, place, files, full, deleted_rows(vectors.get((partition, bucket), ()))))
+            outcomes.append(plan_bins(store, place, files, full, marked))
         else:
             outcomes.append(sort_item(partition, place.text, bucket, total_buckets, files, order))
     found = {(partition, bucket) for partition, bucket, _, _ in groups}

@@ -5,7 +5,7 @@ Asked by plans, by health, and by writers that compact by themselves, so that al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -14,14 +14,17 @@ import pyarrow as pa
 
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.reasons import why_declined, why_not_packed, why_packed, why_picked
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import support
+from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
+from lsm_core.read.cut import has_unmarked_levels
 from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
 from lsm_core.tree import (
     CompactUnit,
@@ -59,12 +62,13 @@ def decide(
     now_ms: int,
     full: bool = False,
     expired: ExpiredFiles = NOTHING_EXPIRED,
+    marked: Collection[str] = (),
 ) -> Decision:
     """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
 
     Off-peak hours are those of this machine's time zone, as in Paimon.
 
-    ``expired``: those of them with rows whose record-level lifetime is over by then. Where merging a part of the runs could
+    ``expired``: those of them with rows whose record-level lifetime is over by then; ``marked`` names those with a deletion vector. Where merging a part of the runs could
     change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
     `dredge.compaction.order-sensitive` is `as-paimon`.
     """
@@ -75,7 +79,7 @@ def decide(
         now_ms,
         full=full,
         utc_offset_ms=local_offset_ms(now_ms),
-        must_rewrite=lambda file: file.name in expired.known,
+        must_rewrite=lambda file: file.name in expired.known or file.name in marked,
     )
     if isinstance(decision, Decline):
         return decision
@@ -147,12 +151,21 @@ class Place:
         return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
 
 
-def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, now_ms: int) -> CompactItem | Declined:
-    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``."""
+def plan_tree(
+    store: TableStore,
+    place: Place,
+    entries: pa.Table,
+    full: bool,
+    now_ms: int,
+    marked: Collection[str] = (),
+) -> CompactItem | Declined:
+    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``; ``marked`` files have a deletion vector."""
     files = tree_files(store, entries)
     levels = levels_of(store, files)
     expired = expired_files(store, entries, now_ms)
-    decision = decide(store, files, now_ms, full, expired)
+    # Levels of the time before the option marked nothing in each other: as one level they need no marks.
+    full = full or has_unmarked_levels(store, entries)
+    decision = decide(store, files, now_ms, full, expired, marked)
     if (age := decision.facts.get("since_full_ms")) is not None:
         # A plan names the moment, which stays, not the age: made again it is the same plan.
         weighed = {"last_full_ms": now_ms - int(age), **decision.facts}
@@ -163,8 +176,9 @@ def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, no
         facts["rows"] = sum(file.row_count for file in files)
         return place.declined(str(decision.reason), why_declined(decision, levels, store.options), facts)
     unit = decision.unit
-    task = _task_of(store, levels, unit, expired)
-    drop = task.drop_delete and not keeps_tombstones(store, task.rewritten_files, now_ms)
+    task = _task_of(store, levels, unit, expired, marked)
+    kept = not store.options.deletion_vectors_enabled and keeps_tombstones(store, task.rewritten_files, now_ms)
+    drop = task.drop_delete and not kept
     deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
     dropped = None if None in deletes else sum(count or 0 for count in deletes)
     inside = {file.name for file in unit.files}
@@ -193,11 +207,17 @@ def plan_tree(store: TableStore, place: Place, entries: pa.Table, full: bool, no
     )
 
 
-def why_tree_is_stale(store: TableStore, item: CompactItem, files: Mapping[str, DataFile], entries: pa.Table) -> str:
-    """Why ``item`` no longer fits the bucket whose live files these are; "" when it does."""
+def why_tree_is_stale(
+    store: TableStore,
+    item: CompactItem,
+    files: Mapping[str, DataFile],
+    entries: pa.Table,
+    marked: Collection[str] = (),
+) -> str:
+    """Why ``item`` no longer fits the bucket whose live files these are, of which ``marked`` have a deletion vector; "" when it does."""
     unit = CompactUnit(item.output_level, tuple(files[p.name] for p in item.inputs), item.full, item.by_file)
     expired = NOTHING_EXPIRED if item.expire_at_ms is None else expired_files(store, entries, item.expire_at_ms)
-    again = _task_of(store, levels_of(store, tuple(files.values())), unit, expired)
+    again = _task_of(store, levels_of(store, tuple(files.values())), unit, expired, marked)
     if item.drop_delete and not again.drop_delete:
         return f"older files lie below level {item.output_level} now, so deletes may not be dropped"
     if {file.name for file in again.upgrades} != set(item.upgrades):
@@ -210,14 +230,18 @@ def as_planned(file: DataFile) -> PlannedFile:
     return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
 
 
-def _task_of(store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles) -> TaskPlan:
+def _task_of(
+    store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles, marked: Collection[str]
+) -> TaskPlan:
     options = store.options
+    marked = marked if unit.output_level == levels.max_level else ()
     return plan_task(
         levels,
         unit,
         options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
-        must_rewrite=lambda file: file.name in expired.known,
+        must_rewrite=lambda file: file.name in expired.known or file.name in marked,
+        marks_above=options.deletion_vectors_enabled,
     )
 
 
@@ -249,18 +273,24 @@ def plan_bins(
 
 
 def bucket_task(
-    store: TableStore, partition: bytes, bucket: int, total_buckets: int, files: Sequence[DataFileMeta], full: bool
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    total_buckets: int,
+    files: Sequence[DataFileMeta],
+    full: bool,
+    index_files: Sequence[IndexFileMeta] = (),
 ) -> BucketTask | None:
     """The compaction that the table's options pick for a bucket of ``files`` (all of them) now; None if they pick none.
 
-    ``full``: of everything. Raises WriterStale when the table's schema changed since it was opened.
+    ``full``: of everything. ``index_files`` hold the deletion vectors of its files. Raises WriterStale when the table's schema changed since it was opened.
     """
     if not files:
         return None
     entries = entries_to_table([ManifestEntry(ADD, partition, bucket, total_buckets, file) for file in files])
     support.require_current(store, entries, "compacting it")
     place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
-    item = plan_tree(store, place, entries, full, store.clock.now_ms())
+    item = plan_tree(store, place, entries, full, store.clock.now_ms(), deleted_rows(index_files))
     if isinstance(item, Declined):
         return None
     from lsm_core.compact import BucketTask  # health decides with this module, and executes nothing
@@ -276,4 +306,5 @@ def bucket_task(
         verification=store.options.verification,
         by_file=item.by_file,
         now_ms=item.expire_at_ms,
+        index_files=tuple(index_files),
     )
