@@ -7,7 +7,7 @@ as they were handed over; nested ones, and other formats, are compared by digest
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,10 @@ import pyarrow as pa
 import xxhash
 
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
-from lsm_core.types.dictionaries import plain
+from lsm_core.types.dictionaries import longest_value, plain
+
+_DECODED_BYTES: Final = 64 << 20
+"""Bytes of a dictionary's values that are looked at together."""
 
 
 class Streams:
@@ -63,8 +66,15 @@ class _Column:
         return self._nulls.digest(), self._lengths.digest(), self._values.digest()
 
     def add(self, column: pa.Array, row: int) -> None:
-        """Rows from number ``row`` on; of a dictionary its values."""
-        column = plain(column)
+        """Rows from number ``row`` on; of a dictionary its values, so many at a time that they fit into memory."""
+        if pa.types.is_dictionary(column.type):
+            rows = max(1, _DECODED_BYTES // max(1, longest_value(column)))
+            for start in range(0, len(column), rows):
+                self._add(plain(column.slice(start, rows)), row + start)
+        else:
+            self._add(column, row)
+
+    def _add(self, column: pa.Array, row: int) -> None:
         if column.null_count:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
             self._nulls.update((missing + row).data)

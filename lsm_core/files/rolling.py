@@ -14,7 +14,7 @@ from lsm_core.files.index_writer import SUFFIX, IndexWriter
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.stats import ColumnValues
 from lsm_core.metadata.store import TableStore
-from lsm_core.types.dictionaries import batch_of, is_dictionary_of, plain_table, table_of
+from lsm_core.types.dictionaries import batch_of, decoded_bytes, is_dictionary_of, plain_table, table_of
 from lsm_core.types.nesting import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -93,7 +93,7 @@ class RollingWriter:
                     raise InvalidData(self._store.name, field.name, _WHENCE)
             self._pending.append(fitted)
             self._pending_rows += fitted.num_rows
-            self._pending_bytes += fitted.nbytes
+            self._pending_bytes += decoded_bytes(fitted)
             while self._pending_rows >= (rows := self._group_rows()):
                 self._write_group(rows)
         except BaseException:
@@ -141,7 +141,7 @@ class RollingWriter:
         group, rest = table.slice(0, rows), table.slice(rows)
         self._pending = rest.to_batches()
         self._pending_rows = rest.num_rows
-        self._pending_bytes = rest.nbytes
+        self._pending_bytes = sum(map(decoded_bytes, self._pending))
         name = format_for(self._store.options, self._level, group)
         if name != self._format:
             self._close_file()

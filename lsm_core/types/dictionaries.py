@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar, numpy_array
+from lsm_core.arrays import arrow_scalar, numpy_array, value_offsets
 
 _MOST_VALUES: Final = 1 << 16
 """Values of a shared dictionary from which a new one is begun."""
+_LITTLE: Final = 16 << 20
+"""Decoded bytes of a column that nobody need count."""
 
 
 def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
@@ -90,6 +92,21 @@ def rows_bytes(batch: pa.RecordBatch) -> int:
     return sum(
         column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes for column in batch.columns
     )
+
+
+def longest_value(column: pa.DictionaryArray) -> int:
+    """Bytes of the longest value in the dictionary of texts or bytes of ``column``."""
+    return int(np.diff(value_offsets(column.dictionary)).max(initial=0))
+
+
+def decoded_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of ``batch``; with the values of each row where a dictionary has a long text once that many rows repeat."""
+    total = int(batch.nbytes)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and len(column) * longest_value(column) > _LITTLE:
+            lengths = np.diff(value_offsets(column.dictionary))
+            total += int(lengths[column.indices.drop_null().to_numpy()].sum())
+    return total
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -202,9 +219,11 @@ __all__ = [
     "as_dictionaries",
     "batch_of",
     "coded_table",
+    "decoded_bytes",
     "distinct",
     "is_dictionary_of",
     "joined",
+    "longest_value",
     "plain",
     "plain_batch",
     "plain_schema",

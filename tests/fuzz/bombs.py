@@ -1,23 +1,30 @@
 """The child process that reads small files which unfold to gigabytes, under a limit on its address space.
 
-``python -m tests.fuzz.bombs PLACE``: a JSON object of what each became, the error or the rows read, and the MiB it added at its peak.
+``python -m tests.fuzz.bombs PLACE``: a JSON object of what each became, the error or the rows read, and the MiB it added at its peak;
+at last for a table of such files, which is read, filtered and compacted with its outcome verified.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lsm_core.compact import run_tasks_locally
 from lsm_core.errors import DredgeError
 from lsm_core.files.formats import open_source, thrift
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import plan_scan, to_batches
 from lsm_core.storage import LocalFileIO
 from tests.support import parquet_files as p
+from tests.support.stores import full_tasks, make_store, write
 
 MIB = 1 << 20
 _ROWS = 100_000
@@ -117,21 +124,73 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 }
 
 
+def bombed_table(root: Path) -> TableStore:
+    """A table with a primary key, two files on level 0, in each of which all rows have one text of 256 KiB: 1 GiB decoded."""
+    rows, text = 2_000, MIB // 4
+    store = make_store(root, {"k": "INT NOT NULL", "v": "STRING"}, ["k"], (), {"bucket": "1", "write-only": "true"})
+    chance = random.Random(1)
+    for _ in range(2):
+        texts = [chance.randbytes(24).hex() for _ in range(rows)]  # so that the bombs take no more bytes
+        write(store, pa.table({"k": pa.array(range(rows), pa.int32()), "v": texts}))
+    for path in root.glob("bucket-0/*.parquet"):
+        before = path.read_bytes()
+        schema, pages = [], []
+        stored = pq.read_table(path, partitioning=None)
+        for field, column in zip(stored.schema, stored.columns, strict=True):
+            wide = pa.types.is_int64(field.type)
+            element = p.column(field.name, p.INT64 if wide else p.INT32)
+            page = (
+                p.data_page(column.to_numpy().astype("<i8" if wide else "<i4").tobytes(), rows, p.PLAIN)
+                if field.name != "v"
+                else b""
+            )
+            if field.name == "v":
+                element = p.column("v", p.BYTE_ARRAY)
+                page = p.dictionary_page([b"a" * text]) + p.data_page(b"\x01" + p.run(rows, 0), rows, p.RLE_DICTIONARY)
+            elif field.name == "_VALUE_KIND":
+                element[0][6] = (p.I32, 15)  # INT_8
+            if number := (field.metadata or {}).get(b"PARQUET:field_id"):
+                element[0][9] = (p.I32, int(number))
+            schema.append(element)
+            pages.append(page)
+        made = p.parquet_file(schema, pages, [rows] * len(schema), rows)
+        footer = 8 + int.from_bytes(made[-8:-4], "little")
+        # The manifest tells the size: what is missing stands between the pages and the footer.
+        path.write_bytes(made[:-footer] + bytes(len(before) - len(made)) + made[-footer:])
+    return store
+
+
+def _table(root: Path) -> Iterator[tuple[str, Callable[[], int]]]:
+    store = bombed_table(root)
+    tasks = full_tasks(store)
+    yield "read", lambda: sum(batch.num_rows for batch in to_batches(store, plan_scan(store)))
+    wanted = [("v", "=", "a" * (MIB // 4))]
+    yield "filtered", lambda: sum(batch.num_rows for batch in to_batches(store, plan_scan(store, filter=wanted)))
+    yield (
+        "compacted",
+        lambda: sum(r.message.compact_after[0].row_count for r in run_tasks_locally(store, tasks, threads=1)),
+    )
+
+
 def main(place: Path) -> None:
     """Read every bomb that is in ``place``."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found = {}
-    for path in sorted(place.glob("*.parquet")):
-        Path("/proc/self/clear_refs").write_text("5")
-        limit = (_status("VmSize") + (1536 << 10)) << 10
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-        before = _status("VmRSS")
-        try:
-            outcome = str(_read(path))
-        except DredgeError as error:
-            outcome = f"{type(error).__name__}: {error}"
-        found[path.stem] = outcome, (_status("VmHWM") - before) >> 10
+    found = {path.stem: _outcome(partial(_read, path)) for path in sorted(place.glob("*.parquet"))}
+    for name, action in _table(place / "table"):
+        found[name] = _outcome(action)
     print(json.dumps(found))
+
+
+def _outcome(action: Callable[[], int]) -> tuple[str, int]:
+    """What became of it, and how many MiB it added at its peak."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before, limit = _status("VmRSS"), (_status("VmSize") + (1536 << 10)) << 10
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    try:
+        outcome = str(action())
+    except DredgeError as error:
+        outcome = f"{type(error).__name__}: {error}"
+    return outcome, (_status("VmHWM") - before) >> 10
 
 
 def _read(path: Path) -> int:

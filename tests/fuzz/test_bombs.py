@@ -55,6 +55,14 @@ def test_a_bomb_is_read_in_little_memory_or_refused_by_name(outcomes: dict[str, 
         assert int(outcome) > 0
 
 
+@pytest.mark.parametrize("route", ["read", "filtered", "compacted"])
+def test_tables_of_bombs_are_merged_filtered_compacted_and_verified_in_little_memory(
+    outcomes: dict[str, tuple[str, int]], route: str
+) -> None:
+    assert outcomes[route][0] == "2000"
+    assert outcomes[route][1] < _MOST_MIB
+
+
 @settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=40) | st.none(), min_size=1, max_size=60),
