@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
@@ -27,8 +27,14 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
     """Keep ``plan`` under `<table>/dredge/plans/`, so that another process can apply it by its hash; returns the hash.
 
     Of the plans that were saved longer ago than `KEPT_MS`, those go that were applied or do not fit the table any more, and those beyond
-    the newest `MOST_KEPT`: whoever names one of them is told what became of it.
+    the newest `MOST_KEPT`: whoever names one of them is told what became of it. Raises PlanStale for a plan of another table, InvalidOption
+    for what is no plan.
     """
+    if not isinstance(cast("object", plan), MaintenancePlan):
+        accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
+        raise InvalidOption("plan", plan, accepted, store.name)
+    if plan.table != store.name:
+        raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
     store.file_io.write_exclusive(_path(store, plan.hash), plan.to_json().encode())
     try:
         _remove_old(store, plan.hash)

@@ -143,10 +143,15 @@ def mistyped_reading(options: Mapping[str, str], others: Collection[str] = ()) -
     """Those of ``options`` that begin as reading options do and are none, nor among ``others``; by name, with the error to raise."""
     found = {}
     for name, value in options.items():
-        if not name.startswith(READING) or find_key(name) is not None or name in ALIASES or name in others:
+        if (
+            not name.strip().lower().startswith(READING)
+            or find_key(name) is not None
+            or name in ALIASES
+            or name in others
+        ):
             continue
         known = sorted(key for key in REGISTRY if key.startswith(READING))
-        near = get_close_matches(name, known, 1, 0.8)
+        near = get_close_matches(name.strip().lower(), known, 1, 0.8)
         meant = f"{near[0]}, maybe; " if near else ""
         found[name] = InvalidOption(name, value, f"{meant}reading options are {', '.join(known)}")
     return found

@@ -233,7 +233,7 @@ def _is_avro_name(name: str) -> bool:
 def _check_reading(options: TableOptions, table: str, before: Mapping[str, str]) -> None:
     """What is stored for every read must be something that a read can do; what was stored before may stay, so that other options can change."""
     now, then = (
-        {name: value for name, value in canonical(each).items() if name.startswith(READING)}
+        {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}
         for each in (options.raw, before)
     )
     for name, error in mistyped_reading(now, FLINK_READING).items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core import Table
-from lsm_core.errors import PlanStale, StorageRefused
+from lsm_core.errors import InvalidOption, PlanStale, StorageRefused
 from lsm_core.maintenance import saved_plans
 from lsm_core.maintenance.action import MaintenancePlan
 from tests.maintenance.tables import HOUR, keyed, rows
@@ -131,3 +131,13 @@ def test_a_plan_is_saved_also_where_old_ones_cannot_be_removed(
         last = save_another(table)
     assert set(table.saved_plans()) == {plan.hash, last.hash}
     assert "table db.t: old saved plans stay: cannot delete " in caplog.text
+
+
+def test_only_a_plan_for_the_table_is_saved(table: Table, tmp_path: Path) -> None:
+    other = keyed(tmp_path, name="db.other")
+    with pytest.raises(PlanStale, match=r"made for table db\.t, not db\.other"):
+        other.save_plan(table.plan_maintenance("compact"))
+    for none in (None, "ab", {}):
+        with pytest.raises(InvalidOption, match=r"option 'plan' of table db\.other .* a MaintenancePlan"):
+            other.save_plan(none)  # type: ignore[arg-type]
+    assert other.saved_plans() == []

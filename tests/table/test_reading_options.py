@@ -23,7 +23,13 @@ JUNK = {
     "times that run back": ({"incremental-between-timestamp": "20,10"}, "incremental-between-timestamp"),
     "no times": ({"incremental-between-timestamp": "a,b"}, "incremental-between-timestamp"),
 }
-TYPOS = {"scan.typo": "1", "scan.snapshotid": "1", "incremental-betwen": "1,2"}
+TYPOS = {
+    "scan.typo": "1",
+    "SCAN.snapshot-id": "1",
+    " scan.snapshot-id": "1",
+    "scan.snapshotid": "1",
+    "incremental-betwen": "1,2",
+}
 
 
 @pytest.fixture
@@ -52,8 +58,9 @@ def test_a_mistyped_reading_option_is_an_error_wherever_it_is_given(
     with pytest.raises(InvalidOption, match=f"option '{key}' of table db.other"):
         create(catalog, "db.other", **{key: TYPOS[key]})
     assert catalog.list_tables("db") == ["t"] and table.schema == catalog.table("db.t").schema
-    assert run(["plan", "db.t", "-w", catalog.root, "--set", f"{key}={TYPOS[key]}"]) == 1
-    assert f"'{key}' of table db.t" in capsys.readouterr().err
+    if key == key.strip():  # the shell's words are trimmed
+        assert run(["plan", "db.t", "-w", catalog.root, "--set", f"{key}={TYPOS[key]}"]) == 1
+        assert f"'{key}' of table db.t" in capsys.readouterr().err
 
 
 def test_the_nearest_name_is_suggested(catalog: Catalog) -> None:
