@@ -39,13 +39,13 @@ class BuiltInAction(Action):
     """An action that names its parts as "module.name" within `lsm_core.maintenance`.
 
     ``items``: the types of its plans' items; ``planned_by`` and ``applied_by``: what :meth:`plan` and :meth:`apply` call;
-    ``fits_by``: what :meth:`fits` calls; ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
+    ``fits_by``: what :meth:`fits` calls, "" where only applying tells; ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
     """
 
     items: ClassVar[tuple[str, ...]]
     planned_by: ClassVar[str]
     applied_by: ClassVar[str]
-    fits_by: ClassVar[str]
+    fits_by: ClassVar[str] = ""
     report: ClassVar[str]
     traced_by: ClassVar[str] = ""
     runs_tasks: ClassVar[bool] = False
@@ -66,7 +66,7 @@ class BuiltInAction(Action):
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
         """See ``fits_by``."""
-        return bool(_part(self.fits_by)(store, plan))
+        return bool(_part(self.fits_by)(store, plan)) if self.fits_by else True
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
         """See ``traced_by``."""
