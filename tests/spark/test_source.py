@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lsm_core import Catalog
 from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import resolve
 from lsm_core.spark import compact_table, expire_snapshots, read_table, write_table
 from lsm_core.spark.data_source import TableSource
+from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.types import to_sql
 from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
 from tests.support.data import golden_names, unpack_golden
@@ -194,11 +196,16 @@ def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path
     ],
 )
 def test_bad_options_are_named(tmp_path: Path, options: dict[str, str | None], part: str) -> None:
-    make_table(tmp_path).write(rows([1]))
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    own = from_arrow_schema(
+        spark_arrow_schema(table.schema.fields, table.name)
+    )  # Spark hands over what `schema` said, parsed
     chosen = {"warehouse": str(tmp_path), "table": "db.t", **options}
     source = TableSource({key: value for key, value in chosen.items() if value is not None})
     with pytest.raises(DredgeError, match=part):
-        source.reader(source.schema()).partitions()
+        assert source.schema()
+        source.reader(own).partitions()
 
 
 def test_an_error_of_the_source_reaches_the_user_of_spark(spark: Any, tmp_path: Path) -> None:
