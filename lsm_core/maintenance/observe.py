@@ -18,8 +18,8 @@ from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune import expiry_of
-from lsm_core.read.scan import compacted_only
 from lsm_core.tree import Facts
 
 _COLUMNS: Final = (

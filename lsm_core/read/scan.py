@@ -23,6 +23,7 @@ from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
+from lsm_core.read.compacted import compacted_only
 from lsm_core.read.cut import cut, has_unmarked_levels
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.parallel import in_order, usable_cores
@@ -173,11 +174,6 @@ def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
         return entries
     young = pc.greater_equal(entries.column("creation_time_ms"), arrow_scalar(int(since)))
     return entries.filter(pc.fill_null(young, arrow_scalar(value=True)))
-
-
-def compacted_only(store: TableStore) -> bool:
-    """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
-    return bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
 
 
 def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:

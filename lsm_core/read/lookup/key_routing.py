@@ -23,7 +23,8 @@ from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
-from lsm_core.read.scan import compacted_only, visible
+from lsm_core.read.compacted import compacted_only
+from lsm_core.read.scan import visible
 
 _WORD = 8
 
