@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import orc
 
 from lsm_core.errors import CorruptFile, DredgeError, ValueTooLarge
 from lsm_core.files.formats import open_sink, open_source
@@ -194,6 +196,30 @@ def test_lz4_blocks_of_a_footer_are_measured_before_they_are_unpacked(parts: lis
     if plain:
         with pytest.raises(ValueError, match="more than"):
             _lz4_size(packed, len(plain) - 1)
+
+
+def test_an_orc_file_of_one_long_text_is_read_in_short_batches(tmp_path: Path) -> None:
+    path = tmp_path / "x.orc"
+    rows, text = 16_000, "a" * (1 << 14)
+    with orc.ORCWriter(path, compression="zstd", dictionary_key_size_threshold=1.0) as writer:
+        for _ in range(16):
+            writer.write(pa.table({"k": range(rows // 16), "c": [text] * (rows // 16)}))
+    assert path.stat().st_size < 100_000
+    source = open_source(IO, str(path))
+    sizes = [(batch.num_rows, batch.nbytes) for batch in source.batches(["k", "c"], 65_536)]
+    source.close()
+    assert sum(count for count, _ in sizes) == rows
+    assert max(size for _, size in sizes) < 80 << 20
+
+
+def test_an_orc_file_of_a_list_of_millions_is_refused_by_its_statistics(tmp_path: Path) -> None:
+    path = tmp_path / "x.orc"
+    orc.write_table(
+        pa.table({"c": pa.array([np.zeros(20_000_000, np.int8)], pa.list_(pa.int8()))}), path, compression="zstd"
+    )
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueTooLarge, match=r"x\.orc, column 'c'"):
+        open_source(IO, str(path))
 
 
 def test_a_parquet_footer_that_claims_much_is_corrupt(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
-from lsm_core.files.formats.orc_footer import check_types
+from lsm_core.files.formats.orc_footer import BATCH_BYTES, checked_sizes
 from lsm_core.files.formats.protocol import WholeFileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -213,7 +213,7 @@ class OrcSource(WholeFileSource):
         try:
             with named(path, "ORC"):
                 check_size(path, self._input.size(), size)
-                check_types(self._input, path, table)
+                self._sizes = checked_sizes(self._input, path, table)
                 import pyarrow.dataset as ds
                 from pyarrow import orc
 
@@ -240,6 +240,8 @@ class OrcSource(WholeFileSource):
         if row_groups is not None and not row_groups:
             return
         seen = 0
+        row = sum(self._sizes.get(name, 0.0) for name in columns)
+        batch_rows = max(1, min(batch_rows, int(BATCH_BYTES / max(row, 1.0))))
         with self._decoding():
             chosen = {name: pc.field(name) for name in columns}
             stream = self._fragment.to_batches(

@@ -1,4 +1,7 @@
-"""The types in an ORC footer, checked before Arrow sees them: its reader ends the process on some that cannot be."""
+"""The types in an ORC footer, checked before Arrow sees them: its reader ends the process on some that cannot be.
+
+And how large its values are once decoded, as its statistics tell: a few bytes of ORC, too, can stand for gigabytes.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,21 @@ from typing import Any, Final
 import pyarrow as pa
 from backports import zstd
 
-from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.errors import CorruptFile, UnsupportedFeature, ValueTooLarge
 
 _NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD = range(6)
 _LIST, _MAP, _STRUCT, _DECIMAL = 10, 11, 12, 14
 _KNOWN: Final = frozenset(range(19)) - {13}
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_SIZE = 1, 2, 3
 _TYPES, _KIND, _CHILDREN, _NAMES, _PRECISION, _SCALE = 4, 1, 2, 3, 5, 6
+_ROWS, _STATISTICS, _VALUES, _SUM_OF_TEXTS, _SUM_OF_BYTES = 6, 7, 1, 3, 1
+_TEXTS: Final = {7: 4, 16: 4, 17: 4, 8: 8}
+"""Kinds of variable length (STRING, VARCHAR, CHAR, BINARY): the field of a column's statistics that holds theirs."""
+_FIXED_BYTES: Final = 16
+"""Of a value of any other kind, at most: a decimal; of a list or a map, its offset."""
+BATCH_BYTES: Final = 64 << 20
+"""Decoded bytes of a batch, as far as statistics tell them."""
+_LARGEST_ROW: Final = 256 << 20
 _MOST_FOOTER: Final = 1 << 26
 _MOST_BLOCK: Final = 1 << 23
 _MOST_TYPES: Final = 50_000
@@ -24,15 +35,39 @@ _MOST_DIGITS: Final = 38
 _VARINT_BYTES: Final = 10
 
 
-def check_types(source: pa.NativeFile, path: str, table: str) -> None:
-    """Raise :class:`CorruptFile` for a footer whose types make no table, UnsupportedFeature for LZO or types unknown to Paimon."""
+def checked_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, float]:
+    """Decoded bytes of a mean row of every top-level column, as the statistics tell: nothing where they do not.
+
+    Raises :class:`CorruptFile` for a footer whose types make no table, UnsupportedFeature for LZO or types unknown to Paimon, and
+    ValueTooLarge for a mean row that does not fit into memory safely.
+    """
     footer = _footer(source, path, table)
-    types = []
+    types: list[_Type] = []
+    statistics: list[bytes] = []
+    rows = 0
     for number, value in _fields(footer, path):
         if number == _TYPES and isinstance(value, bytes):
             types.append(_Type(value, path))
+        elif number == _STATISTICS and isinstance(value, bytes):
+            statistics.append(value)
+        elif number == _ROWS and isinstance(value, int):
+            rows = value
         if len(types) > _MOST_TYPES:
             raise CorruptFile(path, "its ORC footer has too many types")
+    _require_tree(types, path, table)
+    if len(statistics) != len(types) or not rows:
+        return {}
+    decoded = [_decoded(kind, value, path) for kind, value in zip(types, statistics, strict=True)]
+    for index in reversed(range(1, len(types))):  # children come after their parents
+        decoded[index] += sum(decoded[child] for child in types[index].children)
+    sizes = {name: decoded[child] / rows for name, child in zip(types[0].names, types[0].children, strict=True)}
+    for name, size in sizes.items():
+        if size > _LARGEST_ROW:
+            raise ValueTooLarge(f"file {path}, column '{name}': values of {int(size):,} bytes")
+    return sizes
+
+
+def _require_tree(types: list[_Type], path: str, table: str) -> None:
     if not types or types[0].kind != _STRUCT:
         raise CorruptFile(path, "its ORC footer has no columns")
     depths = [0] * len(types)
@@ -49,19 +84,31 @@ def check_types(source: pa.NativeFile, path: str, table: str) -> None:
                 raise CorruptFile(path, "the types of its ORC footer are nested too deeply")
 
 
+def _decoded(kind: _Type, statistics: bytes, path: str) -> int:
+    """Bytes of all values of one type without those inside of it. Those of a text are told as a sum, which is zigzag coded."""
+    values = total = 0
+    for number, value in _fields(statistics, path):
+        if number == _VALUES and isinstance(value, int):
+            values = value
+        elif number == _TEXTS.get(kind.kind) and isinstance(value, bytes):
+            field = _SUM_OF_BYTES if number == _TEXTS[8] else _SUM_OF_TEXTS
+            sums = [each for inner, each in _fields(value, path) if inner == field and isinstance(each, int)]
+            total = sum((each >> 1) ^ -(each & 1) for each in sums)
+    return max(0, total) + _FIXED_BYTES * values
+
+
 class _Type:
     """One type of the footer."""
 
     def __init__(self, data: bytes, path: str) -> None:
         self.kind = self.precision = self.scale = 0
         self.children: list[int] = []
-        self.names = 0
+        self.names: list[str] = []
         for number, value in _fields(data, path):
             if number == _CHILDREN:
                 self.children += list(_packed(value, path)) if isinstance(value, bytes) else [value]
             elif number == _NAMES and isinstance(value, bytes):
-                self.names += 1
-                value.decode()
+                self.names.append(value.decode())
             elif isinstance(value, int):
                 if number == _KIND:
                     self.kind = value
@@ -78,7 +125,7 @@ class _Type:
             self.precision <= _MOST_DIGITS and self.scale <= (self.precision or _MOST_DIGITS)
         ):
             raise CorruptFile(path, f"has a column of DECIMAL({self.precision}, {self.scale})")
-        wanted = {_LIST: 1, _MAP: 2, _STRUCT: self.names}.get(self.kind, 0)
+        wanted = {_LIST: 1, _MAP: 2, _STRUCT: len(self.names)}.get(self.kind, 0)
         if len(self.children) != wanted:
             raise CorruptFile(path, f"an ORC type has {len(self.children)} inner types, not {wanted}")
 
@@ -192,4 +239,4 @@ def _varint(data: bytes, at: int, path: str) -> tuple[int, int]:
     raise CorruptFile(path, "its ORC footer is cut")
 
 
-__all__ = ["check_types"]
+__all__ = ["BATCH_BYTES", "checked_sizes"]
