@@ -22,6 +22,7 @@ from bench import (
     repeating_text,
     sorting,
     spark_writing,
+    vectors,
     writing,
 )
 from bench.harness import ROUNDS, Result, table
@@ -52,6 +53,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "dynamic": (
         dynamic.run,
         "ten commits into dynamic buckets against fixed ones and Java's writer; loading the index of 10 M keys",
+    ),
+    "dv": (
+        vectors.run,
+        "deletion vectors: reads against a plain decode, compaction of level 0 beside Java's, peak RSS",
     ),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (
