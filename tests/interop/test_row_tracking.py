@@ -10,14 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core.commit import Committer
-from lsm_core.compact import run_bucket_task
+from lsm_core import Table
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 from lsm_core.table.system import SYSTEM_TABLES
 from lsm_core.write.row_changes import delete_rows, update_rows
-from tests.support.stores import append_task, write
+from tests.support.stores import write
 
 Java = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.paimon_java
@@ -40,6 +39,7 @@ def by_us(store: TableStore) -> Story:
 def test_both_engines_take_turns(tmp_path: Path, java: Java, seed: int) -> None:
     rng = random.Random(seed)
     options = {"bucket": "-1", "row-tracking.enabled": "true", "compaction.min.file-num": "2"}
+    options["deletion-vectors.enabled"] = "true" if seed % 2 else "false"
     options["file.format"] = ("parquet", "parquet", "orc", "orc")[seed]  # Java reads no row ids from Avro files
     fields = [{"name": "k", "type": "INT"}, {"name": "s", "type": "STRING"}]
     java("create", schema={"fields": fields, "options": options})
@@ -62,7 +62,7 @@ def test_both_engines_take_turns(tmp_path: Path, java: Java, seed: int) -> None:
             next_id += len(keys)
         elif what == "compact":
             if ours:
-                Committer(store).commit([run_bucket_task(store, task).message for task in append_task(store)])
+                Table(store).compact(full=True)
             elif story:
                 java("compact")
         elif what == "delete":

@@ -45,10 +45,15 @@ def made(tmp_path: Path, **options: str) -> Table:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-def test_rows_keep_their_ids_through_every_kind_of_change(tmp_path: Path, seed: int, file_format: str) -> None:
+@pytest.mark.parametrize(
+    ("file_format", "vectors"), [("parquet", "false"), ("orc", "false"), ("avro", "true"), ("parquet", "true")]
+)
+def test_rows_keep_their_ids_through_every_kind_of_change(
+    tmp_path: Path, seed: int, file_format: str, vectors: str
+) -> None:
     rng = random.Random(seed)
-    table = made(tmp_path, file__format=file_format, target_file_row_num="7", compaction__min__file_num="2")
+    more = {"target_file_row_num": "7", "compaction__min__file_num": "2", "deletion_vectors__enabled": vectors}
+    table = made(tmp_path, file__format=file_format, **more)
     story: Story = {}
     next_id = 0
     for step in range(14):

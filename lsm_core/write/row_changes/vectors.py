@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
-from typing import Final
+from contextlib import ExitStack, closing
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.errors import CommitConflict, ConflictKind
-from lsm_core.files import open_append
+from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.files.vector_writer import change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.metadata import manifests, support
 from lsm_core.metadata.indexes import DeletionFile, read_vector, vector_files
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan
@@ -71,7 +73,12 @@ def _change(store: TableStore, scan: Scan, predicate: Predicate, assignments: As
     messages: list[CommitMessage] = []
     with ExitStack() as until_done:
         until_done.enter_context(discard_on_failure(store, messages))
-        writer = until_done.enter_context(nullcontext() if assignments is None else TableWrite(store))
+        writer: TableWrite | _KeptIds | None = None
+        if assignments is not None:
+            if tracks_rows(store):
+                writer = until_done.enter_context(_KeptIds(store))
+            else:
+                writer = until_done.enter_context(TableWrite(store))
         changed = _marked(store, scan, predicate, assignments, writer)
         indexes = vector_files(store, scan.snapshot, partitions)
         for place, vectors in changed.items():
@@ -105,7 +112,7 @@ def _marked(
     scan: Scan,
     predicate: Predicate,
     assignments: Assignments | None,
-    writer: TableWrite | None,
+    writer: TableWrite | _KeptIds | None,
 ) -> dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]]:
     """Vectors of the files in which rows match, old marks included; the rows go to ``writer`` with their new values."""
     found: dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]] = {}
@@ -129,14 +136,17 @@ def _matching(
     names: list[str],
     predicate: Predicate,
     assignments: Assignments | None,
-    writer: TableWrite | None,
+    writer: TableWrite | _KeptIds | None,
 ) -> DeletionVector | None:
     """The vector of ``file`` with the living rows that match; None where none does."""
     old = None if gone is None else read_vector(store, gone, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
     # Rows are counted as they lie in the file: those marked before are read, and left out here.
-    with closing(open_append(store, *place, file, columns=names)) as batches:  # type: ignore[type-var]
+    source = open_append(store, *place, file, columns=names)
+    if isinstance(writer, _KeptIds):
+        source = open_append(writer.store, *place, file, columns=[*names, ROW_ID])
+    with closing(source) as batches:  # type: ignore[type-var]
         for batch in batches:
             mask = matches(batch, predicate.expression)
             if old is not None and mask.any():
@@ -144,11 +154,60 @@ def _matching(
             if mask.any():
                 parts.append(DeletionVector.of(np.flatnonzero(mask) + first))
                 if writer is not None and assignments is not None:
-                    writer.write(pa.Table.from_batches([assignments.apply(batch.filter(pa.array(mask)))]))
+                    old_rows = batch.filter(pa.array(mask))
+                    changed = pa.Table.from_batches([assignments.apply(old_rows.select(names))])
+                    if isinstance(writer, _KeptIds):
+                        writer.write(place, changed, old_rows.column(ROW_ID))
+                    else:
+                        writer.write(changed)
             first += batch.num_rows
     if not parts:
         return None
     return DeletionVector.union([*parts, *([] if old is None else [old])])
+
+
+class _KeptIds:
+    """Appends changed rows of a table that tracks rows: they keep their ids, and their number is the snapshot that will say so.
+
+    One file is open at a time. Leaving the block deletes what :meth:`prepare_commit` has not handed out.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = with_row_ids(store, unnumbered=True)
+        self._open: tuple[Place, AppendFileWriter] | None = None
+        self._messages: list[CommitMessage] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open is not None:
+            self._open[1].abort()
+        abort(self.store, self._messages)
+
+    def write(self, place: Place, rows: pa.Table, ids: pa.Array) -> None:
+        """Append ``rows``, which have ``ids``, to a bucket."""
+        if self._open is not None and self._open[0] != place:
+            self._close()
+        if self._open is None:
+            total = self.store.options.bucket
+            self._open = place, AppendFileWriter(self.store, *place, total, file_source=SOURCE_APPEND)
+        rows = rows.append_column(ROW_ID, ids).append_column(SEQUENCE_NUMBER, pa.nulls(len(rows), pa.int64()))
+        for batch in rows.to_batches():
+            self._open[1].write(batch)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            (place, writer), self._open = self._open, None
+            files = tuple(writer.close())
+            self._messages.append(CommitMessage(*place, writer.total_buckets, new_files=files))
+
+    def prepare_commit(self) -> list[CommitMessage]:
+        """What was written; it is the caller's from now on."""
+        self._close()
+        found = list(self._messages)
+        self._messages.clear()
+        return found
 
 
 __all__ = ["delete", "update"]
