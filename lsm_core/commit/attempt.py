@@ -270,6 +270,8 @@ class CommitRun:
             statistics=_inherited_statistics(store, latest, schema.id),
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
             next_row_id=self._next_row_id,
+            log_offsets=latest.log_offsets if latest else None,
+            others=latest.others if latest else None,
         )
 
     # -- cleaning ----------------------------------------------------------------------------------------------------
@@ -302,15 +304,20 @@ def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> d
 
 
 def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
-    """ANALYZE results stay valid only while they were made for the schema in force."""
+    """ANALYZE results stay valid only while they were made for the schema in force.
+
+    A file that cannot be read now may be readable later: it stays while the schema does, as it was checked before.
+    """
     if latest is None or latest.statistics is None:
         return None
     try:
         path = store.statistics_path(latest.statistics)
         found = parse_object(store.file_io.read_bytes(path), path)
     except (OSError, DredgeError) as error:
-        _LOG.warning("table %s: statistics %s cannot be read and end here: %s", store.name, latest.statistics, error)
-        return None
+        stays = latest.schema_id == schema_id and not isinstance(error, FileNotFoundError)
+        what = "are kept unread" if stays else "end here"
+        _LOG.warning("table %s: statistics %s cannot be read and %s: %s", store.name, latest.statistics, what, error)
+        return latest.statistics if stays else None
     return latest.statistics if found.get("schemaId") == schema_id else None
 
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import partitions_of
 from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import ManifestFileMeta, has_unknown, merge_entries
 from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import prune
 from lsm_core.metadata.store import TableStore
@@ -21,7 +21,7 @@ def merge_manifests(
     """The base manifests of the next snapshot, from all manifests of the last (base then delta, in order).
 
     Manifests that stay are returned as they are; merged ones are new files, written through ``writer`` (default:
-    ``store``). Live entries do not change.
+    ``store``). Live entries do not change. Manifests with fields that this version does not know always stay.
     """
     full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold, writer)
     if full is not None:
@@ -58,7 +58,7 @@ def full_merge(
                 tables[meta.file_name] = table
                 continue
         kept.append(meta)
-    if len(tables) <= 1:
+    if len(tables) <= 1 or any(has_unknown(table) is not None for table in tables.values()):
         return None
     ordered = pa.concat_tables([tables[meta.file_name] for meta in metas if meta.file_name in tables])
     live = _of_kind(merge_entries(ordered), ADD)
@@ -90,8 +90,22 @@ def _merge_group(
 ) -> list[ManifestFileMeta]:
     if len(group) == 1:
         return list(group)
-    merged = merge_entries(pa.concat_tables([manifests.read_manifest(store, meta) for meta in group]))
-    return manifests.write_manifests(writer or store, merged) if merged.num_rows else []
+    tables = [manifests.read_manifest(store, meta) for meta in group]
+    result: list[ManifestFileMeta] = []
+    together: list[int] = []
+    for place in range(len(group) + 1):
+        # Entries with fields that this version does not know stay where they are, and so does the order around them.
+        if place < len(group) and has_unknown(tables[place]) is None:
+            together.append(place)
+            continue
+        if len(together) == 1:
+            result.append(group[together[0]])
+        elif together:
+            merged = merge_entries(pa.concat_tables([tables[one] for one in together]))
+            result += manifests.write_manifests(writer or store, merged) if merged.num_rows else []
+        together = []
+        result += group[place : place + 1]
+    return result
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:

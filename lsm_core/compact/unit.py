@@ -119,6 +119,8 @@ def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
         raise PlanStale(f"table {store.name}, bucket {task.bucket}: {min(missing)} is not a live file any more")
     levels = Levels(shapes, options.num_levels)
     unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in wanted), by_file=task.by_file)
+    # An upgrade writes a file's manifest entry again: not where that would lose a field of it.
+    strange = {file.file_name for file in task.files if file.unknown is not None}
     expired = frozenset() if task.now_ms is None else expired_among(store, task.files, task.now_ms).known
     marked = deleted_rows(task.index_files) if task.output_level == levels.max_level else {}
     plan = plan_task(
@@ -126,7 +128,7 @@ def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
         unit,
         options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
-        must_rewrite=lambda file: file.name in expired or file.name in marked,
+        must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in strange,
         marks_above=options.deletion_vectors_enabled,
     )
     if task.drop_delete and not plan.drop_delete:

@@ -33,7 +33,8 @@ EMPTY_STATS: Final = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 class DataFileMeta:
     """One data file (Java `DataFileMeta`).
 
-    ``file_size`` in bytes; ``row_count`` includes deletes; keys are serialised BinaryRows of the trimmed primary key
+    ``unknown``: the fields of its manifest entry that this version does not know and that hold something (None: none): such an entry
+    can be read and deleted, but not written. ``file_size`` in bytes; ``row_count`` includes deletes; keys are serialised BinaryRows of the trimmed primary key
     (`EMPTY_ROW` for append files); ``creation_time_ms`` is wall-clock time encoded as if UTC; ``file_source`` 0 append,
     1 compact, None unknown; ``delete_row_count`` None means unknown; ``value_stats_cols`` None means all columns.
     """
@@ -58,6 +59,7 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+    unknown: str | None = None
 
     def upgrade(self, level: int) -> DataFileMeta:
         """The same file on another level: metadata only, its bytes stay (Java `DataFileMeta.upgrade`)."""
@@ -122,6 +124,7 @@ ENTRY_SCHEMA: Final = pa.schema(
         pa.field("external_path", pa.string()),
         pa.field("first_row_id", pa.int64()),
         pa.field("write_cols", _TEXTS),
+        pa.field("unknown", pa.string()),
     ]
 )
 """Manifest entries as flat columns: the form in which plans, pruning, health and expiry work on them."""
@@ -142,6 +145,7 @@ _SAME_NAME = (
     "file_source",
     "external_path",
     "first_row_id",
+    "unknown",
 )
 
 

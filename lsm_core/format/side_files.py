@@ -68,7 +68,8 @@ class Tag:
         """Parse a tag file; raises :class:`CorruptFile` naming ``path``."""
         members = parse_object(data, path)
         created, nanos = _created(members.get(_CREATED), path)
-        snapshot, retained = snapshot_from_object(members, path), members.get(_RETAINED)
+        of_snapshot = {name: value for name, value in members.items() if name not in (_CREATED, _RETAINED)}
+        snapshot, retained = snapshot_from_object(of_snapshot, path), members.get(_RETAINED)
         if retained is None:
             return Tag(snapshot, created, None, nanos)
         if isinstance(retained, bool) or not isinstance(retained, int | float) or not abs(retained) < 1e15:

@@ -59,16 +59,19 @@ class Snapshot:
     writer_version: str | None = None
     operation: str | None = None
     version: int = CURRENT_VERSION
+    others: Mapping[str, Any] | None = None
+    """Members of the file that this version does not know, as they are; a snapshot made from this one keeps them."""
 
     def to_json(self) -> bytes:
         """The snapshot file's content: Java's member order, absent members left out."""
         value = {json_name: getattr(self, name) for json_name, name in _MEMBERS}
         value["commitKind"] = self.commit_kind.value
-        return pretty({key: item for key, item in value.items() if item is not None}).encode()
+        known = {key: item for key, item in value.items() if item is not None}
+        return pretty({**known, **(self.others or {})}).encode()
 
     @staticmethod
     def from_json(data: bytes, path: str) -> Snapshot:
-        """Parse a snapshot, tag or changelog file; raises :class:`CorruptFile` naming ``path``. Unknown members are ignored."""
+        """Parse a snapshot, tag or changelog file; raises :class:`CorruptFile` naming ``path``. Unknown members stay (:attr:`others`)."""
         return snapshot_from_object(parse_object(data, path), path)
 
 
@@ -100,6 +103,7 @@ _MEMBERS: tuple[tuple[str, str], ...] = (
     ("nextRowId", "next_row_id"),
     ("operation", "operation"),
 )
+_NAMES = frozenset(name for name, _ in _MEMBERS)
 _REQUIRED_INTEGERS = {"id", "schema_id", "commit_identifier", "time_millis"}
 _REQUIRED_TEXTS = {"base_manifest_list", "delta_manifest_list", "commit_user"}
 _OPTIONAL_INTEGERS = {
@@ -138,6 +142,7 @@ def snapshot_from_object(members: Mapping[str, Any], path: str) -> Snapshot:
         ):
             raise CorruptFile(path, f'member "logOffsets" must be an object of whole numbers, found {offsets!r}')
         values["log_offsets"] = dict(offsets)
+    values["others"] = {name: value for name, value in members.items() if name not in _NAMES} or None
     kind = reader.text("commitKind")
     try:
         values["commit_kind"] = CommitKind(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from dataclasses import replace
@@ -86,9 +87,11 @@ def test_old_schemas_get_the_defaults_of_their_day() -> None:
     assert second.options == {"file.format": "orc"}
 
 
-def test_unknown_members_are_ignored() -> None:
+def test_unknown_members_are_kept() -> None:
     members = {**json.loads(SNAPSHOT.to_json()), "tomorrow": {"x": [1]}}
-    assert Snapshot.from_json(json.dumps(members).encode(), "s") == SNAPSHOT
+    found = Snapshot.from_json(json.dumps(members).encode(), "s")
+    assert found == dataclasses.replace(SNAPSHOT, others={"tomorrow": {"x": [1]}})
+    assert json.loads(found.to_json()) == members
 
 
 @given(st.sampled_from([SCHEMA.to_json(), SNAPSHOT.to_json()]), st.data())

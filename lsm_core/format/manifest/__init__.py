@@ -12,7 +12,7 @@ from lsm_core.format.manifest.index_manifest import (
     decode_index_manifest,
     encode_index_manifest,
 )
-from lsm_core.format.manifest.manifest_entries import decode_manifest, encode_manifest, from_avro_table
+from lsm_core.format.manifest.manifest_entries import decode_manifest, encode_manifest, from_avro_table, has_unknown
 from lsm_core.format.manifest.manifest_lists import (
     ManifestFileMeta,
     decode_manifest_list,
@@ -40,6 +40,7 @@ __all__ = [
     "encode_manifest",
     "encode_manifest_list",
     "from_avro_table",
+    "has_unknown",
     "identity_codes",
     "manifest_meta",
     "merge_entries",

@@ -11,7 +11,7 @@ from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import arrow_schema, read_table, write_pieces
 from lsm_core.format.avro.record_encoder import Piece, encode_columns
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.file_meta import ADD, ENTRY_SCHEMA
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, VERSION
 
 # Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.
@@ -45,6 +45,8 @@ _TOP_FIELDS = (
     ("_BUCKET", "bucket"),
     ("_TOTAL_BUCKETS", "total_buckets"),
 )
+_KNOWN = frozenset({"_VERSION", "_FILE", *(name for name, _ in _TOP_FIELDS)})
+_KNOWN_OF_FILE = frozenset(name for name, _ in _FILE_FIELDS)
 
 _MOST = (1 << 63) - 1
 _RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count": (0, _MOST), "file_size": (0, _MOST)}
@@ -52,9 +54,31 @@ _RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count
 
 
 def encode_manifest(table: pa.Table) -> bytes:
-    """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields."""
+    """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields.
+
+    Raises :class:`UnsupportedFeature` naming the file where an addition has fields that would be lost.
+    """
+    require_known(table)
     slices = [table.slice(first, _SLICE_ROWS) for first in range(0, table.num_rows, _SLICE_ROWS)]
     return write_pieces(MANIFEST_ENTRY, (_encoded(part) for part in slices))
+
+
+def require_known(table: pa.Table) -> None:
+    """Raise UnsupportedFeature when entries of ``table`` that add a file have fields that this version does not know."""
+    lost = has_unknown(table)
+    if lost is not None:
+        fields, name = lost
+        raise UnsupportedFeature(f"rewriting the manifest entry of {name}, whose {fields} this version does not know")
+
+
+def has_unknown(table: pa.Table) -> tuple[str, str] | None:
+    """The unknown fields and the file name of the first addition in ``table`` that has some; None where no entry has."""
+    unknown = table.column("unknown")
+    if unknown.null_count == len(unknown):
+        return None
+    kept = pc.and_(pc.is_valid(unknown), pc.equal(table.column("kind"), ADD))
+    found = table.select(["unknown", "file_name"]).filter(kept).slice(0, 1).to_pylist()
+    return (found[0]["unknown"], found[0]["file_name"]) if found else None
 
 
 def _encoded(table: pa.Table) -> Piece:
@@ -85,7 +109,7 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
 def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
     """`ENTRY_SCHEMA` columns of a manifest decoded as nested Arrow columns (`_KIND`, .., `_FILE` a struct), as Avro readers give it.
 
-    Fields that older writers did not have become null, unknown fields are ignored. Raises :class:`CorruptFile` for a missing or
+    Fields that older writers did not have become null; of unknown fields that hold something the names are kept. Raises :class:`CorruptFile` for a missing or
     null required field, :class:`UnsupportedFeature` for another serializer version.
     """
     versions = _member(table, "_VERSION")
@@ -103,6 +127,7 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         stats = _child(file, avro)
         for member, suffix in _STATS_FIELDS:
             columns[f"{name}_{suffix}"] = None if stats is None else _child(stats, member)
+    columns["unknown"] = _unknown(table, file)
     arrays = [_typed(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
     decoded = pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
     for name, (least, most) in _RANGES.items():
@@ -110,6 +135,24 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         if found["min"] is not None and not (least <= found["min"] and found["max"] <= most):
             raise CorruptFile(path, f"manifest field {name} is {found['min']} to {found['max']}")
     return decoded
+
+
+def _unknown(table: pa.Table, file: Any) -> Any:
+    """Per entry the names of its unknown fields that are not null, joined; None where the whole manifest has none."""
+    found = {name: table.column(name) for name in table.column_names if name not in _KNOWN}
+    for field in file.type:
+        if field.name in _STATS:
+            others = [inner.name for inner in field.type if inner.name not in dict(_STATS_FIELDS)]
+            found |= {f"_FILE.{field.name}.{name}": pc.struct_field(file, [field.name, name]) for name in others}
+        elif field.name not in _KNOWN_OF_FILE:
+            found[f"_FILE.{field.name}"] = pc.struct_field(file, field.name)
+    held = {name: column for name, column in found.items() if column.null_count < len(column)}
+    if not held:
+        return None
+    nothing = arrow_scalar(None, pa.string())
+    names = [pc.if_else(pc.is_valid(column), arrow_scalar(name, pa.string()), nothing) for name, column in held.items()]
+    joined = pc.binary_join_element_wise(*names, ", ", null_handling="skip")
+    return pc.if_else(pc.equal(joined, ""), nothing, joined)
 
 
 def _member(table: pa.Table, name: str) -> Any:

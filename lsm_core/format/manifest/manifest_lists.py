@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.avro.metadata_file import Record, read_table, write_records
+from lsm_core.format.avro.metadata_file import Record, read_records, read_table, write_records
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows
 from lsm_core.format.file_meta import ADD, SimpleStats
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_LIST, MANIFEST_LIST_WITH_ROW_IDS, VERSION
@@ -35,6 +36,8 @@ class ManifestFileMeta:
     max_level: int | None = None
     min_row_id: int | None = None
     max_row_id: int | None = None
+    others: tuple[tuple[str, Any], ...] = ()
+    """Fields that this version does not know, each as its Avro definition (JSON) and its value; they are written again."""
 
 
 _FIELDS = (
@@ -58,6 +61,12 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
     """A manifest list file; an empty one is a valid file of no rows (the base list of a first snapshot)."""
     keeps_row_ids = any(meta.min_row_id is not None or meta.max_row_id is not None for meta in metas)
     schema = MANIFEST_LIST_WITH_ROW_IDS if keeps_row_ids else MANIFEST_LIST
+    strange = {definition: json.loads(definition) for meta in metas for definition, _ in meta.others}
+    names = [field["name"] for field in strange.values()]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UnsupportedFeature(f"writing a manifest list whose field {twice}, unknown to this version, has two types")
+    schema = {**schema, "fields": [*schema["fields"], *strange.values()]}
     nullable = _NULLABLE if keeps_row_ids else _NULLABLE[:4]
     records: list[Record] = []
     for meta in metas:
@@ -70,14 +79,23 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
             "_MAX_VALUES": stats.max_values,
             "_NULL_COUNTS": None if nulls is None else list(nulls),
         }
+        record |= dict.fromkeys(names) | {strange[definition]["name"]: value for definition, value in meta.others}
         records.append(record)
-    return write_records(schema, records)
+    try:
+        return write_records(schema, records)
+    except (TypeError, ValueError) as error:
+        if not strange:
+            raise
+        fields = ", ".join(names)
+        raise UnsupportedFeature(f"writing a manifest list with {fields}, unknown to this version: {error}") from error
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """Manifests of a manifest list file, in its order; raises :class:`CorruptFile` naming ``path``."""
     metas = []
-    for record in read_table(data, path).to_pylist():
+    table = read_table(data, path)
+    strange = _unknown(table, data, path)
+    for record in table.to_pylist():
         version = record.get("_VERSION")
         if version != VERSION:
             raise UnsupportedFeature(f"manifest list of serializer version {version} ({path}); known: {VERSION}")
@@ -89,8 +107,19 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
             values[name] = value
         values |= {name: record.get(avro) for avro, name in _NULLABLE}
         stats = stats_from_record(record.get("_PARTITION_STATS"), path)
-        metas.append(ManifestFileMeta(partition_stats=stats, **values))
+        others = tuple((definition, record[name]) for name, definition in strange.items() if record[name] is not None)
+        metas.append(ManifestFileMeta(partition_stats=stats, others=others, **values))
     return metas
+
+
+def _unknown(table: pa.Table, data: bytes, path: str) -> dict[str, str]:
+    """Definitions (JSON) by name of the fields that this version does not know and that hold something."""
+    known = {"_VERSION", "_PARTITION_STATS", *(avro for avro, *_ in (*_FIELDS, *_NULLABLE))}
+    names = [name for name in table.column_names if name not in known and table.column(name).null_count < len(table)]
+    if not names:
+        return {}
+    schema, _ = read_records(data, path)
+    return {field["name"]: json.dumps(field, sort_keys=True) for field in schema["fields"] if field["name"] in names}
 
 
 def stats_from_record(record: Any, path: str) -> SimpleStats:
