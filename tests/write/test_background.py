@@ -13,6 +13,7 @@ import pytest
 from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import CorruptFile, InvalidData
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import Compactor, StreamTableWrite, background
@@ -76,8 +77,15 @@ def test_a_failing_compaction_is_told_by_the_next_commit_and_leaves_nothing(tmp_
     store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1"})
 
     def broken(
-        _: TableStore, partition: bytes, bucket: int, total: int, files: Sequence[DataFileMeta], full: bool
+        _: TableStore,
+        partition: bytes,
+        bucket: int,
+        total: int,
+        files: Sequence[DataFileMeta],
+        full: bool,
+        index_files: Sequence[IndexFileMeta],
     ) -> BucketTask | None:
+        assert not index_files
         task = bucket_task(store, partition, bucket, total, files, full)
         if task is not None:
             Path(store.data_path(partition, bucket, files[0])).unlink()
