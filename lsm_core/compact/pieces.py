@@ -266,6 +266,8 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
         compact_new_index_files=vectors.new,
         compact_deleted_index_files=vectors.deleted,
     )
+    told = tuple(file for result in results for file in result.message.compact_changelog)
+    message = replace(message, compact_changelog=told)
     return BucketResult(message, _report(rewritten, len(moved), message, [result.report for result in results]))
 
 
@@ -294,6 +296,7 @@ def _report(
         keys_checked=sum(report.keys_checked for report in reports),
         keys_folded=sum(report.keys_folded for report in reports),
         keys_one_by_one=sum(report.keys_one_by_one for report in reports),
+        changes_told=sum(report.changes_told for report in reports),
     )
 
 

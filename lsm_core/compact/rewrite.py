@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import pyarrow as pa
 
+from lsm_core.compact.changes import Teller, Told, telling_of
 from lsm_core.compact.content import Content
 from lsm_core.compact.handed import Handed
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
+from lsm_core.errors import VerificationFailed
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile
@@ -21,6 +23,7 @@ from lsm_core.read.inputs import Section, Shapes, sections_of
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.merge_read import Merging
 from lsm_core.read.prune import living_at
+from lsm_core.tree import Levels
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Rewritten:
 
     ``handed`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
     ``rows_read``: rows by input file; for a key range those in it, None where nobody counted. The counts of keys are those of
-    `MergeCounters`.
+    `MergeCounters`. ``told``: the changelog files beside the output; ``above``: files that keys were
+    looked up in, whose rows may be among the output.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -40,6 +44,8 @@ class Rewritten:
     keys_one_by_one: int = 0
     handed: Handed | None = None
     rows_read: dict[str, int] | None = None
+    told: Told | None = None
+    above: tuple[DataFileMeta, ...] = ()
 
     @property
     def digest(self) -> int | None:
@@ -62,8 +68,52 @@ def rewrite(
     """Merge ``files`` of the task's bucket (of their keys ``within``) into files of its output level.
 
     ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. ``share``: so many rewrites share one
-    merge budget. ``deletions``: by file, vectors of rows that are not there. On failure nothing of the output is left.
+    merge budget. ``deletions``: by file, vectors of rows that are not there. On failure nothing of the output is left, changelog files
+    neither.
     """
+    levels = Levels(shapes.of(task.files), store.options.num_levels)
+    telling = telling_of(store, task, files, levels.max_level)
+    if telling is None:
+        return _rewrite(store, task, files, shapes, None, pipelined, witness, within, share, deletions)
+    with Teller(store, task, files, telling, shapes, living_at(store, task.now_ms), witness, deletions) as teller:
+        return _rewrite(store, task, files, shapes, teller, pipelined, witness, within, share, deletions)
+
+
+def tell_upgrade(
+    store: TableStore, task: BucketTask, file: DataFileMeta, shapes: Shapes, *, share: int = 1
+) -> Told | None:
+    """What changes by raising ``file``, whose bytes stay, to the task's output level: its changelog files; None where none are told.
+
+    Raises :class:`VerificationFailed` ("V0") when rows were left out.
+    """
+    telling = telling_of(store, task, [file], Levels(shapes.of(task.files), store.options.num_levels).max_level)
+    if telling is None or not telling.tells:
+        return None
+    living = living_at(store, task.now_ms)
+    with Teller(store, task, [file], telling, shapes, living) as teller:
+        rows = 0
+        merging = _merging(store, task, None, share, teller, None, {})
+        for batch in _merged(merging, sections_of(store, [file], shapes)):
+            rows += batch.num_rows
+        told = teller.close()
+        gone = sum(merging.dropped.values())
+        if rows + gone != file.row_count:
+            raise VerificationFailed("V0", [f"{rows} rows of {file.file_name} were compared, it has {file.row_count}"])
+        return told
+
+
+def _rewrite(
+    store: TableStore,
+    task: BucketTask,
+    files: Sequence[DataFileMeta],
+    shapes: Shapes,
+    teller: Teller | None,
+    pipelined: bool,
+    witness: Witness | None,
+    within: KeyBounds | None,
+    share: int,
+    deletions: Mapping[str, DeletionFile],
+) -> Rewritten:
     rows_read = {file.file_name: 0 for file in files}
 
     def seen(file: DataFileMeta, batch: pa.RecordBatch) -> None:
@@ -71,20 +121,7 @@ def rewrite(
         if witness is not None:
             witness.input(file, batch)
 
-    merging = Merging(
-        store,
-        task.partition,
-        task.bucket,
-        store.schema.field_names,
-        drop_delete=task.drop_delete,
-        exact=True,
-        seen=seen,
-        living=living_at(store, task.now_ms),
-        opener=None if within is None else within.open,
-        budget=store.options.merge_budget // share,
-        dictionaries=store.schema.field_names,
-        deletions=deletions,
-    )
+    merging = _merging(store, task, within, share, teller, seen, deletions)
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
     )
@@ -101,11 +138,48 @@ def rewrite(
                 handed.written(writer.group_rows)
         after = writer.close()
         handed.finish(writer.group_rows)
+        told = None if teller is None else teller.close()
     except BaseException:
         writer.abort()
         raise
     keys = merging.keys_folded, merging.keys_one_by_one
-    return Rewritten(tuple(files), tuple(after), handed.content, dict(merging.dropped), *keys, handed, rows_read)
+    return Rewritten(
+        tuple(files),
+        tuple(after),
+        handed.content,
+        dict(merging.dropped),
+        *keys,
+        handed,
+        rows_read,
+        told,
+        () if teller is None else teller.above,
+    )
+
+
+def _merging(
+    store: TableStore,
+    task: BucketTask,
+    within: KeyBounds | None,
+    share: int,
+    teller: Teller | None,
+    seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None,
+    deletions: Mapping[str, DeletionFile],
+) -> Merging:
+    return Merging(
+        store,
+        task.partition,
+        task.bucket,
+        store.schema.field_names,
+        drop_delete=task.drop_delete,
+        exact=True,
+        seen=seen,
+        living=living_at(store, task.now_ms),
+        opener=None if within is None else within.open,
+        budget=store.options.merge_budget // share,
+        dictionaries=store.schema.field_names,
+        changes=None if teller is None else teller.changes,
+        deletions=deletions,
+    )
 
 
 def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:

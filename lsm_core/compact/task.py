@@ -117,6 +117,7 @@ class BucketReport:
     the highest level passed ("V0", "V1", "V2") and ``setting`` what was asked for (`BucketTask.verification`); ``rows_read_again`` the
     rows of the output that V1 read again; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
     ``keys_folded``: keys of which several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
+    ``changes_told``: rows of changelog files.
     """
 
     rows_in: int = 0
@@ -135,6 +136,7 @@ class BucketReport:
     keys_checked: int = 0
     keys_folded: int = 0
     keys_one_by_one: int = 0
+    changes_told: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,12 @@ class Witness(Protocol):
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """Rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+
+    def looked_up(self, batch: pa.RecordBatch) -> None:
+        """Rows of the levels above the output, found for keys of the input; as :meth:`input` gets them."""
+
+    def told(self, batch: pa.RecordBatch) -> None:
+        """Rows handed to the writer of changelog files: as :meth:`input` gets them, the kinds being what is told."""
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
         """Positions of the rows of an output file, as it is read back, that :meth:`output` shall be shown; ``keys``: their key columns.

@@ -9,14 +9,16 @@ from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.append import concatenate
+from lsm_core.compact.changes import Told
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.marks import Marks
-from lsm_core.compact.rewrite import Rewritten, rewrite
+from lsm_core.compact.rewrite import Rewritten, rewrite, tell_upgrade
 from lsm_core.compact.superseded import superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
-from lsm_core.compact.verify import check_content, check_counters, check_metadata, check_tree
+from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.files.upgrades import upgrade_of
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
@@ -49,6 +51,7 @@ def run_bucket_task(
     keep_small_arrays()
     started = time.perf_counter()
     done: list[Rewritten] = []
+    told: list[Told] = []
     shapes, marks = Shapes(store), Marks(store, task)
     witness: Witness | None = None
     try:
@@ -87,9 +90,15 @@ def run_bucket_task(
                         deletions=marks.places,
                     )
                 )
-        return _finish(store, task, plan, done, shapes, marks, witness, started, pipelined=pipelined, share=share)
+            if within is None or task.piece is None or task.piece.is_first:
+                for file in plan.told:
+                    changes = tell_upgrade(store, task, by_name[file.name], shapes, share=share)
+                    told += [] if changes is None else [changes]
+        return _finish(store, task, plan, done, told, shapes, marks, witness, started, pipelined=pipelined, share=share)
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
+        changes_told = [*told, *(part.told for part in done if part.told is not None)]
+        discard(store, task, [file for part in changes_told for file in part.files])
         raise
 
 
@@ -130,6 +139,7 @@ def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
         force_rewrite_all=options.force_rewrite_all,
         must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in strange,
         marks_above=options.deletion_vectors_enabled,
+        upgrade_rule=lambda file: upgrade_of(options, file, task.output_level, levels.max_level),
     )
     if task.drop_delete and not plan.drop_delete:
         raise PlanStale(
@@ -144,6 +154,7 @@ def _finish(
     task: BucketTask,
     plan: TaskPlan | None,
     done: list[Rewritten],
+    told: list[Told],
     shapes: Shapes,
     marks: Marks,
     witness: Witness | None,
@@ -164,6 +175,10 @@ def _finish(
         if plan is not None:
             check_metadata(store, task, part, shapes)
         read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
+    told = [*(part.told for part in done if part.told is not None), *told]
+    for changes in told:
+        check_counters(changes.content.rows, changes.content.rows, {}, changes.files)
+        check_changes(store, task, changes, threads=2 if pipelined else 1)
     raised = [file.upgrade(task.output_level) for file in moved]  # their bytes, statistics and source stay as they are
     level, checked = V0 if task.verification == COUNTS else V1, 0
     if plan is not None and task.piece is None:
@@ -186,11 +201,13 @@ def _finish(
         task.total_buckets,
         compact_before=(*before, *moved),
         compact_after=(*after, *raised),
+        compact_changelog=tuple(file for changes in told for file in changes.files),
         compact_new_index_files=vectors.new,
         compact_deleted_index_files=vectors.deleted,
     )
     report = replace(
         _report(task, done, len(moved), marks),
+        changes_told=sum(changes.content.rows for changes in told),
         verification=level,
         setting=task.verification,
         rows_read_again=read_again,

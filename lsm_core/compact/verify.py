@@ -10,6 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from lsm_core.compact.changes import Told
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.handed import HandedGroup
 from lsm_core.compact.rewrite import Rewritten
@@ -50,7 +51,7 @@ def check_metadata(store: TableStore, task: BucketTask, done: Rewritten, shapes:
     """
     if not done.after:
         return
-    lowest = min(file.min_sequence_number for file in done.before)
+    lowest = min(file.min_sequence_number for file in (*done.before, *done.above))
     highest = max(file.max_sequence_number for file in done.before)
     before, after = shapes.of(done.before), shapes.of(done.after)
     within = None if task.piece is None else KeyBounds(store, task.piece)
@@ -92,7 +93,13 @@ def check_tree(
 
 
 def check_content(
-    store: TableStore, task: BucketTask, done: Rewritten, witness: Witness | None = None, *, threads: int = 1
+    store: TableStore,
+    task: BucketTask,
+    done: Rewritten,
+    witness: Witness | None = None,
+    *,
+    threads: int = 1,
+    repeats: bool = False,
 ) -> int:
     """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
 
@@ -108,7 +115,7 @@ def check_content(
     with ExitStack() as helping:
         helper = helping.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 and groups else None
         for file in done.after:
-            with _SecondReading(store, task, file, witness, helper) as again:
+            with _SecondReading(store, task, file, witness, helper, repeats=repeats) as again:
                 if groups is None:
                     content = content.plus(again.content(None))
                     continue
@@ -132,6 +139,12 @@ def check_content(
     return rows
 
 
+def check_changes(store: TableStore, task: BucketTask, told: Told, *, threads: int = 1) -> None:
+    """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
+    written = Rewritten((), told.files, told.content, {}, handed=told.handed)
+    check_content(store, task, written, threads=threads, repeats=True)
+
+
 def _require_same_values(found: Streams, written: Streams, name: str) -> None:
     if wrong := found.differing(written):
         columns = ", ".join(f"'{column}'" for column in wrong)
@@ -152,8 +165,16 @@ class _SecondReading:
     """
 
     def __init__(
-        self, store: TableStore, task: BucketTask, file: DataFileMeta, witness: Witness | None, helper: Executor | None
+        self,
+        store: TableStore,
+        task: BucketTask,
+        file: DataFileMeta,
+        witness: Witness | None,
+        helper: Executor | None,
+        *,
+        repeats: bool = False,
     ) -> None:
+        self._repeats = repeats
         self._store, self._task, self._file, self._witness, self._helper = store, task, file, witness, helper
 
     def __enter__(self) -> Self:
@@ -167,7 +188,7 @@ class _SecondReading:
         self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
         system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
         self._rest = list(dict.fromkeys([*system, *(name for name in schema.field_names if name not in keys)]))
-        self._order = _KeyOrder(self._file, keys)
+        self._order = _KeyOrder(self._file, keys, repeats=self._repeats)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -253,10 +274,10 @@ def _bits(column: pa.Array) -> pa.Array:
 
 
 class _KeyOrder:
-    """Keys strictly ascending, equal in `_KEY_k` and `k`, first and last as the metadata says."""
+    """Keys ascending (strictly unless one ``repeats``), equal in `_KEY_k` and `k`, first and last as the metadata says."""
 
-    def __init__(self, file: DataFileMeta, keys: list[str]) -> None:
-        self._file, self._keys = file, keys
+    def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool) -> None:
+        self._file, self._keys, self._repeats = file, keys, repeats
         self._first: list[pa.Array] | None = None
         self._last: list[pa.Array] | None = None
         self._from_start, self._to_end = False, False
@@ -274,8 +295,11 @@ class _KeyOrder:
         before = [] if self._last is None else [self._last]
         joined = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]
         normalised = normalise_keys(joined)
-        if not normalised.climbing() and (not normalised.ascending() or normalised.order()[1].any()):
-            self._fail("keys do not ascend strictly")
+        if not normalised.climbing():
+            if not normalised.ascending():
+                self._fail("keys do not ascend")
+            if not self._repeats and normalised.order()[1].any():
+                self._fail("keys do not ascend strictly")
         self._from_start = self._from_start or (from_start and self._first is None)
         self._first = self._first or [column.slice(0, 1) for column in columns]
         self._last = [column.slice(batch.num_rows - 1, 1) for column in columns]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lsm_core.files.kv_reader import kv_read_schema as kv_read_schema
     from lsm_core.files.kv_reader import open_kv as open_kv
     from lsm_core.files.kv_writer import KeyValueFileWriter as KeyValueFileWriter
+    from lsm_core.files.kv_writer import changelog_files_of as changelog_files_of
     from lsm_core.files.spill import SpilledRun as SpilledRun
     from lsm_core.files.spill import SpillSpace as SpillSpace
 
@@ -24,7 +25,7 @@ __getattr__, __dir__ = lazy_names(
             "kv_read_schema",
             "open_kv",
         ),
-        "kv_writer": ("KeyValueFileWriter",),
+        "kv_writer": ("KeyValueFileWriter", "changelog_files_of"),
         "spill": (
             "SpilledRun",
             "SpillSpace",

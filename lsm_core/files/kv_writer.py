@@ -37,7 +37,7 @@ class KeyValueFileWriter:
 
         Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
         """
-        return cls(_of_changelogs(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
+        return cls(changelog_files_of(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
 
     def __init__(
         self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
@@ -75,8 +75,8 @@ _CHANGELOG_OPTIONS: Final = {
 """By option of data files: that of changelog files in its place, and what the latter overrules."""
 
 
-def _of_changelogs(store: TableStore) -> TableStore:
-    """The table as writers of changelog files see it (Java `KeyValueFileWriterFactory`)."""
+def changelog_files_of(store: TableStore) -> TableStore:
+    """The table as writers of changelog files see it: with options `changelog-file.*` in place (Java `KeyValueFileWriterFactory`)."""
     raw = dict(store.options.raw)
     for option, (own, overruled) in _CHANGELOG_OPTIONS.items():
         chosen = store.options.get(own)
@@ -158,4 +158,4 @@ class _Describer:
         return meta
 
 
-__all__ = ["KeyValueFileWriter"]
+__all__ = ["KeyValueFileWriter", "changelog_files_of"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.compact import BucketTask
+from lsm_core.compact.changes import telling_of
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
@@ -28,10 +29,12 @@ from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_and_tell
 from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
+from lsm_core.merge.changelog import Against, Telling
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
@@ -46,6 +49,8 @@ _SHOWN: Final = 5
 _SAMPLED_SHARE: Final = 4
 """With `dredge.verification` = sampled one key in so many is re-merged."""
 _HANDED: Final = "(what was handed to the writer)"
+_ABOVE: Final = "(what was looked up)"
+_TOLD: Final = "(what was told)"
 _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
 
@@ -68,7 +73,10 @@ class ReferenceJudge:
         So many ``pieces`` of a bucket share one sample of keys; a sampled verification takes a quarter of it.
         """
         keys = KEYS // (_SAMPLED_SHARE if task.verification == SAMPLED else 1) // pieces
-        return ReferenceWitness(Place(store, task.partition, task.bucket, within), inputs, task.now_ms, max(1, keys))
+        max_level = max([store.options.num_levels - 1, *(file.level for file in task.files)])
+        telling = telling_of(store, task, inputs, max_level)
+        place = Place(store, task.partition, task.bucket, within)
+        return ReferenceWitness(place, inputs, task.now_ms, max(1, keys), telling=telling, max_level=max_level)
 
     def check(
         self,
@@ -98,8 +106,26 @@ class ReferenceWitness:
     """What the judge has seen of one bucket's rewrites (implements `compact.Witness`)."""
 
     def __init__(
-        self, place: Place, inputs: Sequence[DataFileMeta], now_ms: int | None = None, keys: int = KEYS
+        self,
+        place: Place,
+        inputs: Sequence[DataFileMeta],
+        now_ms: int | None = None,
+        keys: int = KEYS,
+        *,
+        telling: Telling | None = None,
+        max_level: int = 0,
     ) -> None:
+        self._tells = telling is not None and telling.tells
+        self._comparison = None
+        store = place.store
+        if telling is not None:
+            compared = telling.compared
+            self._comparison = Comparison(
+                max_level if telling.against is Against.TOP_LEVEL else None,
+                None if compared is None else tuple(map(store.schema.field_names.index, compared)),
+            )
+        elif store.options.needs_lookup and store.options.merge_engine != "first-row":
+            self._comparison = Comparison(None)  # of the levels above 0 the lowest says everything
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._caught = Catch(place, draw(place, inputs, keys), keys)
         self._handed = False
@@ -107,6 +133,14 @@ class ReferenceWitness:
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """See rows read from an input file."""
         self._caught.add(file.file_name, batch)
+
+    def looked_up(self, batch: pa.RecordBatch) -> None:
+        """See rows of the levels above the output."""
+        self._caught.add(_ABOVE, batch)
+
+    def told(self, batch: pa.RecordBatch) -> None:
+        """See rows of the changelog."""
+        self._caught.add(_TOLD, batch)
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
         """Which rows read back from an output file :meth:`output` shall be shown next."""
@@ -141,12 +175,41 @@ class ReferenceWitness:
         level = max((file.level for file in outputs), default=0)
         found = [(self._caught.table(name), level, 0) for name in results]
         store = self.place.store
+        if self._comparison is not None:
+            rows = _rows(self.place, [*inputs, (self._caught.table(_ABOVE), LOOKED_UP, 0)])
+            if self._now_ms is not None:
+                rows = living(rows, store.schema, store.options.raw, self._now_ms)
+            outcomes, changes = merge_and_tell(rows, store.schema, store.options.raw, drop_delete, self._comparison)
+            compared = _compare(store, rows, _rows(self.place, found), drop_delete, outcomes=outcomes)
+            if self._tells:
+                self._compare_changes(rows, changes)
+            return compared
         if self._now_ms is None and not builds_rows(store.options.raw):
             return _compare_picked(store, _Caught.of(inputs), _Caught.of(found), drop_delete)
         rows = _rows(self.place, inputs)
         if self._now_ms is not None:
             rows = living(rows, store.schema, store.options.raw, self._now_ms)
         return _compare(store, rows, _rows(self.place, found), drop_delete)
+
+    def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
+        """What was told of the sample's keys is what the reference tells, in the same order per key."""
+        store, told = self.place.store, self._caught.table(_TOLD)
+        same = _sameness(store, rows)
+        found: dict[Any, list[Row]] = {}
+        for row in _rows(self.place, [(told, 0, 0)]):
+            found.setdefault(key_order(row.key), []).append(row)
+        wrong = [
+            f"key {_shown(key)} changed as {[kind_text(row) for row in wanted]}, told was {[kind_text(row) for row in mine]}"
+            for key in changes.keys() | found.keys()
+            if len(wanted := list(changes.get(key, ()))) != len(mine := found.get(key, []))
+            or not all(map(same, wanted, mine))
+        ]
+        _refuse(store, wrong)
+
+
+def kind_text(row: Row) -> str:
+    """The kind of a change."""
+    return ("+I", "-U", "+U", "-D")[row.kind]
 
 
 def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
@@ -283,9 +346,11 @@ def _compare(
     found: Sequence[Row],
     drop_delete: bool,
     same: Callable[[Row, Row], bool] | None = None,
+    outcomes: Mapping[Any, Row | None] | None = None,
 ) -> int:
-    """Merge the inputs, compare with what was found in the outputs; returns the number of keys compared."""
-    outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
+    """Merge the inputs (or take ``outcomes``), compare with what was found in the outputs; returns the number of keys compared."""
+    if outcomes is None:
+        outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
     wanted = {key: row for key, row in outcomes.items() if row is not None}
     stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}

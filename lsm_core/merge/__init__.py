@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lsm_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from lsm_core.merge.changelog import ChangelogFunction as ChangelogFunction
-    from lsm_core.merge.changelog import changelog_function as changelog_function
+    from lsm_core.merge.changelog import ChangelogMerger as ChangelogMerger
+    from lsm_core.merge.changelog import Telling as Telling
     from lsm_core.merge.counters import DELETE_AT_BOTTOM as DELETE_AT_BOTTOM
     from lsm_core.merge.counters import EXPIRED as EXPIRED
     from lsm_core.merge.counters import IGNORED_DELETE as IGNORED_DELETE
@@ -41,8 +41,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "changelog": (
-            "ChangelogFunction",
-            "changelog_function",
+            "ChangelogMerger",
+            "Telling",
         ),
         "counters": (
             "DELETE_AT_BOTTOM",

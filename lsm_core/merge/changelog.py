@@ -1,102 +1,267 @@
-"""What changed, found while compacting: the versions of each key in, the merged rows and their changelog out.
+"""What changed, found while compacting: the versions of whole keys in, the merged rows and their changelog out.
 
-`lookup` compares with the row of the higher levels, `full-compaction` with the row of the top level, first-row tables only
-announce keys that are new. Java: `LookupChangelogMergeFunctionWrapper`, `FullChangelogMergeFunctionWrapper`,
-`FirstRowMergeFunctionWrapper`.
+`lookup` compares with the row of the levels above 0: the one that takes part in the compaction, else the one looked up above its output.
+`full-compaction` compares with the row of the top level; first-row tables only announce keys that are new. Java:
+`LookupChangelogMergeFunctionWrapper`, `FullChangelogMergeFunctionWrapper`, `FirstRowMergeFunctionWrapper`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array, offsets_from, values_of
 from lsm_core.errors import InvalidOption
-from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, VALUE_KIND
+from lsm_core.format.kv_layout import KEY_PREFIX, VALUE_KIND
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.comparable import (
-    Ints,
-    Mask,
-)
+from lsm_core.merge.comparable import Ints, Mask
+from lsm_core.merge.counters import DELETE_AT_BOTTOM, IGNORED_DELETE, KNOWN_ABOVE, OLDER_VERSION, MergeCounters
 from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.fold import NO_ROW, FoldInput
-from lsm_core.merge.function import FoldFunction, MergeFunction, merge_function
+from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.functions.elements import codes
-from lsm_core.merge.keys import concat_keys
+from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
 from lsm_core.merge.order import Groups, merge_order
-from lsm_core.merge.rows import Piece, Rows, retracts
+from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.options import TableOptions
+from lsm_core.types.dictionaries import batch_of, plain, taken
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+_IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"
 
 
-class ChangelogFunction(Protocol):
-    """Merges the versions of keys and tells what became of each key."""
+class Against(StrEnum):
+    """What the outcome of a compaction is compared with."""
 
-    def merge(
-        self, batch: pa.RecordBatch, looked_up: pa.RecordBatch | None = None
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """``batch``: all versions of some keys, any order, `_LEVEL` (int) beside the key-value columns.
+    HIGH_LEVELS = "high levels"
+    """The row above level 0, among the versions or looked up: keys without a new version tell nothing."""
+    TOP_LEVEL = "top level"
+    """The row of the top level, to which a full compaction writes."""
 
-        ``looked_up``: rows of levels above those of ``batch`` for these keys, at most one a key, in the same schema. Returns merged rows
-        and changelog rows, both by key, in the schema of ``batch``.
+
+@dataclass(frozen=True)
+class Telling:
+    """How a table's compactions tell what changed: ``tells`` False where they look up without telling (`force-lookup`, first-row).
+
+    ``compared``: columns that must differ for an update to be told (None: all updates are).
+    """
+
+    against: Against
+    tells: bool
+    compared: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(schema: TableSchema, options: TableOptions) -> Telling | None:
+        """What the table's options ask for; None where compactions neither look up nor tell.
+
+        Raises InvalidOption for a column to ignore that the table does not have.
         """
-        ...
+        producer = options.changelog_producer
+        compared = None
+        if options.get("changelog-producer.row-deduplicate"):
+            ignored = [name.strip() for name in str(options.get(_IGNORED) or "").split(",") if name.strip()]
+            for name in ignored:
+                if not schema.has_field(name):
+                    raise InvalidOption(_IGNORED, name, f"columns: {', '.join(schema.field_names)}", options.table)
+            compared = tuple(name for name in schema.field_names if name not in ignored)
+        if producer == "full-compaction":
+            return Telling(Against.TOP_LEVEL, tells=True, compared=compared)
+        if options.needs_lookup:
+            return Telling(Against.HIGH_LEVELS, tells=producer == "lookup", compared=compared)
+        return None
 
 
-def changelog_function(
-    schema: TableSchema, options: Mapping[str, str], max_level: int, table: str = ""
-) -> ChangelogFunction:
-    """The wrapper that option `changelog-producer` asks for. Raises InvalidOption when it asks for none."""
-    typed = TableOptions(options, table, stored=True)
-    function = merge_function(schema, options, table)
-    producer = typed.changelog_producer
-    if producer not in {"lookup", "full-compaction"}:
-        raise InvalidOption("changelog-producer", producer, "lookup or full-compaction", table)
-    if isinstance(function, FirstRow):
-        return FirstRowChangelog(function)
-    ignored = [name.strip() for name in str(options.get(_IGNORED, "")).split(",") if name.strip()]
-    deduplicates = options.get("changelog-producer.row-deduplicate", "false").strip().lower() == "true"
-    compared = tuple(name for name in schema.field_names if name not in ignored) if deduplicates else None
-    if producer == "lookup":
-        return LookupChangelog(function, compared)
-    return FullChangelog(function, compared, max_level)
+LookUp = Callable[[NormalisedKeys, pa.RecordBatch], tuple[Ints, pa.RecordBatch]]
+"""Ascending keys, each once, and their columns -> which of them lie in the levels above, and their rows there, in that order."""
+Tell = Callable[[pa.RecordBatch], None]
 
 
-_IGNORED = "changelog-producer.row-deduplicate-ignore-fields"
+@dataclass
+class ChangelogMerger:
+    """Merges windows of whole keys and tells what became of each key.
+
+    The rows of ``pieces`` are laid out as the merge's inputs; what is told has the same columns, `_VALUE_KIND` being +I, -U, +U or
+    -D. Of the levels above 0 each key has one row at most (the lowest level's: it stands for all older ones), unless the
+    comparison is with the top level, ``max_level``.
+    """
+
+    telling: Telling
+    function: MergeFunction
+    max_level: int
+    look_up: LookUp | None
+    tell: Tell
+    drop_delete: bool = False
+    counters: MergeCounters = field(default_factory=MergeCounters)
+
+    def merge(self, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
+        """The merged rows of all keys of ``pieces``, in key order; their changes are told, in key order too."""
+        count = sum(len(piece) for piece in pieces)
+        if not count:
+            return []
+        self.counters.rows_in += count
+        versions = _Versions.of(pieces, self.function)
+        full = self.telling.against is Against.TOP_LEVEL
+        if full:
+            merged = self._merged(versions, bypass=True)
+            before = versions.row_of(versions.levels == self.max_level)
+            concerned = ~((before != NO_ROW) & (versions.sizes == 1))
+        else:
+            if not isinstance(self.function, FirstRow):
+                versions = versions.with_lowest_high_only()
+            concerned = versions.any(versions.levels <= 0)
+            before = versions.row_of(versions.levels > 0)
+            asked, found, rows = self._looked_up(versions, concerned & (before == NO_ROW))
+            if isinstance(self.function, FirstRow):
+                known = np.zeros(len(before), np.bool_)
+                known[asked[found]] = True
+                return self._first_rows(versions, concerned & (before == NO_ROW), known, count)
+            if len(found):
+                keys = _taken_keys(versions.rows.keys, versions.groups.newest[asked[found]])
+                above = Piece(rows, keys, self.max_level + 1, -1)
+                versions = _Versions.of([above, *versions.rows.pieces], self.function)
+                before = np.where(before == NO_ROW, NO_ROW, before + len(found))
+                before[asked[found]] = np.arange(len(found))
+            merged = self._merged(versions, bypass=False)
+        if self.telling.tells:
+            self._told(versions, np.where(concerned, before, NO_ROW), merged, concerned)
+        kept = merged.place != NO_ROW
+        self.counters.drop(OLDER_VERSION, count - len(kept))
+        self.counters.drop(IGNORED_DELETE, int(len(kept) - kept.sum()))
+        if self.drop_delete:
+            gone = kept.copy()
+            gone[kept] = retracts(merged.kinds[merged.place[kept]])
+            self.counters.drop(DELETE_AT_BOTTOM, int(gone.sum()))
+            kept &= ~gone
+        self.counters.rows_out += int(kept.sum())
+        return merged.batches(merged.place[kept])
+
+    def _looked_up(self, versions: _Versions, wanted: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
+        """The groups that are asked for, which of these the levels above have, and their rows there."""
+        asked = np.flatnonzero(wanted)
+        if self.look_up is None or not len(asked):
+            return asked, np.zeros(0, np.int64), versions.rows.pieces[0].batch.slice(0, 0)
+        newest = versions.groups.newest[asked]
+        spec = self.function.key_spec
+        columns = [versions.rows.column(name, newest) for name in spec.key_fields(versions.schema)]
+        keys = pa.RecordBatch.from_arrays(columns, list(spec.key_columns))
+        return asked, *self.look_up(_taken_keys(versions.rows.keys, newest), keys)
+
+    def _merged(self, versions: _Versions, *, bypass: bool) -> _Merged:
+        function = self.function
+        if isinstance(function, FoldFunction):
+            output = function.fold(FoldInput(versions.rows, versions.groups, versions.kinds, bypass=bypass))
+            self.counters.keys_folded += output.folded
+            self.counters.keys_one_by_one += output.alone
+            return _Merged(_laid([_bare(batch) for batch in output.batches]), np.arange(len(versions.groups)))
+        picked = function.pick(versions.groups, versions.kinds, folded=False)
+        if not bypass and getattr(function, "ignore_delete", False):
+            picked = np.where(retracts(versions.kinds)[picked], NO_ROW, picked)
+        return _Merged(versions.rows, picked)
+
+    def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
+        """Keys that are ``known`` above vanish, those that the compaction has above level 0 stay as they are, ``new`` ones are told."""
+        merged = self._merged(versions, bypass=True)
+        there = merged.place != NO_ROW
+        self.counters.drop(OLDER_VERSION, count - len(there))
+        self.counters.drop(IGNORED_DELETE, int((~there).sum()))
+        self.counters.drop(KNOWN_ABOVE, int((there & known).sum()))
+        if self.telling.tells:
+            for batch in merged.batches(merged.place[there & new & ~known]):
+                self.tell(batch)
+        out = merged.place[there & ~known]
+        self.counters.rows_out += len(out)
+        return merged.batches(out)
+
+    def _told(self, versions: _Versions, before: Ints, merged: _Merged, concerned: Mask) -> None:
+        """Tell each key's change: ``before`` is a row of ``versions``, NO_ROW for none; a retract is no row that was there."""
+        was = before != NO_ROW
+        was &= ~retracts(versions.kinds)[before]
+        told = concerned & (merged.place != NO_ROW)
+        adds = told & ~retracts(merged.kinds)[merged.place] if len(merged.kinds) else told
+        insert, delete, update = adds & ~was, told & ~adds & was, adds & was
+        if self.telling.compared is not None and update.any():
+            both = np.flatnonzero(update)
+            equal = np.ones(len(both), np.bool_)
+            for name in self.telling.compared:
+                if name in versions.schema.names and not name.startswith(KEY_PREFIX) and equal.any():
+                    sides = versions.rows.column(name, before[both]), merged.rows.column(name, merged.place[both])
+                    code = codes(pa.concat_arrays([plain(side) for side in sides]))  # null equals null
+                    equal &= code[: len(both)] == code[len(both) :]
+            update[both[equal]] = False
+        old, new = np.flatnonzero(delete | update), np.flatnonzero(insert | update)
+        order = np.argsort(np.concatenate((old, new)), kind="stable")
+        kinds = np.concatenate(
+            (np.where(delete[old], DELETE, UPDATE_BEFORE), np.where(insert[new], INSERT, UPDATE_AFTER))
+        )
+        kinds = kinds[order].astype(np.int8)
+        if merged.rows is versions.rows:
+            batches = emit(versions.rows, np.concatenate((before[old], merged.place[new]))[order])
+        else:
+            rows = _laid([*versions.rows.pieces, *merged.rows.pieces])
+            batches = emit(rows, np.concatenate((before[old], merged.place[new] + len(versions.rows)))[order])
+        done = 0
+        for batch in batches:
+            part = pa.array(kinds[done : done + batch.num_rows])
+            columns = [part if n == VALUE_KIND else c for n, c in zip(batch.schema.names, batch.columns, strict=True)]
+            self.tell(batch_of(columns, batch.schema))
+            done += batch.num_rows
 
 
 @dataclass(frozen=True, eq=False)
-class Versions:
-    """Versions by key: a batch, its groups in merge order, and the level of every row."""
+class _Merged:
+    """The result of each key: the row ``place`` of ``rows``, NO_ROW where it has none."""
 
-    batch: pa.RecordBatch
+    rows: Rows
+    place: Ints
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """The kind of each of ``rows``."""
+        return self.rows.integers(VALUE_KIND, np.int8)
+
+    def batches(self, chosen: Ints) -> list[pa.RecordBatch]:
+        """These rows."""
+        return emit(self.rows, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class _Versions:
+    """Rows by key, each key's in merge order, with the level of every row."""
+
     rows: Rows
     groups: Groups
     levels: Ints
-    kinds: npt.NDArray[np.int64]
+    function: MergeFunction
 
     @staticmethod
-    def of(batch: pa.RecordBatch, function: MergeFunction) -> Versions:
-        """Rows equal in everything else go by level, the highest first; unknown levels (-1) as they come."""
-        levels = numpy_array(batch.column(LEVEL)).astype(np.int64)
-        older_first = np.argsort(-np.maximum(levels, 0), kind="stable")
-        batch = batch.take(pa.array(older_first))
-        rows = Rows.of([Piece(batch, function.key_spec.keys(batch), 0, 0)])
-        groups = merge_order(rows, function.key_spec, sorted_runs=False)
-        kinds = np.asarray(values_of(batch.column(VALUE_KIND), np.int8), np.int64)
-        return Versions(batch, rows, groups, levels[older_first], kinds)
+    def of(pieces: Sequence[Piece], function: MergeFunction) -> _Versions:
+        rows = Rows.of(pieces)
+        levels = np.repeat(np.array([piece.level for piece in pieces], np.int64), np.diff(rows.offsets))
+        return _Versions(rows, merge_order(rows, function.key_spec), levels, function)
 
     @property
+    def schema(self) -> pa.Schema:
+        return self.rows.pieces[0].batch.schema
+
+    @cached_property
+    def kinds(self) -> Ints:
+        return self.rows.integers(VALUE_KIND, np.int8)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Rows of each group."""
+        return self.groups.ends - self.groups.starts
+
+    @cached_property
     def group_of(self) -> Ints:
         """The group of each row."""
         found = np.empty(len(self.groups.order), np.int64)
-        found[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.groups.ends - self.groups.starts)
+        found[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.sizes)
         return found
 
     def any(self, wanted: Mask) -> Mask:
@@ -105,162 +270,47 @@ class Versions:
         hit[self.group_of[wanted]] = True
         return hit
 
-    def lowest_high(self) -> Ints:
-        """For each group its row of the lowest level above 0 (the newest of several), NO_ROW for none."""
-        high = np.flatnonzero(self.levels > 0)
-        place = np.empty(len(self.levels), np.int64)
-        place[self.groups.order] = np.arange(len(self.levels))
-        group = self.group_of[high]
-        order = np.lexsort((-place[high], self.levels[high], group))
-        first = np.ones(len(order), np.bool_)
-        first[1:] = group[order][1:] != group[order][:-1]
+    def row_of(self, wanted: Mask) -> Ints:
+        """For each group its row that is ``wanted``, NO_ROW for none."""
         found = np.full(len(self.groups), NO_ROW, np.int64)
-        found[group[order][first]] = high[order][first]
+        chosen = np.flatnonzero(wanted)
+        found[self.group_of[chosen]] = chosen
         return found
 
-
-def merged(function: MergeFunction, versions: Versions, *, bypass: bool) -> tuple[pa.RecordBatch, Ints]:
-    """The result of every group that has one, and for each group its place in them (NO_ROW: none)."""
-    if isinstance(function, FoldFunction):
-        output = function.fold(FoldInput(versions.rows, versions.groups, versions.kinds, bypass=bypass))
-        batch = pa.concat_batches(output.batches) if output.batches else versions.batch.slice(0, 0)
-        return batch, np.arange(batch.num_rows)
-    picked = function.pick(versions.groups, versions.kinds, folded=False)
-    if not bypass and getattr(function, "ignore_delete", False):
-        picked = np.where(retracts(versions.kinds)[picked], NO_ROW, picked)
-    found = picked >= 0
-    return versions.batch.take(pa.array(picked[found])), np.where(found, np.cumsum(found) - 1, NO_ROW)
-
-
-@dataclass(frozen=True)
-class LookupChangelog:
-    """Compares with the row of the lowest level above 0: one of the versions, else the one looked up.
-
-    Of the versions above level 0 only that one is merged: it stands for all older ones. Keys without a level-0 version have
-    no changelog. ``compared``: columns that must differ for an update to be told (None: all updates are).
-    """
-
-    function: MergeFunction
-    compared: tuple[str, ...] | None = None
-
-    def merge(
-        self, batch: pa.RecordBatch, looked_up: pa.RecordBatch | None = None
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """See :class:`ChangelogFunction`."""
-        versions = Versions.of(batch, self.function)
-        new = versions.any(versions.levels == 0)
-        high = versions.lowest_high()
-        group_of = versions.group_of
-        kept = (versions.levels <= 0) | (np.arange(len(versions.levels)) == high[group_of])
-        parts = [versions.batch.filter(pa.array(kept))]
-        if looked_up is not None and looked_up.num_rows:
-            # of these rows only those whose key has a new version, and none of its own above level 0
-            mine, theirs = _key_codes(self.function, versions, looked_up)
-            asked = np.flatnonzero(np.isin(theirs, mine[new & (high == NO_ROW)]))
-            parts.append(looked_up.select(batch.schema.names).take(pa.array(asked)))
-        chosen = Versions.of(pa.concat_batches(parts), self.function)
-        rows, place = merged(self.function, chosen, bypass=False)
-        before = np.where(new, chosen.lowest_high(), NO_ROW)
-        changes = _changes(chosen, before, rows, np.where(new, place, NO_ROW), self.compared)
-        return rows, changes
+    def with_lowest_high_only(self) -> _Versions:
+        """Without the rows above level 0 of which a key has one on a lower level (above 0)."""
+        high = np.flatnonzero(self.levels > 0)
+        group = self.group_of[high]
+        if len(high) == np.count_nonzero(np.bincount(group, minlength=1)):
+            return self
+        order = np.lexsort((self.levels[high], group))
+        later = np.flatnonzero(group[order][1:] == group[order][:-1]) + 1
+        kept = np.ones(len(self.levels), np.bool_)
+        kept[high[order[later]]] = False
+        pieces = []
+        for piece, start in zip(self.rows.pieces, self.rows.offsets.tolist(), strict=False):
+            rows = np.flatnonzero(kept[start : start + len(piece)])
+            batch = batch_of([taken(column, pa.array(rows)) for column in piece.batch.columns], piece.batch.schema)
+            if len(rows):
+                pieces.append(Piece(batch, _taken_keys(piece.keys, rows), piece.level, piece.age))
+        return _Versions.of(pieces, self.function)
 
 
-def _key_codes(function: MergeFunction, versions: Versions, others: pa.RecordBatch) -> tuple[Ints, Ints]:
-    """Numbers of the keys of the groups, and of the rows of another batch, equal where the keys are."""
-    spec = function.key_spec
-    keys = concat_keys([spec.keys(versions.batch.take(pa.array(versions.groups.newest))), spec.keys(others)])
-    order, same = keys.order(sorted_runs=False)
-    code = np.empty(len(order), np.int64)
-    code[order] = offsets_from(~same)
-    return code[: len(versions.groups)], code[len(versions.groups) :]
+def _laid(pieces: Sequence[Piece]) -> Rows:
+    """Pieces end to end, to take rows of them: their keys are not looked at."""
+    sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
+    return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
-@dataclass(frozen=True)
-class FullChangelog:
-    """Compares the outcome of a full compaction with the row of the top level. Deleted keys are not among the rows."""
-
-    function: MergeFunction
-    compared: tuple[str, ...] | None
-    max_level: int
-
-    def merge(
-        self, batch: pa.RecordBatch, looked_up: pa.RecordBatch | None = None
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """See :class:`ChangelogFunction`; nothing is ever looked up."""
-        versions = Versions.of(batch, self.function)
-        rows, place = merged(self.function, versions, bypass=True)
-        top = np.full(len(versions.groups), NO_ROW, np.int64)
-        at_top = np.flatnonzero(versions.levels == self.max_level)
-        top[versions.group_of[at_top]] = at_top
-        alone = (versions.groups.ends - versions.groups.starts == 1) & (top != NO_ROW)
-        changes = _changes(
-            versions, np.where(alone, NO_ROW, top), rows, np.where(alone, NO_ROW, place), self.compared, any_before=True
-        )
-        adds = ~retracts(np.asarray(values_of(rows.column(VALUE_KIND), np.int8), np.int64))
-        return rows.filter(pa.array(adds)), changes
+def _bare(batch: pa.RecordBatch) -> Piece:
+    """Merged rows, of which no key is asked for."""
+    return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)
 
 
-@dataclass(frozen=True)
-class FirstRowChangelog:
-    """A key is told once: when no version of a higher level is there, neither among the rows nor by looking it up."""
-
-    function: FirstRow
-
-    def merge(
-        self, batch: pa.RecordBatch, looked_up: pa.RecordBatch | None = None
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """See :class:`ChangelogFunction`; rows whose key was found above vanish, they are there already."""
-        versions = Versions.of(batch, self.function)
-        rows, place = merged(self.function, versions, bypass=True)
-        known = versions.any(versions.levels > 0)
-        found = np.zeros(len(known), np.bool_)
-        if looked_up is not None and looked_up.num_rows:
-            mine, theirs = _key_codes(self.function, versions, looked_up)
-            found = np.isin(mine, theirs)
-        there = place != NO_ROW
-        gone = ~known & found
-        return rows.take(pa.array(place[there & ~gone])), rows.take(pa.array(place[there & ~known & ~found]))
+def _taken_keys(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:
+    if isinstance(keys, IntKeys):
+        return IntKeys(keys.values[rows])
+    return ByteKeys(keys.data, keys.starts[rows], keys.lengths[rows])
 
 
-def _changes(
-    versions: Versions,
-    before: Ints,
-    rows: pa.RecordBatch,
-    after: Ints,
-    compared: tuple[str, ...] | None,
-    *,
-    any_before: bool = False,
-) -> pa.RecordBatch:
-    """The changelog rows of each group: ``before`` is a row of ``versions``, ``after`` one of ``rows``, NO_ROW for none.
-
-    ``any_before``: a retract counts as a row that was there (the top level holds none).
-    """
-    was = before != NO_ROW
-    if not any_before:
-        was &= ~retracts(versions.kinds)[before]
-    kinds = np.asarray(values_of(rows.column(VALUE_KIND), np.int8), np.int64)
-    told = after != NO_ROW
-    adds = told & ~retracts(kinds)[after] if rows.num_rows else told
-    insert, delete, update = adds & ~was, told & ~adds & was, adds & was
-    if compared is not None and update.any():
-        both = np.flatnonzero(update)
-        equal = np.ones(len(both), np.bool_)
-        for name in compared:
-            if name in versions.batch.schema.names and not name.startswith(KEY_PREFIX):
-                sides = (
-                    versions.batch.column(name).take(pa.array(before[both])),
-                    rows.column(name).take(pa.array(after[both])),
-                )
-                code = codes(pa.concat_arrays(sides))  # null equals null
-                equal &= code[: len(both)] == code[len(both) :]
-        update[both[equal]] = False
-    old, new = np.flatnonzero(delete | update), np.flatnonzero(insert | update)
-    left = _with_kinds(versions.batch.take(pa.array(before[old])), np.where(delete[old], DELETE, UPDATE_BEFORE))
-    right = _with_kinds(rows.take(pa.array(after[new])), np.where(insert[new], INSERT, UPDATE_AFTER))
-    together = pa.concat_batches([left, right])
-    return together.take(pa.array(np.argsort(np.concatenate((old, new)), kind="stable")))
-
-
-def _with_kinds(batch: pa.RecordBatch, kinds: Ints) -> pa.RecordBatch:
-    place = batch.schema.get_field_index(VALUE_KIND)
-    return batch.set_column(place, batch.schema.field(place), pa.array(kinds.astype(np.int8), pa.int8()))
+__all__ = ["Against", "ChangelogMerger", "LookUp", "Tell", "Telling"]

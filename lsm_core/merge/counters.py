@@ -10,6 +10,7 @@ OLDER_VERSION = "older-version"
 DELETE_AT_BOTTOM = "delete-at-bottom"
 IGNORED_DELETE = "ignored-delete"
 EXPIRED = "expired"
+KNOWN_ABOVE = "known-above"
 
 
 @dataclass

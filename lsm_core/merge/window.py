@@ -8,7 +8,7 @@ is carried into the next window. Memory is about inputs x batch, whatever the nu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -165,6 +165,22 @@ def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], 
         counts = _within_cut(buffers, counts, key, bounds, spec)
     pieces = [piece for buffer, count in zip(buffers, counts, strict=True) for piece in buffer.take(count)]
     return pieces, stays_open(key)
+
+
+def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
+    """Remove the rows below the cut from ``buffers``, oldest input first: no row of their keys is still to come.
+
+    Inputs are read on where nothing lies below the cut; none is left where all are at their end.
+    """
+    while True:
+        unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
+        key = cut_key([buffer.last_key for buffer in unfinished])
+        counts = [buffer.count(key, through=False) for buffer in buffers]
+        if key is None or any(counts):
+            return [piece for buffer, count in zip(buffers, counts, strict=True) for piece in buffer.take(count)]
+        for buffer in unfinished:
+            if buffer.last_key == key:
+                buffer.top_up(buffer.rows + 1)
 
 
 def _within_cut(
@@ -327,12 +343,14 @@ def merge_streams(
     drop_delete: bool = False,
     batch_rows: int | None = None,
     counters: MergeCounters | None = None,
+    whole_keys: Callable[[Sequence[Piece]], list[pa.RecordBatch]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted ``inputs``, oldest first, into KV batches of at most 131,072 rows: keys ascending, each once.
 
     Batches keep the inputs' schema (`_KEY_*` or key columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values). ``drop_delete``
     leaves out keys whose result is a retract. Each unfinished input holds at least ``batch_rows`` rows before each cut (None:
-    as many as its largest batch). Raises UnsortedInput with the input's index.
+    as many as its largest batch). ``whole_keys`` merges in place of ``function``: it is given all rows of its keys at once, and no
+    input may repeat a key very often. Raises UnsortedInput with the input's index.
     """
     spec = key_spec or function.key_spec
     buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]
@@ -341,13 +359,15 @@ def merge_streams(
     while True:
         for buffer in buffers:
             buffer.top_up(batch_rows)
-        pieces, open_end = take_window(buffers, spec)
+        pieces, open_end = take_window(buffers, spec) if whole_keys is None else (take_whole_keys(buffers), False)
         parts = window_parts(pieces)
         # a part's memory must be free while the consumer works on its output, so nothing here keeps it
         del pieces
         while parts:
             part = parts.popleft()
-            output = deque(merger.merge(part, open_end and not parts))
+            merged = merger.merge(part, open_end and not parts) if whole_keys is None else whole_keys(part)
+            output = deque(merged)
+            del merged
             done = not part
             del part
             while output:

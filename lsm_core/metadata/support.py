@@ -21,7 +21,6 @@ from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import DataType, TypeRoot
 
 _REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
-_PRODUCERS = frozenset({"none", "input"})
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
@@ -38,7 +37,6 @@ _SWITCHES_READ = {
     "query-auth.enabled": "query authorisation",
 }
 _SWITCHES_WRITE = {
-    "force-lookup": "compaction that looks keys up with every write (force-lookup)",
     "clustering.incremental": "incremental clustering",
 }
 # Options whose mere presence matters.
@@ -200,8 +198,6 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
         yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and options.deletion_vectors_enabled and not _keeps_vectors(store):
         yield "deletion vectors"
-    if purpose >= Purpose.WRITE and store.has_primary_key and options.changelog_producer not in _PRODUCERS:
-        yield f"changelog producer '{options.changelog_producer}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
         yield "Iceberg metadata (metadata.iceberg.storage)"
 

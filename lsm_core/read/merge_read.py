@@ -14,7 +14,20 @@ import pyarrow as pa
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_kv
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
-from lsm_core.merge import EXPIRED, FoldFunction, MergeCounters, MergeFunction, RunInput, merge_function, merge_streams
+from lsm_core.merge import (
+    EXPIRED,
+    ChangelogMerger,
+    FoldFunction,
+    MergeCounters,
+    MergeFunction,
+    NormalisedKeys,
+    RunInput,
+    Telling,
+    merge_function,
+    merge_streams,
+)
+from lsm_core.merge.changelog import Against, LookUp, Tell
+from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.engines.internal import AllVersions
@@ -93,6 +106,20 @@ class HighLevels:
 Input = Files | Parked | HighLevels
 
 
+@dataclass(frozen=True)
+class Changes:
+    """A merge that looks keys up, and tells what became of them (`merge.changelog`); for whole compaction units alone.
+
+    ``max_level``: of the bucket's tree. ``look_up``: asks the levels above the output, None where none of them meets the unit's keys;
+    its rows have all columns of the merge. ``tell`` takes the changes as whole KV batches, by key.
+    """
+
+    telling: Telling
+    max_level: int
+    look_up: LookUp | None
+    tell: Tell
+
+
 @dataclass
 class Merging:
     """What merging one bucket needs, made once; ``dropped`` (reason -> rows) and the counts of keys add up over its sections.
@@ -104,6 +131,7 @@ class Merging:
     ``budget``: decoded bytes of all windows together (None: what option `dredge.merge-budget` says).
     ``dictionaries``: text columns that may come out as Arrow dictionaries of int32: those do whose values repeat in the files, where the
     engine only chooses rows and never looks at them. A column may be one in some batches and plain in others.
+    ``changes``: keys are looked up, and their changes told.
     """
 
     store: TableStore
@@ -121,6 +149,7 @@ class Merging:
     opener: Callable[..., Iterator[pa.RecordBatch]] | None = None
     budget: int | None = None
     dictionaries: Collection[str] = ()
+    changes: Changes | None = None
 
     row_bytes: float = 0.0
 
@@ -128,10 +157,13 @@ class Merging:
         self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         # an engine that builds rows must see all versions of a key at once: passes before only sort them
         folds = isinstance(self.function, FoldFunction)
-        self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if folds else self.function
+        every_version = folds or self.changes is not None
+        self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if every_version else self.function
         # Of rows that are chosen, not built, the version of the lowest level is the newest one anyway.
-        self.looks_up = folds and self.store.options.needs_lookup
-        self.by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
+        compares = self.changes is not None and self.changes.telling.against is Against.HIGH_LEVELS
+        self.looks_up = (folds or compares) and self.store.options.needs_lookup
+        by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
+        self.by_level: MergeFunction = self.function if self.function.name == "first-row" else by_level
         self.columns = self.function.effective_columns(self.columns)
         self.twins = {key_name(name): name for name in self.store.schema.trimmed_primary_keys if name in self.columns}
         self.shared = SharedDictionaries()
@@ -156,13 +188,17 @@ class Merging:
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
-            with closing(self._merge(inputs, reader, self.function, self.drop_delete)) as merged:
+            with closing(self._merge(inputs, reader, self.function, self.drop_delete, self.changes)) as merged:
                 if not self.exact:
                     yield from merged
                     return
-                layout = kv_read_schema(self.store, self.columns)
-                for batch in merged:  # `_KEY_*` columns were merged as the value columns that they equal
-                    yield batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
+                for batch in merged:
+                    yield self._with_keys(batch)
+
+    def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with its `_KEY_*` columns, which were merged as the value columns that they equal."""
+        layout = kv_read_schema(self.store, self.columns)
+        return batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
     def count_dropped(self, counters: MergeCounters) -> None:
         """Add the rows that a merge left out."""
@@ -170,10 +206,15 @@ class Merging:
             self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
-        """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are."""
+        """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are.
+
+        Where changes are told so does the oldest one above level 0, whose rows those of the others are compared with.
+        """
+        apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []
         done = 0
-        for group in next_pass(reader.sizes(inputs), self.threshold, limit):
+        for group in next_pass(reader.sizes(inputs[apart:]), max(2, self.threshold - apart), limit):
+            group = range(group.start + apart, group.stop + apart)
             fewer += inputs[done : group.start]
             done = group.stop
             if len(group) == 1:
@@ -189,12 +230,39 @@ class Merging:
                     one.run.delete()
         return [*fewer, *inputs[done:]]
 
-    def _merge(self, inputs: Sequence[Input], reader: _Reader, function: MergeFunction, drop_delete: bool) -> Batches:
+    def _merge(
+        self,
+        inputs: Sequence[Input],
+        reader: _Reader,
+        function: MergeFunction,
+        drop_delete: bool,
+        changes: Changes | None = None,
+    ) -> Batches:
         whole = in_memory(reader.sizes(inputs), self.threshold)
         streams = [reader.stream(one, whole=place in whole) for place, one in enumerate(inputs)]
         counters = MergeCounters()
+        whole_keys = None
+        if changes is not None:
+            look_up, tell, names = changes.look_up, changes.tell, reader.schema.names
+
+            def found(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
+                assert look_up is not None
+                which, rows = look_up(keys, columns)
+                return which, rows.select(names) if len(which) and rows.num_columns else rows
+
+            whole_keys = ChangelogMerger(
+                changes.telling,
+                function,
+                changes.max_level,
+                None if look_up is None else found,
+                lambda batch: tell(self._with_keys(batch)),
+                drop_delete,
+                counters,
+            ).merge
         try:
-            yield from merge_streams(streams, function, drop_delete=drop_delete, counters=counters)
+            yield from merge_streams(
+                streams, function, drop_delete=drop_delete, counters=counters, whole_keys=whole_keys
+            )
         finally:
             for stream in streams:
                 for part in stream.parts or (stream,):
@@ -234,6 +302,8 @@ class _Reader:
             for age, group in enumerate(groups)
             for file in group
         }
+        if merging.changes is not None:
+            by_run = False  # levels must stay apart
         inputs: tuple[Input, ...] = section.runs if by_run else tuple(groups)
         high = [group for group in section.groups if group[0].level > 0]
         if merging.looks_up and len(high) > 1:

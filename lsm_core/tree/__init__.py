@@ -19,7 +19,7 @@ from lsm_core.tree.strategy import (
     post_filter,
     strategy_from_options,
 )
-from lsm_core.tree.task import Rewrite, TaskPlan, close_unit, drops_delete, plan_task
+from lsm_core.tree.task import Rewrite, TaskPlan, Upgrade, close_unit, drops_delete, plan_task
 from lsm_core.tree.universal import UniversalCompaction
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "TaskPlan",
     "Trigger",
     "UniversalCompaction",
+    "Upgrade",
     "Violation",
     "check_levels",
     "close_unit",

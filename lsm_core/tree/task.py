@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from itertools import zip_longest
 
 from lsm_core.tree.interval_partition import interval_partition
@@ -14,13 +15,27 @@ from lsm_core.tree.universal import UniversalCompaction
 Rewrite = tuple[SortedRun, ...]
 
 
+class Upgrade(Enum):
+    """What raising a file to another level asks for beside its metadata (Java `UpgradeStrategy`)."""
+
+    PLAIN = "plain"
+    TELLS = "tells"
+    """Its rows are compared with those above, and the changes told; its bytes stay."""
+    REWRITES = "rewrites"
+    """It is rewritten instead."""
+
+
+UpgradeRule = Callable[[DataFile], Upgrade]
+
+
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
     """What compacting a unit does.
 
     ``rewrites``: each is merged into one rolling output; its runs may mix files of several levels, so a row's level and
     age come from its file, not its run. ``upgrades``: files (as they are now) that move to ``output_level`` by metadata
-    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped.
+    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped. ``told``: those of
+    the ``upgrades`` whose changes are told.
     """
 
     output_level: int
@@ -28,6 +43,7 @@ class TaskPlan:
     upgrades: tuple[DataFile, ...]
     drop_delete: bool
     unchanged: tuple[DataFile, ...] = ()
+    told: tuple[DataFile, ...] = ()
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
@@ -48,17 +64,18 @@ def plan_task(
     force_rewrite_all: bool = False,
     must_rewrite: Callable[[DataFile], bool] | None = None,
     marks_above: bool = False,
+    upgrade_rule: UpgradeRule | None = None,
 ) -> TaskPlan:
     """Cut ``unit`` into sections and choose for each between rewriting and upgrading.
 
     Overlapping files are rewritten; a file that overlaps nothing is upgraded unless it is smaller than ``small_below``
     bytes and has a neighbour to be rewritten with. Nothing in between is skipped: output files stay in key order.
     Rewritten alone are files that could be upgraded, or left, but hold deletes (or an unknown number of them) that the
-    last level has no use for, those that ``must_rewrite`` names (expired records), and all under ``force_rewrite_all``.
-    ``marks_above``: what lies above the output is marked as deleted where keys of the unit lie (deletion vectors), so that no level
-    has a use for deletes.
+    last level has no use for, those that ``must_rewrite`` names (expired records), those of which ``upgrade_rule`` says so, and all
+    under ``force_rewrite_all``. ``marks_above``: what lies above the output is marked as deleted where keys of the unit lie (deletion
+    vectors), so that no level has a use for deletes.
     """
-    work = _Work(levels, unit, force_rewrite_all, must_rewrite, marks_above)
+    work = _Work(levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule)
     if unit.by_file:
         for file in unit.files:
             work.rewrites.append((SortedRun((file,)),))
@@ -94,14 +111,17 @@ class _Work:
         force_rewrite_all: bool,
         must_rewrite: Callable[[DataFile], bool] | None,
         marks_above: bool,
+        upgrade_rule: UpgradeRule | None,
     ) -> None:
         self.levels, self.marks_above = levels, marks_above
         self.output_level = unit.output_level
         self.force_rewrite_all = force_rewrite_all
         self.must_rewrite = must_rewrite
+        self.upgrade_rule = upgrade_rule
         self.rewrites: list[Rewrite] = []
         self.upgrades: list[DataFile] = []
         self.unchanged: list[DataFile] = []
+        self.told: list[DataFile] = []
 
     def upgrade(self, file: DataFile) -> None:
         useless = self.output_level == self.levels.max_level or (self.marks_above and self.output_level > 0)
@@ -111,7 +131,13 @@ class _Work:
         elif file.level == self.output_level:
             self.unchanged.append(file)
         else:
+            upgrade = Upgrade.PLAIN if self.upgrade_rule is None else self.upgrade_rule(file)
+            if upgrade is Upgrade.REWRITES:
+                self.rewrites.append((SortedRun((file,)),))
+                return
             self.upgrades.append(file)
+            if upgrade is Upgrade.TELLS:
+                self.told.append(file)
 
     def rewrite(self, sections: list[list[SortedRun]]) -> None:
         if len(sections) == 1 and len(sections[0]) == 1:
@@ -129,6 +155,7 @@ class _Work:
             tuple(self.upgrades),
             drops_delete(self.levels, self.output_level) or (self.marks_above and self.output_level > 0),
             tuple(self.unchanged),
+            tuple(self.told),
         )
 
 

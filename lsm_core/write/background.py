@@ -113,6 +113,7 @@ class BucketCompaction:
         self._running: Future[BucketResult] | None = None
         self._before: dict[str, DataFileMeta] = {}
         self._after: dict[str, DataFileMeta] = {}
+        self._told: list[DataFileMeta] = []
         self._stop = compactor.store.options.stop_trigger
         self._hidden = _NONE
         self.vectors = VectorFiles()
@@ -180,10 +181,12 @@ class BucketCompaction:
         self._running = None
         self._take(running.result().message)
 
-    def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
-        """Files that compactions replaced and files that they made since the last call, intermediate ones left out."""
-        drained = tuple(self._before.values()), tuple(self._after.values())
-        self._before, self._after = {}, {}
+    def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
+        """Files that compactions replaced and files that they made since the last call, intermediate ones left out; and all
+        changelog files, for what an intermediate outcome told has happened.
+        """
+        drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._told)
+        self._before, self._after, self._told = {}, {}, []
         if self._running is None:
             self._hidden = _NONE
         return drained
@@ -196,7 +199,8 @@ class BucketCompaction:
             self._delete_indexes(running.result().message.own_index_files())
         self._delete_indexes(self.vectors.drain()[0])
         self._delete(file for file in self._after.values() if file.file_name not in self._before)
-        self._before, self._after = {}, {}
+        self._delete(self._told)
+        self._before, self._after, self._told = {}, {}, []
         self._hidden = _NONE
 
     def would_bring_back(self, file: DataFileMeta) -> bool:
@@ -219,6 +223,7 @@ class BucketCompaction:
             del self._after[name]
             if name not in self._before and name not in made:
                 self._delete([file])
+        self._told += message.compact_changelog
         self._after.update((file.file_name, file) for file in message.compact_after)
         self.add(message.compact_after)
         self._delete_indexes(self.vectors.take(message))

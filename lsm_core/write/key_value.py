@@ -107,7 +107,7 @@ class KeyValueBucket:
         """What was written and compacted since the last call; the bucket can be written on."""
         files, self.files = tuple(self.files), []
         told, self.changelog = tuple(self.changelog), []
-        before, after = ((), ()) if self.compaction is None else self.compaction.drain()
+        before, after, changes = ((), (), ()) if self.compaction is None else self.compaction.drain()
         vectors = ((), ()) if self.compaction is None else self.compaction.vectors.drain()
         return CommitMessage(
             self.partition,
@@ -119,6 +119,7 @@ class KeyValueBucket:
             changelog_files=told,
             compact_before=before,
             compact_after=after,
+            compact_changelog=changes,
         )
 
     def discard_compaction(self) -> None:

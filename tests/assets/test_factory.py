@@ -15,8 +15,8 @@ from orchestration import names
 from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
-UNSUPPORTED = ("dv_pk", "changelog_lookup", "postpone")
-SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches", "dynamic_bucket")
+UNSUPPORTED = ("dv_pk", "row_tracking", "postpone")
+SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches", "dynamic_bucket", "changelog_lookup")
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,7 @@ READ_OFF = {
 CHANGES = ("incremental-between", "$ro", "$audit_log")
 # Writing and compacting (what reading lacks is lacking here too).
 WRITE_OFF = {
-    "changelog producers": "changelog producer",
     "deletion vectors": "deletion vectors",
-    "writes that wait for lookups": "force-lookup",
     "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
 }
@@ -72,8 +70,6 @@ def unwritable(story: dict[str, Any]) -> str | None:
     bucket = int(options.get("bucket", "-1"))
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
-        "writes that wait for lookups": options.get("force-lookup") == "true",
-        "changelog producers": keys and options.get("changelog-producer", "none") not in ("none", "input"),
         "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
     }

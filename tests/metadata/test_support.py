@@ -40,8 +40,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"type": "format-table"}, "format-table", READ),
         ({"scan.fallback-branch": "b"}, "fallback branches", READ),
         ({"sequence.snapshot-ordering": "true"}, "ordering by snapshot", READ),
-        ({"changelog-producer": "lookup"}, "changelog producer 'lookup'", WRITE),
-        ({"changelog-producer": "full-compaction"}, "changelog producer 'full-compaction'", WRITE),
         ({"file-index.ngram.columns": "v"}, "file index 'ngram'", WRITE),
         ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),
         ({"metadata.iceberg.storage": "table-location"}, "Iceberg", WRITE),
@@ -81,8 +79,12 @@ def test_what_is_supported_passes_every_gate(tmp_path: Path) -> None:
     fixed = make_store(tmp_path / "a", fields, options=options)
     append = make_store(tmp_path / "b", fields, keys=(), options={"bucket": "-1"})
     partitioned = make_store(tmp_path / "c", fields, keys=("k", "c9"), partitions=("c9",))
-    telling = make_store(tmp_path / "d", fields, options={**options, "changelog-producer": "input"})
-    for store in (fixed, append, partitioned, telling):
+    telling = [
+        make_store(tmp_path / producer, fields, options={**options, "changelog-producer": producer})
+        for producer in ("input", "lookup", "full-compaction")
+    ]
+    looking = make_store(tmp_path / "d", fields, options={**options, "force-lookup": "true"})
+    for store in (fixed, append, partitioned, *telling, looking):
         for gate in (require_readable, require_writable, require_compactable, require_expirable):
             gate(store)
         assert unsupported(store, Purpose.COMPACT) == []

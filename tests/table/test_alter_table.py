@@ -182,8 +182,8 @@ def test_bad_changes_name_the_thing(catalog: Catalog) -> None:
         catalog.alter_table("db.t", [SchemaChange.set_option("snapshot.time-retained", "soon")])
     with pytest.raises(errors.InvalidOption, match=r"sequence\.field"):
         catalog.alter_table("db.t", [SchemaChange.set_option("sequence.field", "nope")])
-    with pytest.raises(errors.UnsupportedFeature, match="changelog"):
-        catalog.alter_table("db.t", [SchemaChange.set_option("changelog-producer", "input")])
+    with pytest.raises(errors.UnsupportedFeature, match="callbacks"):
+        catalog.alter_table("db.t", [SchemaChange.set_option("commit.callbacks", "a.B")])
     with pytest.raises(errors.InvalidSchema, match="primary-key"):
         catalog.alter_table("db.t", [SchemaChange.set_option("primary-key", "v")])
     assert catalog.table("db.t").store.schema.id == 0

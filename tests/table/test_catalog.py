@@ -216,7 +216,7 @@ BAD = {
         InvalidOption,
         "median",
     ),
-    "changelog": (_schema(options={"bucket": "1", "changelog-producer": "lookup"}), UnsupportedFeature, "lookup"),
+    "callbacks": (_schema(options={"bucket": "1", "commit.callbacks": "a.B"}), UnsupportedFeature, "callbacks"),
     "vectors": (_schema(options={"bucket": "1", "deletion-vectors.enabled": "true"}), UnsupportedFeature, "deletion"),
     "postponed": (_schema(options={"bucket": "-2"}), UnsupportedFeature, "postponed"),
     "format": (_schema(options={"bucket": "1", "file.format": "lance"}), UnsupportedFeature, "lance"),

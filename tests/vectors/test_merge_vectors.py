@@ -10,8 +10,15 @@ import pytest
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.merge import MergeFunction, RunInput, merge_function, merge_streams, merge_unsorted
-from lsm_core.merge.changelog import LookupChangelog, Versions, changelog_function
+from lsm_core.merge import (
+    MergeFunction,
+    NormalisedKeys,
+    RunInput,
+    merge_function,
+    merge_streams,
+    merge_unsorted,
+)
+from lsm_core.merge.changelog import Against, ChangelogMerger, Telling, _Versions
 from lsm_core.merge.engines.fold import FoldInput
 from lsm_core.merge.functions import (
     AGG,
@@ -23,6 +30,7 @@ from lsm_core.merge.functions import (
 )
 from lsm_core.merge.order import merge_order
 from lsm_core.merge.rows import Piece, Rows
+from lsm_core.options import TableOptions
 from lsm_core.types import kinds_from_text, kinds_to_text, parse
 from tests.vectors.cases import Case, cases, require_known
 from tests.vectors.rows import as_cases, kv_batch
@@ -75,18 +83,28 @@ def test_sort_merge(case: Case) -> None:
 
 def _lookup(case: Case, function: MergeFunction) -> None:
     """Level-0 rows and the lowest level above 0 take part, rows of unknown level all do."""
-    made = kv_batch(case["inputs"])
-    batch = made.append_column("_LEVEL", pa.array([row["level"] for row in case["inputs"]], pa.int32()))
+    pieces = _pieces(kv_batch(case["inputs"]), [row["level"] for row in case["inputs"]], function)
     if case["op"] == "pick_high_level":
-        versions = Versions.of(batch, function)
-        row = versions.batch.take(pa.array(versions.lowest_high())).to_pylist()[0]
-        assert {"level": row["_LEVEL"], "value": row["value"]} == case["expect"]
+        versions = _Versions.of(pieces, function).with_lowest_high_only()
+        (row,) = versions.row_of(versions.levels > 0)
+        value = versions.rows.column("value", np.array([row]))[0].as_py()
+        assert {"level": int(versions.levels[row]), "value": value} == case["expect"]
     elif case["op"] == "contains_level0":
-        versions = Versions.of(batch, function)
+        versions = _Versions.of(pieces, function)
         assert versions.any(versions.levels == 0).tolist() == [case["expect"]]
     else:
-        rows, _ = LookupChangelog(function).merge(batch)
+        telling = Telling(Against.HIGH_LEVELS, tells=False)
+        (rows,) = ChangelogMerger(telling, function, 5, None, lambda _: None).merge(pieces)
         assert rows.column("value").to_pylist() == [case["expect"]["value"]]
+
+
+def _pieces(batch: pa.RecordBatch, levels: list[int], function: MergeFunction) -> list[Piece]:
+    """A piece a row, each of its own level."""
+    rows = [batch.slice(place, 1) for place in range(batch.num_rows)]
+    return [
+        Piece(row, function.key_spec.keys(row), level, age)
+        for age, (row, level) in enumerate(zip(rows, levels, strict=True))
+    ]
 
 
 @pytest.mark.parametrize("case", cases("partial_update"))
@@ -258,23 +276,35 @@ def test_changelog_wrappers(case: Case) -> None:
         options["fields.default-aggregate-function"] = asked["aggregate"]
     if "sequence_field" in asked:
         options["sequence.field"] = asked["sequence_field"]
-    function = changelog_function(schema, options, asked.get("max_level", 5))
-    looked_up = case["lookup"]
+    telling = Telling.of(schema, TableOptions(options))
+    assert telling is not None
+    function, looked_up, told = merge_function(schema, options), case["lookup"], []
     if case["wrapper"] == "first_row":
         looked_up = {**case["inputs"][0], "level": 5} if looked_up else None
-    rows, changes = function.merge(
-        _leveled(case["inputs"], names), None if looked_up is None else _leveled([looked_up], names)
-    )
-    _as_expected(changes, case["expect"]["changelog"], names)
+
+    def look_up(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Any, pa.RecordBatch]:
+        assert (len(keys), columns.schema.names) == (1, ["k"])
+        found = [] if looked_up is None else [looked_up]
+        return np.arange(len(found)), _rows(found, names)
+
+    merger = ChangelogMerger(telling, function, asked.get("max_level", 5), look_up, told.append)
+    merger.drop_delete = case["wrapper"] == "full_compaction"
+    batch = _rows(case["inputs"], names)
+    merged = merger.merge(_pieces(batch, [row["level"] for row in case["inputs"]], function))
+    merger.counters.check()
+    _as_expected(_one(told, batch), case["expect"]["changelog"], names)
     if "result" in case["expect"]:
-        _as_expected(rows, [case["expect"]["result"]] if case["expect"]["result"] else [], names)
+        _as_expected(_one(merged, batch), [case["expect"]["result"]] if case["expect"]["result"] else [], names)
 
 
-def _leveled(rows: list[Case], names: list[str]) -> pa.RecordBatch:
+def _one(batches: list[pa.RecordBatch], like: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.concat_batches([like.slice(0, 0), *batches])
+
+
+def _rows(rows: list[Case], names: list[str]) -> pa.RecordBatch:
     columns: dict[str, pa.Array] = {"_KEY_k": pa.array([row["key"] for row in rows], pa.int32())}
     columns["_SEQUENCE_NUMBER"] = pa.array([row["seq"] for row in rows], pa.int64())
     columns["_VALUE_KIND"] = kinds_from_text(pa.array([row["kind"] for row in rows], pa.string()))
-    columns["_LEVEL"] = pa.array([row["level"] for row in rows], pa.int32())
     for place, name in enumerate(names):
         columns[name] = pa.array([row["value"][place] for row in rows], pa.int32())
     return pa.RecordBatch.from_pydict(columns)
@@ -300,7 +330,11 @@ def test_lookup_merging_needs_the_lowest_level_above_zero_only() -> None:
     rows = [{"key": 1, "seq": n, "kind": "+I", "value": [n], "level": 3 - n} for n in (1, 2, 3)]
     fields = (DataField(0, "k", parse("INT NOT NULL")), DataField(1, "f0", parse("INT")))
     options = {"merge-engine": "aggregation", "fields.f0.aggregate-function": "sum", "changelog-producer": "lookup"}
-    merged, _ = changelog_function(TableSchema(0, fields, 1, primary_keys=("k",)), options, 5).merge(
-        _leveled(rows, ["f0"])
-    )
+    schema = TableSchema(0, fields, 1, primary_keys=("k",))
+    telling, function = Telling.of(schema, TableOptions(options)), merge_function(schema, options)
+    assert telling is not None
+    told: list[pa.RecordBatch] = []
+    merger = ChangelogMerger(telling, function, 5, None, told.append)
+    (merged,) = merger.merge(_pieces(_rows(rows, ["f0"]), [row["level"] for row in rows], function))
     assert merged.column("f0").to_pylist() == [5]
+    assert [batch.column("f0").to_pylist() for batch in told] == [[2, 5]]

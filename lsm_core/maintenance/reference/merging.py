@@ -37,8 +37,8 @@ def merge_by_key(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
 ) -> dict[tuple[Any, ...], Row | None]:
     """As :func:`merge_rows`, for every key (as :func:`key_order` puts it): its row, None if nothing is left of it."""
-    engine = _Engine(schema, options)
-    descending = options.get("sequence.field.sort-order", "ascending").lower() == "descending"
+    engine = Engine(schema, options)
+    descending = is_descending(options)
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(key_order(row.key), []).append(row)
@@ -61,7 +61,7 @@ def merge_versions(
         Row((), (), int(v["_SEQUENCE_NUMBER"]), int(v["_VALUE_KIND"]), tuple(v[name] for name in names))
         for v in versions
     ]
-    result = _Engine(schema, options).result(rows)
+    result = Engine(schema, options).result(rows)
     if result is None:
         return None
     return {
@@ -76,29 +76,34 @@ def builds_rows(options: Mapping[str, str]) -> bool:
     return options.get("merge-engine", "deduplicate").lower() in {"partial-update", "aggregation"}
 
 
-class _Engine:
+def is_descending(options: Mapping[str, str]) -> bool:
+    """Whether the smallest `sequence.field` is the newest."""
+    return options.get("sequence.field.sort-order", "ascending").lower() == "descending"
+
+
+class Engine:
     """One table's merge engine."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
-        self._name = options.get("merge-engine", "deduplicate").lower()
+        self.name = options.get("merge-engine", "deduplicate").lower()
         known = ("deduplicate", "first-row", "partial-update", "aggregation")
-        if self._name not in known:
-            raise UnsupportedFeature(f"merge engine {self._name} in the reference", ", ".join(schema.primary_keys))
+        if self.name not in known:
+            raise UnsupportedFeature(f"merge engine {self.name} in the reference", ", ".join(schema.primary_keys))
         self._ignore_delete = any(options.get(name, "false").lower() == "true" for name in _IGNORE_DELETE)
         self._schema, self._options = schema, options
         ordering = [name.strip() for name in options.get("sequence.field", "").split(",") if name.strip()]
         self._ordering = [schema.field_names.index(name) for name in ordering if name in schema.field_names]
 
-    def result(self, versions: Sequence[Row]) -> Row | None:
-        """The result of one key's versions. A lone version is never asked about: it comes out as it is, deletes too."""
-        if len(versions) == 1:
+    def result(self, versions: Sequence[Row], *, asks_alone: bool = False) -> Row | None:
+        """The result of one key's versions. A lone version comes out as it is, deletes too, unless the engine is asked about it."""
+        if len(versions) == 1 and not asks_alone:
             return versions[0]
-        if self._name == "deduplicate":
+        if self.name == "deduplicate":
             return last_row(versions, self._ignore_delete)
-        if self._name == "first-row":
+        if self.name == "first-row":
             return first_row(versions, self._ignore_delete)
         merge: PartialUpdateMerge | AggregationMerge
-        if self._name == "partial-update":
+        if self.name == "partial-update":
             merge = PartialUpdateMerge(self._schema, self._options, self._ignore_delete)
         else:
             merge = AggregationMerge(self._schema, self._options)

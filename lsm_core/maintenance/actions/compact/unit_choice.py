@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.clock import local_offset_ms
+from lsm_core.files.upgrades import upgrade_of
 from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
@@ -83,14 +84,15 @@ def decide(
     )
     if isinstance(decision, Decline):
         return decision
-    # first-row answers without level 0 only if every key lies once above it: nobody looks keys up here, so units are closed
-    looks_up = store.options.merge_engine == "first-row"
     unit = decision.unit
     retracts = any(file.delete_row_count != 0 for file in unit.files)
     over = any(file.name in expired.possible for file in unit.files)
-    if not looks_up and order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
+    # where keys are looked up, a unit takes up what older runs say of its keys: merging it first changes no answer
+    if not over and store.options.needs_lookup:
         return decision
-    if not looks_up and store.options.order_sensitive == "as-paimon":
+    if order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
+        return decision
+    if store.options.order_sensitive == "as-paimon":
         return decision
     closed = close_unit(levels, unit)
     if closed == unit:
@@ -242,6 +244,7 @@ def _task_of(
         force_rewrite_all=options.force_rewrite_all,
         must_rewrite=lambda file: file.name in expired.known or file.name in marked,
         marks_above=options.deletion_vectors_enabled,
+        upgrade_rule=lambda file: upgrade_of(options, file, unit.output_level, levels.max_level),
     )
 
 

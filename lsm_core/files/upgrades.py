@@ -1,0 +1,28 @@
+"""Which files may change their level by metadata alone, in tables whose compactions look keys up or tell what changed."""
+
+from __future__ import annotations
+
+from lsm_core.files.formats import format_of
+from lsm_core.options import TableOptions
+from lsm_core.tree import DataFile, Upgrade
+
+
+def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
+    """What raising ``file`` to ``output_level`` asks for (Java `LookupMergeTreeCompactRewriter`, `FullChangelogMergeTreeCompactRewriter`).
+
+    Where rows are built of several versions a file of level 0 takes up what lies above its output, so that later merges need only the
+    lowest level: it stays as it is only on the top level, or where the newest version says everything.
+    """
+    if options.changelog_producer == "full-compaction":
+        return Upgrade.TELLS if output_level == max_level else Upgrade.PLAIN
+    if not options.needs_lookup or file.level != 0:
+        return Upgrade.PLAIN
+    if format_of(options, 0) != format_of(options, output_level):
+        return Upgrade.REWRITES
+    newest_is_all = options.merge_engine == "deduplicate" and not options.sequence_field
+    if output_level != max_level and not newest_is_all:
+        return Upgrade.REWRITES
+    return Upgrade.TELLS if options.changelog_producer == "lookup" else Upgrade.PLAIN
+
+
+__all__ = ["upgrade_of"]

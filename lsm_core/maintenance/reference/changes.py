@@ -1,0 +1,92 @@
+"""What a compaction that looks up, or tells changes, makes of each key and tells of it: one key at a time, as semantics.md 5 says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.reference.equality import same
+from lsm_core.maintenance.reference.merging import Engine, is_descending
+from lsm_core.maintenance.reference.versions import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    Row,
+    in_merge_order,
+    key_order,
+)
+
+LOOKED_UP: Final = 1 << 20
+"""The level that rows of the levels above a compaction's output are given."""
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the outcome is compared with: the row of level ``top``, or (None) the row of the lowest level above 0, looked up if need be.
+
+    ``compared``: places of the columns that must differ for an update to be told; None: every update is.
+    """
+
+    top: int | None
+    compared: tuple[int, ...] | None = None
+
+
+def merge_and_tell(
+    rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool, comparison: Comparison
+) -> tuple[dict[Key, Row | None], dict[Key, list[Row]]]:
+    """For every key its row (None: nothing is left of it), and the changes told of it, in order."""
+    engine = Engine(schema, options)
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key_order(row.key), []).append(row)
+    outcomes: dict[Key, Row | None] = {}
+    changes: dict[Key, list[Row]] = {}
+    for key, group in groups.items():
+        versions = in_merge_order(group, is_descending(options))
+        if engine.name == "first-row":
+            result, told = _first(engine, versions)
+        elif comparison.top is None:
+            result, told = _looked_up(engine, versions, comparison)
+        else:
+            result = engine.result(versions)
+            top = next((row for row in versions if row.level == comparison.top), None)
+            told = [] if top is not None and len(versions) == 1 else _between(top, result, comparison)
+        outcomes[key] = None if result is None or (drop_delete and result.retracts) else result
+        changes[key] = told
+    return outcomes, changes
+
+
+def _first(engine: Engine, versions: list[Row]) -> tuple[Row | None, list[Row]]:
+    if any(row.level == LOOKED_UP for row in versions):
+        return None, []
+    result = engine.result(versions)
+    is_new = result is not None and all(row.level <= 0 for row in versions)
+    return result, [result] if is_new and result is not None else []
+
+
+def _looked_up(engine: Engine, versions: list[Row], comparison: Comparison) -> tuple[Row | None, list[Row]]:
+    lowest = min((row for row in versions if row.level > 0), key=lambda row: row.level, default=None)
+    result = engine.result([row for row in versions if row.level <= 0 or row is lowest], asks_alone=True)
+    is_new = any(row.level <= 0 for row in versions)
+    return result, _between(lowest, result, comparison) if is_new else []
+
+
+def _between(before: Row | None, after: Row | None, comparison: Comparison) -> list[Row]:
+    if after is None:
+        return []
+    was = before if before is not None and not before.retracts else None
+    if was is None:
+        return [] if after.retracts else [after._replace(kind=INSERT)]
+    if after.retracts:
+        return [was._replace(kind=DELETE)]
+    compared = comparison.compared
+    if compared is not None and all(same(was.values[i]) == same(after.values[i]) for i in compared):
+        return []
+    return [was._replace(kind=UPDATE_BEFORE), after._replace(kind=UPDATE_AFTER)]
+
+
+__all__ = ["LOOKED_UP", "Comparison", "merge_and_tell"]
