@@ -288,8 +288,8 @@ class _Versions:
         kept = np.ones(len(self.levels), np.bool_)
         kept[high[order[later]]] = False
         pieces = []
-        for piece, start in zip(self.rows.pieces, self.rows.offsets.tolist(), strict=False):
-            rows = np.flatnonzero(kept[start : start + len(piece)])
+        for piece, mine in zip(self.rows.pieces, np.split(kept, self.rows.offsets[1:-1]), strict=True):
+            rows = np.flatnonzero(mine)
             batch = batch_of([taken(column, pa.array(rows)) for column in piece.batch.columns], piece.batch.schema)
             if len(rows):
                 pieces.append(Piece(batch, _taken_keys(piece.keys, rows), piece.level, piece.age))
