@@ -538,6 +538,11 @@ def merged_view(
     over = over_at(store, now_ms)
     engine = store.options.merge_engine
     if engine in {"partial-update", "aggregation"}:
+        if store.options.needs_lookup:  # of the versions above level 0 that of the lowest one says everything
+            lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)})"
+            raw = raw.selectExpr("*", f"{lowest} AS __dredge_lowest").where(
+                "__dredge_level <= 0 OR __dredge_level = __dredge_lowest"
+            )
         return _folded(raw, store, fold_of(store), over)
     if engine not in {"deduplicate", "first-row"}:
         raise UnsupportedFeature(f"comparing tables of merge engine '{engine}' on Spark", store.name)

@@ -97,11 +97,17 @@ class KeyValueBucket:
             compaction.sync(wait)
             compaction.trigger()
 
-    def settle(self, wait: bool) -> None:
-        """Flush, and wait for compactions where asked to or where there are too many sorted runs; :meth:`drain` cannot fail then."""
-        self.flush(wait)
+    def settle(self, wait: bool, full: bool = False) -> None:
+        """Flush, and wait for compactions where asked to or where there are too many sorted runs; :meth:`drain` cannot fail then.
+
+        ``full``: compact everything, and wait for it.
+        """
+        self.flush(wait or full)
         if self.compaction is not None:
-            self.compaction.sync(wait or self.compaction.waits_at_commit)
+            self.compaction.sync(wait or full or self.compaction.waits_at_commit)
+            if full:
+                self.compaction.trigger(full=True)
+                self.compaction.sync(wait=True)
 
     def drain(self) -> CommitMessage:
         """What was written and compacted since the last call; the bucket can be written on."""

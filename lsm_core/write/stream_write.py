@@ -100,6 +100,11 @@ class StreamTableWrite(TableWrite):
         self._modified: dict[Place, int] = {}
         self._last = _NEVER
         self._committed = _NEVER
+        # Commits between two full compactions (Java `GlobalFullCompactionSinkWrite`), and the buckets changed since the last one.
+        given = store.options.get("full-compaction.delta-commits")
+        tells = store.options.changelog_producer == "full-compaction"
+        self._delta_commits = max(1, given or 1) if tells or given is not None else None
+        self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
         """As :meth:`TableWrite.compact`, over the bucket as it is in the table now."""
@@ -109,6 +114,8 @@ class StreamTableWrite(TableWrite):
     def checkpoint(self, wait_compaction: bool, commit_identifier: int) -> list[CommitMessage]:
         """Flush everything for the commit ``commit_identifier``, which must be larger than the last one.
 
+        In tables that look keys up it waits for their compactions (`lookup-wait`); every `full-compaction.delta-commits` commits
+        (each one, with the full-compaction changelog producer) everything that changed is compacted as a whole.
         Raises :class:`InvalidData` for an identifier that does not grow, :class:`WriterStale`, and what flushes and
         compactions failed with: nothing was handed out then, abort the writer.
         """
@@ -116,7 +123,13 @@ class StreamTableWrite(TableWrite):
             reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must grow"
             raise InvalidData(self.store.name, "", reason)
         self._catch_up()
-        messages = self._prepared(wait_compaction)
+        # What a lookup tells comes with the rows that it tells of.
+        options, compacts = self.store.options, self._compactor is not None and self._compactor.automatic
+        looks_up = compacts and options.needs_lookup and bool(options.get("lookup-wait"))
+        every = self._delta_commits if compacts else None
+        full = every is not None and commit_identifier % every == 0
+        messages = self._prepared(wait_compaction or looks_up, full)
+        self._due = set() if full else self._due | {(m.partition, m.bucket) for m in messages if not m.is_empty}
         self._last = commit_identifier
         handed: dict[Place, CommitMessage] = {}
         for message in messages:
@@ -127,7 +140,8 @@ class StreamTableWrite(TableWrite):
                 continue
             # A bucket that has nothing to hand out is let go once a later commit than its last is in the table.
             compaction = self._compaction(place)
-            if self._modified.get(place, _NEVER) < self._committed and not (compaction and compaction.is_running):
+            waits = (compaction and compaction.is_running) or (every is not None and place in self._due)
+            if self._modified.get(place, _NEVER) < self._committed and not waits:
                 del self._buckets[place]
                 self._modified.pop(place, None)
                 self._history.forget(place[0])

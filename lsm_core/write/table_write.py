@@ -207,12 +207,15 @@ class TableWrite:
         """
         return [message for message in self._prepared(wait_compaction) if not message.is_empty]
 
-    def _prepared(self, wait: bool) -> list[CommitMessage]:
-        """One message a bucket, empty ones too. All buckets are settled before the first one lets go of its files."""
+    def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
+        """One message a bucket, empty ones too; ``full``: each compacted as a whole before. All buckets are settled before the first one lets go of its files."""
         self._require_whole()
         writers = [writer for _, writer in sorted(self._buckets.items())]
         for writer in writers:
-            writer.settle(wait or self._force)
+            if isinstance(writer, KeyValueBucket):
+                writer.settle(wait or self._force, full)
+            else:
+                writer.settle(wait or self._force)
         if self._indexes is not None:
             self._indexes.write()
         self._pool.close()

@@ -103,3 +103,61 @@ def test_input_rows_are_told_as_java_tells_them(tmp_path: Path, java: Java, case
         for name in ("db.theirs", "db.ours")
     ]
     assert files[0] == files[1]
+
+
+def replayed(changes: list[list[Change]]) -> list[tuple[Any, ...]]:
+    """The rows that changes make of nothing; what is taken back must be what is there."""
+    held: dict[Any, tuple[Any, ...]] = {}
+    for kind, row in (change for snapshot in changes for change in snapshot):
+        if kind in ("-U", "-D"):
+            assert held.pop(row[0]) == row
+        else:
+            assert row[0] not in held
+            held[row[0]] = row
+    return sorted(held.values())
+
+
+LIVES: dict[str, dict[str, str]] = {
+    "lookup": {"changelog-producer": "lookup"},
+    "lookup sums": {
+        "changelog-producer": "lookup",
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "fields.s.ignore-retract": "true",
+    },
+    "forced": {"force-lookup": "true", "merge-engine": "partial-update", "ignore-delete": "true"},
+    "first row": {"changelog-producer": "lookup", "merge-engine": "first-row", "ignore-delete": "true"},
+    "full": {"changelog-producer": "full-compaction"},
+    "every second": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"},
+}
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("case", LIVES)
+def test_a_long_lived_writer_tells_its_changes_with_its_commits(tmp_path: Path, java: Java, case: str) -> None:
+    """Twelve commits of our stream writer, a few rows each; Java compacts in between, and streams the same as we do."""
+    options = LIVES[case]
+    java("create", schema={"fields": FIELDS, "primaryKeys": ["k"], "options": {"bucket": "1", **options}})
+    table = Catalog(tmp_path).table("db.t")
+    commit, told_at = table.new_stream_commit("job"), []
+    with table.new_stream_write("job") as writer:
+        for number in range(1, 13):
+            keys = [(number * 7 + i) % 11 for i in range(5)]
+            rows = pa.table({"k": keys, "v": [number] * 5, "s": [f"s{number}"] * 5}, schema=SCHEMA)
+            kinds = ["+I", "+U", "+I", "+I", "-D" if "sums" not in case else "+I"]
+            writer.write(rows, pa.array(kinds))
+            commit.filter_and_commit({number: writer.prepare_commit(commit_identifier=number)})
+            last = table.snapshots()[-1]
+            if last.changelog_record_count:
+                told_at.append(last.commit_identifier)
+            if number == 6 and case != "every second":
+                java("compact", full=True)
+    changes = streamed(java, table, "db.t")
+    ours = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+    assert ours == sorted(tuple(row[n] for n in NAMES) for row in java("read")["rows"])
+    if case == "every second":
+        assert told_at == [2, 4, 6, 8, 10, 12]
+    elif case in ("lookup", "lookup sums", "full"):
+        assert told_at == list(range(1, 13))
+    if case != "forced":
+        assert replayed(changes) == ours

@@ -182,7 +182,6 @@ _NAMED_ONLY = {
     "blob-field",
     "blob-view-field",
     "clustering.columns",
-    "full-compaction.delta-commits",
     "partition.expiration-time",
     "upsert-key",
     "vector-field",

@@ -337,9 +337,9 @@ def test_options_that_are_not_acted_on_are_warned_about_when_they_come(
     catalog.alter_table("db.t", [SchemaChange.set_option("num-levels", "7"), SchemaChange.set_comment("c")])
     catalog.table("db.t")
     assert caplog.messages == []
-    catalog.alter_table("db.t", [SchemaChange.set_option("full-compaction.delta-commits", "3")])
+    catalog.alter_table("db.t", [SchemaChange.set_option("lookup.hash-load-factor", "0.5")])
     (said,) = caplog.messages
-    assert said.endswith("not acted on here: 'full-compaction.delta-commits' = '3'")
+    assert said.endswith("not acted on here: 'lookup.hash-load-factor' = '0.5'")
 
 
 def test_one_table_that_cannot_be_read_hides_no_other(

@@ -5,6 +5,7 @@ A key is chosen by its rank, a salted hash, so every version of it is found in e
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -144,12 +145,15 @@ class Catch:
         self._chosen: Ranks = np.empty(0, np.uint64)
         self._look_at = int(2 * _AT_FIRST * keys)
         self._settled = False
+        # one thread merges and shows what it reads and tells, another shows what it hands to a writer
+        self._adding = threading.Lock()
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Look at rows of the file ``name``: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
-        chosen = self.choose(name, batch)
-        if len(chosen):
-            self.keep(name, batch.take(chosen))
+        with self._adding:
+            chosen = self.choose(name, batch)
+            if len(chosen):
+                self.keep(name, batch.take(chosen))
 
     def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
         """Positions of rows of the file ``name`` that :meth:`keep` takes next; ``keys`` has at least its key columns."""
