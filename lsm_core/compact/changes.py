@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
@@ -13,6 +13,8 @@ from lsm_core.compact.content import Content
 from lsm_core.compact.handed import Handed
 from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter, changelog_files_of, kv_read_schema
+from lsm_core.files.upgrades import newest_is_all
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name
 from lsm_core.merge import NormalisedKeys, Telling
@@ -32,10 +34,11 @@ _SYSTEM: Final = (SEQUENCE_NUMBER, VALUE_KIND)
 
 @dataclass(frozen=True)
 class Told:
-    """Changelog files, and the rows handed to their writer."""
+    """Changelog files, and the rows handed to their writer; ``superseded`` as :attr:`Teller.superseded`."""
 
     files: tuple[DataFileMeta, ...]
     handed: Handed
+    superseded: Mapping[str, DeletionVector] = field(default_factory=dict)
 
     @property
     def content(self) -> Content:
@@ -79,6 +82,8 @@ class Teller:
             self._writer = KeyValueFileWriter.of_changes(*place, task.total_buckets, level=task.output_level)
             self._handed = Handed(changelog_files_of(store), task, task.output_level)
         self._living, self._witness = living, witness
+        self._keeps_vectors = store.options.deletion_vectors_enabled
+        self._superseded: dict[str, list[DeletionVector]] = {}
         look_up: LookUp | None = self._find if asks else None
         max_level = Levels(tree, store.options.num_levels).max_level
         self.changes = Changes(telling, max_level, look_up, self._tell)
@@ -88,6 +93,9 @@ class Teller:
         hits = self._above.find(SortedKeys(keys, columns))
         if not hits:
             return np.zeros(0, np.int64), columns.slice(0, 0)
+        if self._keeps_vectors:
+            for hit in hits:
+                self._superseded.setdefault(hit.file.file_name, []).append(DeletionVector.of(hit.positions))
         asked = np.concatenate([hit.asked for hit in hits])
         order = np.argsort(asked)
         if not hits[0].rows.num_columns:
@@ -102,6 +110,11 @@ class Teller:
         if self._witness is not None:
             self._witness.looked_up(rows)
         return asked, rows
+
+    @property
+    def superseded(self) -> dict[str, DeletionVector]:
+        """Tables with deletion vectors: by file above the output, rows that were found and are no answer any more."""
+        return {name: DeletionVector.union(parts) for name, parts in self._superseded.items()}
 
     def _keys_alone(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         """KV rows of which nothing is known but the key."""
@@ -129,7 +142,7 @@ class Teller:
             return None
         files = self._writer.close()
         self._handed.finish(self._writer.group_rows)
-        return Told(tuple(files), self._handed)
+        return Told(tuple(files), self._handed, self.superseded)
 
     def __enter__(self) -> Self:
         return self
@@ -147,8 +160,7 @@ def telling_of(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta
     A lookup compares what comes up from level 0, a full compaction what reaches the top level (Java `ChangelogMergeTreeRewriter`).
     """
     options = store.options
-    newest_is_all = options.merge_engine == "deduplicate" and not options.sequence_field
-    if options.deletion_vectors_enabled and newest_is_all and options.changelog_producer != "lookup":
+    if options.deletion_vectors_enabled and newest_is_all(options) and options.changelog_producer != "lookup":
         return None  # what lies above is marked, and its values decide nothing
     telling = Telling.of(store.schema, store.options)
     if telling is None or task.output_level == 0:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.marks import Marks
+from lsm_core.compact.superseded import joined_vectors
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
 from lsm_core.compact.unit import discard_result, plan_of
 from lsm_core.compact.verify import check_tree
@@ -251,11 +252,12 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
     after = [file for result in results for file in result.message.compact_after]
     check_tree(store, task, [*rewritten, *moved], after, shapes)
     before = (*rewritten, *moved)
-    new: dict[str, DeletionVector] = {}
-    for result in results:
-        for name, data in result.marks.items():
-            vector = DeletionVector.from_bytes(data, f"<marks of {name}>")
-            new[name] = vector if name not in new else DeletionVector.union([new[name], vector])
+    new = joined_vectors(
+        *(
+            {name: DeletionVector.from_bytes(data, f"<marks of {name}>") for name, data in result.marks.items()}
+            for result in results
+        )
+    )
     vectors = marks.change(rewritten, new)
     message = CommitMessage(
         task.partition,

@@ -16,6 +16,7 @@ from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import KeyValueFileWriter
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
@@ -46,6 +47,7 @@ class Rewritten:
     rows_read: dict[str, int] | None = None
     told: Told | None = None
     above: tuple[DataFileMeta, ...] = ()
+    superseded: Mapping[str, DeletionVector] | None = None
 
     @property
     def digest(self) -> int | None:
@@ -80,7 +82,13 @@ def rewrite(
 
 
 def tell_upgrade(
-    store: TableStore, task: BucketTask, file: DataFileMeta, shapes: Shapes, *, share: int = 1
+    store: TableStore,
+    task: BucketTask,
+    file: DataFileMeta,
+    shapes: Shapes,
+    *,
+    share: int = 1,
+    deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> Told | None:
     """What changes by raising ``file``, whose bytes stay, to the task's output level: its changelog files; None where none are told.
 
@@ -90,7 +98,7 @@ def tell_upgrade(
     if telling is None or not telling.tells:
         return None
     living = living_at(store, task.now_ms)
-    with Teller(store, task, [file], telling, shapes, living) as teller:
+    with Teller(store, task, [file], telling, shapes, living, None, deletions) as teller:
         rows = 0
         merging = _merging(store, task, None, share, teller, None, {})
         for batch in _merged(merging, sections_of(store, [file], shapes)):
@@ -153,6 +161,7 @@ def _rewrite(
         rows_read,
         told,
         () if teller is None else teller.above,
+        None if teller is None else teller.superseded,
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -76,4 +76,10 @@ def superseded_rows(
     return {name: DeletionVector.union(parts) for name, parts in found.items()}
 
 
-__all__ = ["superseded_rows"]
+def joined_vectors(*found: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
+    """By file, the rows that any of ``found`` marks."""
+    names = dict.fromkeys(name for vectors in found for name in vectors)
+    return {name: DeletionVector.union([vectors[name] for vectors in found if name in vectors]) for name in names}
+
+
+__all__ = ["joined_vectors", "superseded_rows"]

@@ -14,7 +14,7 @@ from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten, rewrite, tell_upgrade
-from lsm_core.compact.superseded import superseded_rows
+from lsm_core.compact.superseded import joined_vectors, superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale
@@ -92,7 +92,7 @@ def run_bucket_task(
                 )
             if within is None or task.piece is None or task.piece.is_first:
                 for file in plan.told:
-                    changes = tell_upgrade(store, task, by_name[file.name], shapes, share=share)
+                    changes = tell_upgrade(store, task, by_name[file.name], shapes, share=share, deletions=marks.places)
                     told += [] if changes is None else [changes]
         return _finish(store, task, plan, done, told, shapes, marks, witness, started, pipelined=pipelined, share=share)
     except BaseException:
@@ -175,7 +175,8 @@ def _finish(
         if plan is not None:
             check_metadata(store, task, part, shapes)
         read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
-    told = [*(part.told for part in done if part.told is not None), *told]
+    upgraded = told
+    told = [*(part.told for part in done if part.told is not None), *upgraded]
     for changes in told:
         check_counters(changes.content.rows, changes.content.rows, {}, changes.files)
         check_changes(store, task, changes, threads=2 if pipelined else 1)
@@ -190,10 +191,17 @@ def _finish(
         checked, level = witness.verdict(after, task.drop_delete, counts), V2
     new: dict[str, DeletionVector] = {}
     if plan is not None and store.options.deletion_vectors_enabled:
+        # Who looked rows up knows them; for the others a pass over the keys finds them.
         within = None if task.piece is None else KeyBounds(store, task.piece)
-        new = superseded_rows(store, task, before, marks, shapes, within, share)
-        for name, vector in superseded_rows(store, task, moved, marks, shapes, None, share).items():
-            new[name] = vector if name not in new else DeletionVector.union([new[name], vector])
+        asked = [file for part in done if part.superseded is None for file in part.before]
+        known = {file.name for file in plan.told} if upgraded else set()
+        untold = [file for file in moved if file.file_name not in known]
+        new = joined_vectors(
+            *(part.superseded or {} for part in done),
+            *(changes.superseded for changes in upgraded),
+            superseded_rows(store, task, asked, marks, shapes, within, share),
+            superseded_rows(store, task, untold, marks, shapes, None, share),
+        )
     vectors = marks.change(before, new) if task.piece is None else VectorChange()
     message = CommitMessage(
         task.partition,

@@ -19,10 +19,14 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
         return Upgrade.PLAIN
     if format_of(options, 0) != format_of(options, output_level):
         return Upgrade.REWRITES
-    newest_is_all = options.merge_engine == "deduplicate" and not options.sequence_field
-    if output_level != max_level and not newest_is_all:
+    if output_level != max_level and not newest_is_all(options):
         return Upgrade.REWRITES
     return Upgrade.TELLS if options.changelog_producer == "lookup" else Upgrade.PLAIN
 
 
-__all__ = ["upgrade_of"]
+def newest_is_all(options: TableOptions) -> bool:
+    """Whether the newest version of a key is its row, whatever the others say."""
+    return options.merge_engine == "deduplicate" and not options.sequence_field
+
+
+__all__ = ["newest_is_all", "upgrade_of"]

@@ -172,10 +172,7 @@ def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = N
 
 def _keeps_vectors(store: TableStore) -> bool:
     """Whether writes and compactions keep deletion vectors up; where the option is off Java sees the deleted rows again."""
-    options = store.options
-    newest_is_all = options.merge_engine == "deduplicate" and not options.sequence_field
-    plain = newest_is_all and options.changelog_producer in ("none", "input")
-    return options.deletion_vectors_enabled and (plain or not store.has_primary_key)
+    return store.options.deletion_vectors_enabled
 
 
 def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
@@ -196,8 +193,6 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
-    if purpose >= Purpose.WRITE and options.deletion_vectors_enabled and not _keeps_vectors(store):
-        yield "deletion vectors"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
         yield "Iceberg metadata (metadata.iceberg.storage)"
 
