@@ -125,7 +125,7 @@ class ReferenceWitness:
                 None if compared is None else tuple(map(store.schema.field_names.index, compared)),
             )
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
-            self._comparison = Comparison(None)  # of the levels above 0 the lowest says everything
+            self._comparison = Comparison(None, lone_as_is=True)  # of the levels above 0 the lowest says everything
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._caught = Catch(place, draw(place, inputs, keys), keys)
         self._handed = False

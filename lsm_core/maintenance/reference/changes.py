@@ -28,11 +28,13 @@ Key = tuple[Any, ...]
 class Comparison:
     """What the outcome is compared with: the row of level ``top``, or (None) the row of the lowest level above 0, looked up if need be.
 
-    ``compared``: places of the columns that must differ for an update to be told; None: every update is.
+    ``compared``: places of the columns that must differ for an update to be told; None: every update is. ``lone_as_is``: a key's only
+    version comes out as it is stored, as where nothing comes up from level 0 and nobody looks up.
     """
 
     top: int | None
     compared: tuple[int, ...] | None = None
+    lone_as_is: bool = False
 
 
 def merge_and_tell(
@@ -70,7 +72,9 @@ def _first(engine: Engine, versions: list[Row]) -> tuple[Row | None, list[Row]]:
 
 def _looked_up(engine: Engine, versions: list[Row], comparison: Comparison) -> tuple[Row | None, list[Row]]:
     lowest = min((row for row in versions if row.level > 0), key=lambda row: row.level, default=None)
-    result = engine.result([row for row in versions if row.level <= 0 or row is lowest], asks_alone=True)
+    result = engine.result(
+        [row for row in versions if row.level <= 0 or row is lowest], asks_alone=not comparison.lone_as_is
+    )
     is_new = any(row.level <= 0 for row in versions)
     return result, _between(lowest, result, comparison) if is_new else []
 
