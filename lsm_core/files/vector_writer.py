@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import InvalidOption
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.format.manifest import VECTORS_INDEX, DeletionVectorRange, IndexFileMeta
-from lsm_core.metadata.indexes import deletion_files, index_path, read_vector
+from lsm_core.metadata.indexes import deletion_files, discard_index_file, read_vector, write_index_file
 from lsm_core.metadata.store import TableStore
 
 _MOST_SMALL: Final = 8
@@ -75,10 +75,7 @@ def change_vectors(
 def discard_index_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]) -> None:
     """Delete index files that will not be published; one that cannot be deleted stays as an orphan."""
     for file in files:
-        try:
-            store.file_io.delete(index_path(store, partition, bucket, file))
-        except (OSError, DredgeError):
-            continue
+        discard_index_file(store, partition, bucket, file)
 
 
 def _packed(
@@ -111,8 +108,7 @@ def _write(
         for (name, vector), (offset, length) in zip(vectors, ranges, strict=True)
     )
     file = IndexFileMeta(VECTORS_INDEX, store.new_file_name("index-"), len(data), len(places), places)
-    with store.file_io.open_output(index_path(store, partition, bucket, file)) as out:
-        out.write(data)
+    write_index_file(store, partition, bucket, file, data)
     return file
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
 from lsm_core.format.file_index import FileIndex, head_length, read_head
 from lsm_core.format.file_meta import DataFileMeta
@@ -53,6 +54,26 @@ def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
         raise CorruptFile(path, "the file is missing") from error
     except pa.ArrowException as error:
         raise CorruptFile(path, str(error)) from error
+
+
+def write_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta, data: bytes) -> None:
+    """Write ``data`` as the index file ``file`` of a bucket; a failed one is gone, also when it was made and then reported as failed.
+
+    Raises StorageFull, OSError.
+    """
+    path = index_path(store, partition, bucket, file)
+    try:
+        with store.file_io.open_output(path) as out:
+            out.write(data)
+    except BaseException:
+        discard_index_file(store, partition, bucket, file)
+        raise
+
+
+def discard_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> None:
+    """Delete an index file that will not be published; one that cannot be deleted stays as an orphan."""
+    with suppress(OSError, DredgeError):
+        store.file_io.delete(index_path(store, partition, bucket, file))
 
 
 # -- deletion vectors --------------------------------------------------------------------------------------------------
@@ -205,10 +226,12 @@ __all__ = [
     "deleted_rows",
     "deletion_files",
     "deletion_vectors",
+    "discard_index_file",
     "file_index",
     "hash_index",
     "index_file_path",
     "index_path",
     "read_vector",
     "vector_files",
+    "write_index_file",
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -15,14 +14,14 @@ from typing import Final
 import numpy as np
 
 from lsm_core.commit import CommitMessage, index_state_of
-from lsm_core.errors import CorruptFile, DredgeError
+from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.side_files import encode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
-from lsm_core.metadata.indexes import hash_index, index_file_path, index_path
+from lsm_core.metadata.indexes import discard_index_file, hash_index, index_file_path, write_index_file
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.assigner import (
     LARGEST_BUCKET,
@@ -158,8 +157,7 @@ class HashIndexes:
 
     def _delete(self, partition: bytes, bucket: int, file: IndexFileMeta | None) -> None:
         if file is not None:
-            with suppress(OSError, DredgeError):
-                self._store.file_io.delete(index_path(self._store, partition, bucket, file))
+            discard_index_file(self._store, partition, bucket, file)
 
     def _holder(self, partition: bytes, bucket: int) -> _Held | None:
         return self._held.get((partition, _WHOLE)) or self._held.get((partition, bucket))
@@ -245,8 +243,7 @@ def joined(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitM
         together = np.unique(np.concatenate([hash_index(store, entry) for entry in entries]))
         made[partition, bucket] = write_hash_index(store, partition, bucket, together)
         for file in files:
-            with suppress(OSError, DredgeError):
-                store.file_io.delete(index_path(store, partition, bucket, file))
+            discard_index_file(store, partition, bucket, file)
     found = []
     for message in messages:
         place = message.partition, message.bucket
@@ -263,8 +260,7 @@ def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: H
     """Write an index file of a bucket; a failed one is gone."""
     data = encode_hash_index(hashes)
     file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
-    with store.file_io.open_output(index_path(store, partition, bucket, file)) as out:
-        out.write(data)
+    write_index_file(store, partition, bucket, file, data)
     return file
 
 
