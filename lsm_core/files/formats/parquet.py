@@ -266,6 +266,8 @@ class ParquetSource:
     """One Parquet file being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = True
+    _file: Any
+    """Arrow's reader, from the first batches on: many a file is opened for its bounds alone."""
 
     def __init__(
         self,
@@ -291,9 +293,7 @@ class ParquetSource:
                 opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
                 if opened is None:
                     opened = self._read_footer(kept)
-                self._file: Any = pq.ParquetFile(
-                    self._input, metadata=opened.metadata, buffer_size=BUFFER_SIZE, pre_buffer=False
-                )
+            self._metadata, self._file = opened.metadata, None
             self._footer, self.schema, self._wide = opened.footer, opened.schema, opened.wide
             self.rows: int = self._footer.rows
             check_rows(path, self.rows, rows)
@@ -345,15 +345,17 @@ class ParquetSource:
         leaves = [at for at, leaf in enumerate(self._footer.leaves) if leaf.name in wanted]
         with named(self.path, "Parquet"):
             batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows)
-            file = self._file
-            if dictionaries:
+            file = None if dictionaries else self._file
+            if file is None:
                 file = pq.ParquetFile(
                     self._input,
-                    metadata=self._file.metadata,
-                    read_dictionary=list(dictionaries),
+                    metadata=self._metadata,
+                    read_dictionary=list(dictionaries) or None,
                     buffer_size=BUFFER_SIZE,
                     pre_buffer=False,
                 )
+            if not dictionaries:
+                self._file = file
             stream = self._stream(file, columns, batch_rows, groups)
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:

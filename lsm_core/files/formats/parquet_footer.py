@@ -6,7 +6,8 @@ through them: one flipped bit in a type is enough. What is read here is the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
+from lsm_core.files.formats.parquet_usual import Told, ToldGroup, row_groups
 from lsm_core.files.formats.thrift import Struct
 from lsm_core.format.stats import ColumnStats
 
@@ -34,6 +36,9 @@ _MOST_FOOTER: Final = 1 << 26
 _MOST_COLUMNS: Final = 50_000
 _MOST_DEPTH: Final = 64
 _OFFSET_BYTES: Final = 4.0
+_MOST_KEPT: Final = 16
+_MOST_KEPT_BYTES: Final = 1 << 16
+"""Of the schemas, and of the column orders, that are kept to know them again."""
 
 # Field ids of the structs in parquet.thrift.
 _VERSION, _SCHEMA, _ROWS, _GROUPS, _ORDERS, _ENCRYPTION = 1, 2, 3, 4, 7, 8
@@ -52,7 +57,16 @@ _ENCODINGS, _CODEC, _VALUES, _PLAIN_BYTES, _STORED_BYTES, _DATA_AT, _DICTIONARY_
 )
 _NULLS, _HIGH, _LOW = 3, 5, 6
 _NOTHING: Final = (0, None)
-_KINDS: Final = (thrift.STRUCT, thrift.LIST, thrift.I32, thrift.I64, thrift.I64, thrift.I64, thrift.I64)
+_DESCRIBED: Final = (
+    (_TYPE, thrift.I32),
+    (_ENCODINGS, thrift.LIST),
+    (_CODEC, thrift.I32),
+    (_VALUES, thrift.I64),
+    (_PLAIN_BYTES, thrift.I64),
+    (_STORED_BYTES, thrift.I64),
+    (_DATA_AT, thrift.I64),
+)
+"""What every column chunk tells, with its type in Thrift."""
 _BY_TYPE: Final = 1
 """Of a column's order: the one that its type defines, without which bounds mean nothing."""
 
@@ -115,12 +129,14 @@ class Footer(NamedTuple):
     """What a footer says of a file, checked: types are known, sizes fit the file, counts fit each other."""
 
     rows: int
-    leaves: list[Leaf]
+    leaves: Sequence[Leaf]
     groups: list[Group]
+    singles: Mapping[str, int]
+    """Indexes of the leaves that are top-level columns, without lists, by their names."""
 
     def single(self, name: str) -> int | None:
         """Index of the leaf that is the top-level column ``name``; None for nested columns and those that are not there."""
-        return next((i for i, leaf in enumerate(self.leaves) if leaf.path == (name,) and not leaf.repeats), None)
+        return self.singles.get(name)
 
 
 def stored_footer(source: Any, path: str) -> bytes:
@@ -146,19 +162,73 @@ def parse_footer(data: bytes, path: str, size: int) -> Footer:
     Raises :class:`CorruptFile` for a footer that cannot be, UnsupportedFeature for encrypted columns. Source: parquet.thrift.
     """
     try:
-        fields = thrift.Reader(data).struct()
+        fields, schema, orders = _fields(data)
         if _ENCRYPTION in fields:
             raise UnsupportedFeature(f"encrypted Parquet files ({path})")
         _field(fields, _VERSION, thrift.I32)
         rows = _count(fields, _ROWS)
-        leaves = _leaves(_structs(fields, _SCHEMA), _orders(fields))
+        kept = len(schema) + len(orders) <= _MOST_KEPT_BYTES
+        leaves, singles = _leaves(schema, orders) if kept else _leaves.__wrapped__(schema, orders)
         end = size - TAIL_BYTES - len(data)
         groups = [_group(group, leaves, end, path) for group in _structs(fields, _GROUPS)]
         if sum(group.rows for group in groups) != rows:
             raise ValueError(f"row groups of {sum(group.rows for group in groups)} rows where {rows} are said to be")
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"not a readable Parquet file: its footer is broken ({error})") from error
-    return Footer(rows, leaves, groups)
+    return Footer(rows, leaves, groups, singles)
+
+
+class _Lists:
+    """Lists that the footers of a table repeat byte for byte, schemas and column orders: known by their bytes, their ends need no reading."""
+
+    def __init__(self) -> None:
+        self._known: tuple[bytes, ...] = ()
+
+    def at(self, data: bytes, at: int) -> bytes | None:
+        """The known list that begins at ``at``: the bytes of a list tell its end, so that what begins with them is it."""
+        return next((each for each in self._known if data.startswith(each, at)), None)
+
+    def keep(self, found: bytes) -> None:
+        """Know ``found`` from now on, and of those before the last ones."""
+        if len(found) <= _MOST_KEPT_BYTES:
+            self._known = (found, *self._known[: _MOST_KEPT - 1])
+
+
+_schemas, _column_orders = _Lists(), _Lists()
+
+
+def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
+    """The footer's fields; its schema and its column orders as the bytes of their lists, empty where they are no lists.
+
+    With a schema that is known row groups are read by their patterns; what is read once in a process is not worth preparing these.
+    """
+    reader = thrift.Reader(data)
+    fields: Struct = {}
+    lists = {_SCHEMA: b"", _ORDERS: b""}
+    number, known = 0, False
+    while True:
+        number, kind = reader.field(number)
+        if kind == thrift.STOP:
+            return fields, lists[_SCHEMA], lists[_ORDERS]
+        if number in lists and kind == thrift.LIST:
+            start, kept = reader.at, _schemas if number == _SCHEMA else _column_orders
+            found = kept.at(data, start)
+            if found is None:
+                reader.value(kind)
+                found = data[start : reader.at]
+                kept.keep(found)
+            elif number == _SCHEMA:
+                known = True
+            reader.at = start + len(found)
+            lists[number] = found
+        elif number in lists:
+            reader.value(kind)
+            lists[number] = b""
+        elif number == _GROUPS and kind == thrift.LIST and known:
+            groups, reader.at = row_groups(data, reader.at)
+            fields[number] = kind, groups
+        else:
+            fields[number] = kind, reader.value(kind)
 
 
 def _field(struct: Struct, number: int, kind: int) -> Any:
@@ -176,20 +246,20 @@ def _count(struct: Struct, number: int, kind: int = thrift.I64) -> int:
     return value
 
 
-def _structs(struct: Struct, number: int) -> list[Struct]:
-    found: list[Struct] = _field(struct, number, thrift.LIST)
-    if not all(isinstance(each, dict) for each in found):
+def _structs(struct: Struct, number: int) -> list[Any]:
+    """A list of structs, be they found as Thrift or by their patterns."""
+    found: list[Any] = _field(struct, number, thrift.LIST)
+    if not all(isinstance(each, dict | ToldGroup) for each in found):
         raise ValueError(f"field {number} is no list of structs")
     return found
 
 
-def _orders(fields: Struct) -> list[bool]:
-    kind, found = fields.get(_ORDERS, (thrift.LIST, []))
-    return [isinstance(each, dict) and _BY_TYPE in each for each in found] if kind == thrift.LIST else []
-
-
-def _leaves(elements: list[Struct], ordered: list[bool]) -> list[Leaf]:
-    """The leaves of the schema, a tree told in depth-first order."""
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
+    """The leaves of the schema, a tree told in depth-first order, and which of them are columns by themselves. Both as bytes of lists."""
+    elements = _structs({_SCHEMA: (thrift.LIST, thrift.Reader(schema).value(thrift.LIST))} if schema else {}, _SCHEMA)
+    told = thrift.Reader(orders).value(thrift.LIST) if orders else []
+    ordered = [isinstance(each, dict) and _BY_TYPE in each for each in told]
     if not 0 < len(elements) <= _MOST_COLUMNS:
         raise ValueError(f"a schema of {len(elements)} elements")
     leaves: list[Leaf] = []
@@ -227,70 +297,82 @@ def _leaves(elements: list[Struct], ordered: list[bool]) -> list[Leaf]:
             raise ValueError("columns nested too deeply")
     if any(left):
         raise ValueError("fewer schema elements than the schema has places for")
-    return leaves
+    singles = {
+        leaf.name: at for at, leaf in reversed(list(enumerate(leaves))) if len(leaf.path) == 1 and not leaf.repeats
+    }
+    return tuple(leaves), singles
 
 
-def _group(group: Struct, leaves: list[Leaf], end: int, path: str) -> Group:
-    rows = _count(group, _GROUP_ROWS)
-    columns = _structs(group, _GROUP_COLUMNS)
-    if len(columns) != len(leaves):
-        raise ValueError(f"a row group of {len(columns)} columns where there are {len(leaves)}")
-    chunks = [_chunk(column, leaf, rows, end, path) for column, leaf in zip(columns, leaves, strict=True)]
-    return Group(rows, _count(group, _GROUP_BYTES), chunks)
+def _group(group: ToldGroup | Struct, leaves: Sequence[Leaf], end: int, path: str) -> Group:
+    if isinstance(group, dict):
+        columns = _structs(group, _GROUP_COLUMNS)
+        group = ToldGroup([*columns], _count(group, _GROUP_BYTES), _count(group, _GROUP_ROWS))
+    rows = group.rows
+    if min(rows, group.plain_bytes) < 0:
+        raise ValueError(f"a row group of {rows} rows and {group.plain_bytes} bytes")
+    if len(group.columns) != len(leaves):
+        raise ValueError(f"a row group of {len(group.columns)} columns where there are {len(leaves)}")
+    chunks = [
+        _chunk(_told(column, leaf, path) if isinstance(column, dict) else column, leaf, rows, end)
+        for column, leaf in zip(group.columns, leaves, strict=True)
+    ]
+    return Group(rows, group.plain_bytes, chunks)
 
 
-def _chunk(column: Struct, leaf: Leaf, rows: int, end: int, path: str) -> Chunk:
-    """One leaf of a row group. Written without calls: it is most of what a footer of many columns takes, next to Thrift itself."""
+def _told(column: Struct, leaf: Leaf, path: str) -> Told:
+    """What a column chunk read as Thrift says, where it is described at all."""
     if _CRYPTO in column or _CRYPTED in column:
         raise UnsupportedFeature(f"encrypted Parquet columns ({path}, column '{leaf.name}')")
     if _OTHER_FILE in column:
         raise UnsupportedFeature(f"Parquet columns in files of their own ({path}, column '{leaf.name}')")
+    kind, found = column.get(_CHUNK, _NOTHING)
+    if kind != thrift.STRUCT:
+        raise ValueError(f"column '{leaf.name}' is not described")
     try:
-        kind, found = column[_CHUNK]
-        physical = found[_TYPE]
-        listed, encodings = found[_ENCODINGS]
-        short, codec = found[_CODEC]
-        long, values = found[_VALUES]
-        kinds = kind, listed, short, long, found[_PLAIN_BYTES][0], found[_STORED_BYTES][0], found[_DATA_AT][0]
-        plain, stored, start = found[_PLAIN_BYTES][1], found[_STORED_BYTES][1], found[_DATA_AT][1]
+        told = [found[number] for number, _ in _DESCRIBED]
+        encodings = tuple(told[1][1])
         known = _ENCODING_NUMBERS.issuperset(encodings)
     except (KeyError, TypeError) as error:
         raise ValueError(f"column '{leaf.name}' is not described") from error
-    if physical != (thrift.I32, leaf.physical):
+    if not known or any(kind != wanted for (kind, _), (_, wanted) in zip(told, _DESCRIBED, strict=True)):
+        raise ValueError(f"column '{leaf.name}' is described by nonsense")
+    kind, dictionary = found.get(_DICTIONARY_AT, _NOTHING)
+    physical, _, codec, values, plain, stored, start = (value for _, value in told)
+    dictionary = dictionary if kind == thrift.I64 else None
+    chunk = Told(physical, encodings, codec, values, plain, stored, start, dictionary, None, None, None)
+    kind, stats = found.get(_STATISTICS, _NOTHING)
+    if kind != thrift.STRUCT:
+        return chunk
+    (counted, nulls), (below, low), (above, high) = (stats.get(number, _NOTHING) for number in (_NULLS, _LOW, _HIGH))
+    bound = below == above == thrift.BINARY
+    return chunk._replace(
+        nulls=nulls if counted == thrift.I64 else None, low=low if bound else None, high=high if bound else None
+    )
+
+
+def _chunk(told: Told, leaf: Leaf, rows: int, end: int) -> Chunk:
+    """One leaf of a row group, checked. Bounds in the old fields, whose order nobody knows, are not told."""
+    physical, encodings, codec, values, plain, stored, start, dictionary, nulls, low, high = told
+    if physical != leaf.physical:
         raise ValueError(f"column '{leaf.name}' is stored as another type than the schema says")
-    if kinds != _KINDS or plain < 0 or stored < 0 or start < 0 or not known:
+    if plain < 0 or stored < 0 or start < 0:
         raise ValueError(f"column '{leaf.name}' is described by nonsense")
     if not 0 <= codec < _CODECS:
         raise ValueError(f"compression number {codec}")
     if values != rows and (values < rows or not leaf.repeats):
         raise ValueError(f"column '{leaf.name}' of {values} values for {rows} rows")
-    if _DICTIONARY_AT in found:
-        kind, dictionary = found[_DICTIONARY_AT]
-        if kind == thrift.I64 and 0 < dictionary < start:
-            start = dictionary
+    if dictionary is not None and 0 < dictionary < start:
+        start = dictionary
     if values and not (len(_MAGIC) <= start and start + stored <= end):
         raise ValueError(f"column '{leaf.name}' outside of the file")
-    nulls = low = high = None
-    if _STATISTICS in found and found[_STATISTICS][0] == thrift.STRUCT:
-        nulls, low, high = _statistics(found[_STATISTICS][1], leaf, values)
-    return Chunk(codec, encodings, values, plain, start, stored, nulls, low, high)
-
-
-def _statistics(stats: Struct, leaf: Leaf, values: int) -> tuple[int | None, bytes | None, bytes | None]:
-    """Null count and bounds, None where they are not told. Bounds in the old fields, whose order nobody knows, are not told."""
-    kind, nulls = stats.get(_NULLS, _NOTHING)
-    if kind != thrift.I64:
-        nulls = None
-    elif not 0 <= nulls <= values:
+    if nulls is not None and not 0 <= nulls <= values:
         raise ValueError(f"column '{leaf.name}' of {nulls} nulls among {values} values")
-    kind, low = stats.get(_LOW, _NOTHING)
-    other, high = stats.get(_HIGH, _NOTHING)
-    if not leaf.ordered or kind != thrift.BINARY or other != thrift.BINARY:
-        return nulls, None, None
+    if low is None or high is None or not leaf.ordered:
+        return Chunk(codec, encodings, values, plain, start, stored, nulls, None, None)
     width = leaf.length or WIDTHS.get(leaf.physical)
     if width is not None and not len(low) == len(high) == width:
         raise ValueError(f"column '{leaf.name}' with bounds of {len(low)} and {len(high)} bytes")
-    return nulls, low, high
+    return Chunk(codec, encodings, values, plain, start, stored, nulls, low, high)
 
 
 def footer_values(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:

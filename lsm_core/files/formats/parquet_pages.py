@@ -28,6 +28,7 @@ from lsm_core.files.formats.parquet_footer import (
     Footer,
     Leaf,
 )
+from lsm_core.files.formats.parquet_usual import page_header
 from lsm_core.files.formats.thrift import Struct
 
 LARGEST_VALUE: Final = 64 << 20
@@ -165,18 +166,25 @@ def _pages(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> Iterat
 
 def _page(source: pa.NativeFile, path: str, leaf: Leaf, at: int, end: int) -> _Page:
     for size in _HEADER_READS:
-        reader = thrift.Reader(bytes(source.read_at(min(size, end - at), at)))
+        data = bytes(source.read_at(min(size, end - at), at))
+        usual = page_header(data)
+        if usual is not None:
+            kind, plain, stored, values, encoding, levels, length = usual
+            told: Struct = {3: (thrift.I32, levels[0]), 4: (thrift.I32, levels[1])}
+            break
+        reader = thrift.Reader(data)
         try:
             header = reader.struct()
-            break
         except (ValueError, IndexError) as error:  # cut, or no header at all
             if size >= end - at or size == _HEADER_READS[-1]:
                 raise CorruptFile(path, f"column '{leaf.name}' has a page without header: {error}") from error
-    kind, plain, stored = (_number(header, field) for field in (_KIND, _PLAIN_SIZE, _STORED_SIZE))
-    inner = header.get({_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER, _DATA_V2: _V2_HEADER}.get(kind, 0))
-    body = at + reader.at
-    told = inner[1] if inner is not None and inner[0] == thrift.STRUCT else {}
-    values, encoding = _number(told, 1), _number(told, 4 if kind == _DATA_V2 else 2)
+            continue
+        kind, plain, stored = (_number(header, field) for field in (_KIND, _PLAIN_SIZE, _STORED_SIZE))
+        inner = header.get({_DATA: _DATA_HEADER, _DICTIONARY: _DICTIONARY_HEADER, _DATA_V2: _V2_HEADER}.get(kind, 0))
+        told = inner[1] if inner is not None and inner[0] == thrift.STRUCT else {}
+        values, encoding, length = _number(told, 1), _number(told, 4 if kind == _DATA_V2 else 2), reader.at
+        break
+    body = at + length
     if min(kind, plain, stored) < 0 or body + stored > end or (told and (values < 0 or encoding < 0)):
         raise CorruptFile(path, f"column '{leaf.name}' has a page that does not fit: {plain} bytes in {stored}")
     if not told and kind in (_DATA, _DICTIONARY, _DATA_V2):

@@ -51,6 +51,13 @@ class Reader:
         count, kind, self.at = _list_head(self.data, self.at)
         return count, kind
 
+    def value(self, kind: int) -> Any:
+        """The value of a field of type ``kind``; a boolean is its type."""
+        if kind in (TRUE, FALSE):
+            return kind == TRUE
+        found, self.at = _value(self.data, self.at, kind, 0)
+        return found
+
     def struct(self) -> Struct:
         """All fields of a struct; of a field that comes twice the last."""
         found, self.at = _struct(self.data, self.at, 0)
@@ -220,6 +227,7 @@ __all__ = [
     "I32",
     "I64",
     "LIST",
+    "STOP",
     "STRUCT",
     "TRUE",
     "Reader",
