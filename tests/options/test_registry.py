@@ -161,7 +161,7 @@ def test_keys_with_a_free_part_pass_without_a_warning(caplog: pytest.LogCaptureF
         ("file-index.bloom-filter.columns", "text", "1.3"),
         ("file-index.bloom-filter.a.items", "int", "1.3"),
         ("file-index.bloom-filter.a.fpp", "double", "1.3"),
-        ("file-index.bitmap.a.version", "text", "1.3"),
+        ("file-index.bitmap.a.version", "int", "1.3"),
         ("commit.callback.org.example.Mine.param", "text", "1.3"),
         ("orc.stripe.size", "text", "1.3"),
     ],
@@ -211,13 +211,13 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
         "orc.write.batch-size": "2048",  # an old name of write.batch-size
         "page-size": "65536",  # the default, in other words
         "sort-engine": "nonsense",  # not even usable
-        "file-index.bitmap.a.version": "2",
+        "file-index.token-bloom.a.version": "2",
         "file-index.bloom-filter.a.items": "10",
         "bucket": "4",
         "my.own.key": "x",
     }
     assert not_acted_on(given) == {
-        "file-index.bitmap.a.version": "2",
+        "file-index.token-bloom.a.version": "2",  # no index of Paimon's
         "partition.expiration-time": "7 d",
         "sort-engine": "nonsense",
         "tag.automatic-creation": "process-time",
