@@ -24,6 +24,8 @@ _DREDGE = {
     "dredge.compaction.piece-size": "a bucket that is much more than its share is cut by key into pieces of at least this many input bytes",
     "dredge.delete-mode": "`two-phase`: what expiry drops waits in the trash first; `direct`: it is deleted at once, as Paimon does ([why](decisions/two-phase-delete.md))",
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
+    "dredge.paimon-version": "where versions of Paimon answer differently, the one that is followed ([which differences](semantics.md#12-versions-of-paimon)); unset: that of the newest "
+    "`writerVersion` in the table's snapshots, else 1.4",
     "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
     "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
     "dredge.trash-grace": "how long what is in the trash can be restored; set on a table it holds for expired snapshots too, unless `dredge.trash-grace-expiry` is set",

@@ -34,6 +34,7 @@ from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.row_tracking import assign, tracks_rows
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import written_as
 
 _LOG = logging.getLogger(__name__)
 _MOST_DELTAS = 32
@@ -272,6 +273,7 @@ class CommitRun:
             next_row_id=self._next_row_id,
             log_offsets=latest.log_offsets if latest else None,
             others=latest.others if latest else None,
+            writer_version=written_as(store.options.paimon_version),
         )
 
     # -- cleaning ----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def change_times(store: TableStore) -> dict[str, int]:
 def open_branch(store: TableStore, branch: str) -> TableStore:
     """Return the same table on a branch (``main`` for the table itself). Raises TableNotFound naming table and branch."""
     name = branch_name(store.name, branch)
-    return TableStore.open(store.file_io, store.root, name, store.clock, store.dynamic_options, branch)
+    return TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
 
 
 def all_stores(store: TableStore) -> list[TableStore]:

@@ -14,8 +14,9 @@ from lsm_core.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.partition_path import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata import schemas
+from lsm_core.metadata import paimon_version, schemas
 from lsm_core.options import TableOptions
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside
 
 POSTPONE_BUCKET = -2
@@ -41,7 +42,8 @@ class TableStore:
 
     ``root``: the table's directory; ``options``: the schema's with ``dynamic_options`` on top; ``branch``: metadata of a
     branch lies in its own directory, while manifests, index and data files are shared with main. ``kept``: what reads remember
-    of immutable files (footers, indexes). Source class:
+    of immutable files (footers, indexes). The version of Paimon that it follows (`dredge.paimon-version`) is settled once, when
+    it is opened, so that nothing made with it mixes two. Source class:
     ``FileStorePathFactory`` and ``AbstractFileStore``.
     """
 
@@ -68,6 +70,7 @@ class TableStore:
         self._numbers = itertools.count()
         self._dirs: dict[tuple[bytes, int], tuple[str, ...]] = {}
         self.kept = Kept()
+        self._found: dict[str, str] = {}
 
     @classmethod
     def open(
@@ -90,14 +93,23 @@ class TableStore:
         if found is None:
             of = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{of} does not exist (no schema under {root})")
-        return cls(file_io, root, name, found, None, clock, branch, dynamic_options)
+        given = dict(dynamic_options or {})
+        if not found.primary_keys or PAIMON_VERSION in found.options or PAIMON_VERSION in given:
+            return cls(file_io, root, name, found, None, clock, branch, given)
+        written = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot")
+        settled = {} if written is None else {PAIMON_VERSION: str(written)}
+        store = cls(file_io, root, name, found, None, clock, branch, {**given, **settled})
+        store._found = settled
+        return store
 
     # -- other views of the same table -----------------------------------------------------------------------------
 
     def copy(self, dynamic: Mapping[str, str]) -> TableStore:
         """Return this table with more dynamic options. Raises InvalidOption for an immutable one."""
         together = {**self.dynamic_options, **{str(k): str(v) for k, v in dynamic.items()}}
-        return TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
+        made = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
+        made._found = {} if PAIMON_VERSION in dynamic else self._found
+        return made
 
     def with_schema(self, schema: TableSchema) -> TableStore:
         """Return this table as of ``schema``, for reading and writing files of it; what is remembered of files is shared."""
@@ -109,7 +121,17 @@ class TableStore:
 
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""
-        return TableStore.open(self.file_io, self.root, self.name, self.clock, self.dynamic_options, self.branch)
+        return TableStore.open(self.file_io, self.root, self.name, self.clock, self.given_options, self.branch)
+
+    @property
+    def given_options(self) -> dict[str, str]:
+        """The dynamic options but for what opening the table found out."""
+        return {key: value for key, value in self.dynamic_options.items() if key not in self._found}
+
+    @property
+    def version_found(self) -> bool:
+        """Whether the version of Paimon that is followed is that of a snapshot's writer, not one that was set."""
+        return bool(self._found)
 
     def schema_of(self, schema_id: int) -> TableSchema:
         """Return the schema of that id. Raises CorruptFile when its file is missing or unreadable."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lsm_core.options.catalog_options import CatalogOptions
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
+from lsm_core.options.paimon_version import PaimonVersion, version_followed, version_written_by, written_as
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
 from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
@@ -21,6 +22,7 @@ __all__ = [
     "Effect",
     "Family",
     "Key",
+    "PaimonVersion",
     "TableOptions",
     "canonical",
     "check_change",
@@ -30,5 +32,8 @@ __all__ = [
     "mistyped_reading",
     "not_acted_on",
     "parse_digits",
+    "version_followed",
+    "version_written_by",
     "whole_number",
+    "written_as",
 ]

@@ -7,6 +7,8 @@ from typing import Any
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
+from lsm_core.options.paimon_version import PaimonVersion
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, check, mistyped_reading, parse_value
 from lsm_core.options.units import memory_size
 
@@ -446,6 +448,11 @@ class TableOptions:
     def merge_budget(self) -> int:
         """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
         return int(self.get("dredge.merge-budget"))
+
+    @property
+    def paimon_version(self) -> PaimonVersion:
+        """``dredge.paimon-version``: whose answers are given where versions of Paimon differ."""
+        return PaimonVersion(str(self.get(PAIMON_VERSION)))
 
     @property
     def order_sensitive(self) -> str:

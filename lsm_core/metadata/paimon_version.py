@@ -1,0 +1,37 @@
+"""Which version of Paimon wrote a table's newest snapshots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import hints
+from lsm_core.options import PaimonVersion, version_followed
+from lsm_core.storage import FileIO
+
+PREFIX: Final = "snapshot-"
+LOOKED_AT: Final = 10
+"""Snapshots that are read, as many as a table keeps at least by default: opening a table costs the same whatever it keeps."""
+
+
+def writer_versions(file_io: FileIO, snapshot_dir: str) -> list[str | None]:
+    """The `writerVersion` of the newest :data:`LOOKED_AT` snapshots, newest first; none before one that is missing or unreadable.
+
+    Whoever needs such a snapshot says that it is unreadable; a table can be opened, and repaired, all the same.
+    """
+    found: list[str | None] = []
+    newest = hints.find_latest(file_io, snapshot_dir, PREFIX)
+    for number in range(newest or 0, max(0, (newest or 0) - LOOKED_AT), -1):
+        path = f"{snapshot_dir}/{PREFIX}{number}"
+        try:
+            found.append(Snapshot.from_json(file_io.read_bytes(path), path).writer_version)
+        except (FileNotFoundError, CorruptFile):
+            break
+    return found
+
+
+def of_snapshots(file_io: FileIO, snapshot_dir: str) -> PaimonVersion | None:
+    """The version that a table follows for its snapshots' sake; None: no writer tells, so that the default holds."""
+    texts = writer_versions(file_io, snapshot_dir)
+    return version_followed(texts) if any(text is not None for text in texts) else None

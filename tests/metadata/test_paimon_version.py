@@ -1,0 +1,91 @@
+"""The version of Paimon that a table follows is settled when it is opened, from its newest snapshots or from its option."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import TableStore, paimon_version
+from lsm_core.options import PaimonVersion
+from lsm_core.storage import LocalFileIO
+from tests.metadata.tables import entry, make_store, publish, table_of
+
+KEY = "dredge.paimon-version"
+
+
+def written_by(store: TableStore, writers: Sequence[str | None]) -> TableStore:
+    """The table with a snapshot of each of these writers, opened anew."""
+    for number, writer in enumerate(writers, start=1):
+        made = publish(store, number, None, table_of(entry(store, f"f{number}.parquet")))
+        path = Path(store.snapshot_path(number))
+        path.write_bytes(replace(made, writer_version=writer).to_json())
+    return store.refresh()
+
+
+@pytest.mark.parametrize(
+    ("writers", "followed"),
+    [
+        ([], "1.4"),
+        ([None, None], "1.4"),
+        (["java-2.1-SNAPSHOT-1f2e"], "2.1"),
+        (["java-2.1.0-1f2e", None, None], "2.1"),
+        (["java-2.1.0-1f2e", "dredge-2.0"], "2.1"),
+        ([None, "java-2.0.0-1f2e", None], "2.0"),
+    ],
+)
+def test_the_newest_writer_among_the_snapshots_is_followed(
+    tmp_path: Path, writers: list[str | None], followed: str
+) -> None:
+    store = written_by(make_store(tmp_path), writers)
+    assert store.options.paimon_version == followed
+    assert store.version_found == any(writers)
+    # whoever merges is told by the options alone, in this process and in others
+    assert store.options.raw.get(KEY, "1.4") == followed
+    for other in (pickle.loads(pickle.dumps(store)), TableStore.from_json(store.to_json()), store.copy({"a": "b"})):
+        assert other.options.paimon_version == followed
+    assert store.copy({KEY: "2.0"}).options.paimon_version == "2.0"
+
+
+def test_the_option_stands_above_the_writers(tmp_path: Path) -> None:
+    store = written_by(make_store(tmp_path, options={KEY: "1.4"}), ["java-2.1.0-1f2e"])
+    assert store.options.paimon_version is PaimonVersion.V1_4
+    assert not store.version_found
+    assert store.copy({KEY: "2.1"}).refresh().options.paimon_version is PaimonVersion.V2_1
+
+
+def test_an_open_table_keeps_its_answer_and_a_refreshed_one_looks_again(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    assert written_by(store, ["java-2.1.0-1f2e"]).options.paimon_version is PaimonVersion.V2_1
+    assert store.options.paimon_version is PaimonVersion.V1_4
+    found = store.refresh()
+    Path(store.snapshot_path(1)).unlink()
+    assert found.options.paimon_version is PaimonVersion.V2_1
+    assert found.refresh().options.paimon_version is PaimonVersion.V1_4
+
+
+def test_tables_without_keys_follow_nobody(tmp_path: Path) -> None:
+    store = written_by(make_store(tmp_path, keys=()), ["java-2.1.0-1f2e"])
+    assert KEY not in store.options.raw
+
+
+def test_only_the_newest_snapshots_are_read_and_an_unreadable_one_ends_the_look(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    many = ["java-2.1.0", *[None] * paimon_version.LOOKED_AT]
+    assert written_by(store, many).options.paimon_version is PaimonVersion.V1_4
+    Path(store.snapshot_path(len(many))).unlink()
+    assert store.refresh().options.paimon_version is PaimonVersion.V2_1
+    Path(store.snapshot_path(5)).write_bytes(b"{")
+    assert store.refresh().options.paimon_version is PaimonVersion.V1_4
+    texts = paimon_version.writer_versions(LocalFileIO(), store.snapshot_dir)
+    assert texts == [None] * (len(many) - 1 - 5)
+
+
+def test_a_snapshot_tells_what_was_followed(tmp_path: Path) -> None:
+    store = written_by(make_store(tmp_path), ["java-2.1.0"])
+    path = store.snapshot_path(1)
+    assert Snapshot.from_json(store.file_io.read_bytes(path), path).writer_version == "java-2.1.0"
