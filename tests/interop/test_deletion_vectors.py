@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from tests.support.peers import PyPaimon, peer_module
+from tests.support.peers import peer_module
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -33,12 +33,10 @@ def rows(partition: str, first: int, count: int, value: int = 0) -> pa.Table:
     return pa.table([[partition] * count, keys, [value + k for k in keys]], schema=COLUMNS)
 
 
-def both_read(table: Table, java: Java, pypaimon: PyPaimon | None = None) -> list[tuple[Any, ...]]:
+def both_read(table: Table, java: Java) -> list[tuple[Any, ...]]:
     mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
     theirs = sorted(tuple(row[name] for name in COLUMNS.names) for row in java("read")["rows"])
     assert mine == theirs
-    if pypaimon is not None:
-        assert sorted(tuple(row.values()) for row in pypaimon("read")) == mine
     return mine
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Table
+from lsm_core import Catalog, Schema, Table
 from lsm_core.compact import BucketTask
 from lsm_core.errors import CorruptFile, SparkFailed
 from lsm_core.format.snapshot import CommitKind
+from lsm_core.metadata.manifests import index_entries
 from lsm_core.spark import compact_table, expire_snapshots, spark_runner
 from lsm_core.spark.spark_maintenance import apply_compaction
 from tests.spark.tables import data_files, live_paths, make_table, rows, same
@@ -46,6 +47,32 @@ def test_a_compaction_changes_no_answer_and_makes_one_commit(spark: Any, tmp_pat
     assert report.rows_in - report.rows_out == sum(report.rows_dropped.values())
     assert report.rows_dropped["delete-at-bottom"] > 0
     assert len(table.ledger()) == 1
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_tasks_mark_rows_and_take_marked_ones_out(spark: Any, tmp_path: Path, full: bool) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    options = {"bucket": "2", "deletion-vectors.enabled": "true"}
+    table = catalog.create_table("db.t", Schema(columns, ["k"], [], options))
+    for value, keys in ((0, range(8000)), (1, range(100, 200)), (2, range(150, 250))):
+        table.write({"k": list(keys), "v": [value * 1_000_003 + key * 7919 % 1_000_003 for key in keys]})
+        if value < 2:
+            table.compact()
+    report = compact_table(spark, table, full=full)
+    assert report.verification.level == "V2"
+    found = {row["k"]: row["v"] // 1_000_003 for row in table.to_arrow().to_pylist()}
+    expected = {
+        **dict.fromkeys(range(8000), 0),
+        **dict.fromkeys(range(100, 200), 1),
+        **dict.fromkeys(range(150, 250), 2),
+    }
+    assert found == expected
+    latest = table.latest_snapshot()
+    assert latest is not None
+    marked = sum(entry.row_count for entry in index_entries(table.store, latest))
+    assert (marked == 0) == full
 
 
 def test_a_healthy_table_is_left_alone_with_a_reason_for_every_bucket(spark: Any, tmp_path: Path) -> None:
