@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import (
+    changelog,
     compaction,
     dynamic,
     hashing,
@@ -53,6 +54,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "dynamic": (
         dynamic.run,
         "ten commits into dynamic buckets against fixed ones and Java's writer; loading the index of 10 M keys",
+    ),
+    "changelog": (
+        changelog.run,
+        "changelog producers: lookup compaction beside Java's, peak RSS; full compaction with and without changelog",
     ),
     "dv": (
         vectors.run,

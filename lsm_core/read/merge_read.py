@@ -213,7 +213,9 @@ class Merging:
         apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []
         done = 0
-        for group in next_pass(reader.sizes(inputs[apart:]), max(2, self.threshold - apart), limit):
+        rest = inputs[apart:]
+        groups = next_pass(reader.sizes(rest), max(2, self.threshold - apart), limit)
+        for group in groups if len(rest) > 2 else [range(len(rest))]:
             group = range(group.start + apart, group.stop + apart)
             fewer += inputs[done : group.start]
             done = group.stop

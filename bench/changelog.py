@@ -1,0 +1,134 @@
+"""Changelog producers: a lookup compaction beside Java's and its peak memory; a full compaction that tells beside one that does not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.compaction import _peer
+from bench.data import SCHEMA
+from bench.data import rows as made_rows
+from bench.harness import Result, Timing, peak_of
+from bench.table_life import scratch
+from bench.tables import copied
+from lsm_core import Catalog, Schema, Table
+from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.tree_files import bucket_groups
+
+BUCKETS, ROWS, NEW_COMMITS, NEW_ROWS = 4, 2_000_000, 4, 50_000
+FASTER_THAN_JAVA, MOST_MIB, MOST_GROWTH, MOST_OVER_PLAIN = 2.5, 700.0, 1.2, 1.3
+_COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table(sys.argv[2]).compact()"
+
+
+def run(rows: int | None, rounds: int) -> list[Result]:
+    """4 x 50,000 new rows over 4 buckets of 500,000 rows in the last level; and over four times as many for the peak."""
+    total = rows or ROWS
+    with scratch() as folder, _peer(folder) as java:
+        _table(folder, "lookup", total, "lookup")
+        results = [] if java is None else _beside_java(folder, java, rounds)
+        _table(folder, "large", 4 * total, "lookup")
+        peaks = [peak_of([sys.executable, "-c", _COMPACT, str(folder), f"{n}.t"])[0] for n in ("lookup", "large")]
+        name = "lookup compaction of level 0, peak RSS"
+        results.append(Result("changelog", name, peaks[0], "MiB", MOST_MIB, note=f"{total:,} rows").judged())
+        grown = Result(
+            "changelog", f"{name}, of four times the table / of the table", peaks[1] / peaks[0], "x", MOST_GROWTH
+        )
+        for producer in ("full-compaction", "none"):
+            _table(folder, producer.partition("-")[0], total, producer)
+        return [*results, grown.judged(), *_full(folder, rounds)]
+
+
+def _table(warehouse: Path, database: str, total: int, producer: str) -> Table:
+    """``total`` rows compacted to the last level, and commits of new versions on level 0."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database(database)
+    options = {"bucket": str(BUCKETS), "write-only": "true", "changelog-producer": producer}
+    table = catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    table.write(made_rows(np.arange(total, dtype=np.int64), 0))
+    table.compact(full=True)
+    random = np.random.default_rng(7)
+    for commit in range(1, NEW_COMMITS + 1):
+        table.write(made_rows(np.sort(random.choice(total, NEW_ROWS, replace=False)), commit))
+    return table
+
+
+def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:
+    """Both compact copies of one table in turn, two threads each; Java's seconds are taken inside its (warm) machine."""
+    seconds: dict[str, list[float]] = {"java": [], "dredge": []}
+    for number in range(rounds + 2):
+        with copied(folder, "lookup") as database:
+            theirs = float(java.call("bench_compact", table=f"{database}.t", full=False, threads=2)["secs"])
+            told = _told(Catalog(str(folder)).table(f"{database}.t"))
+        with copied(folder, "lookup") as database:
+            table = Catalog(str(folder)).table(f"{database}.t")
+            started = time.perf_counter()
+            table.compact()
+            ours = time.perf_counter() - started
+            if _told(table) != told:
+                raise AssertionError(f"Java told {told} changes, Dredge {_told(table)}")
+        if number > 1:
+            seconds["java"].append(theirs)
+            seconds["dredge"].append(ours)
+    mine, other = (Timing(tuple(seconds[name])) for name in ("dredge", "java"))
+    pairs = [b / a for a, b in zip(mine.seconds, other.seconds, strict=True)]
+    name = "lookup compaction of level 0, 2 threads: Java / ours"
+    value = other.median / mine.median
+    return [
+        Result("changelog", name, value, "x", FASTER_THAN_JAVA, "higher", min(pairs), max(pairs)).judged(),
+        Result("changelog", f"{name}: java", other.median, "s", None, low=min(other.seconds), high=max(other.seconds)),
+    ]
+
+
+def _told(table: Table) -> int:
+    return int(table.snapshots()[-1].changelog_record_count or 0)
+
+
+def _full(folder: Path, rounds: int) -> list[Result]:
+    """Processor seconds (user time) of full compactions with and without changelog, and of encoding it from memory."""
+    spent: dict[str, list[float]] = {"full": [], "none": [], "encode": []}
+    for number in range(rounds + 1):
+        taken: dict[str, float] = {}
+        for name in ("full", "none"):
+            with copied(folder, name) as database:
+                table = Catalog(str(folder)).table(f"{database}.t")
+                started = time.process_time()
+                table.compact(full=True)
+                taken[name] = time.process_time() - started
+                if name == "full":
+                    taken["encode"] = _encode(table)
+        if number:
+            for name, value in taken.items():
+                spent[name].append(value)
+    full, none, encode = (Timing(tuple(spent[name])).median for name in ("full", "none", "encode"))
+    value = (full - encode) / none
+    note = f"{full:.2f} s with, {none:.2f} s without, {encode:.2f} s to encode the changelog"
+    name = "(full compaction with its changelog - encoding that) / full compaction, user time"
+    return [Result("changelog", name, value, "x", MOST_OVER_PLAIN, note=note).judged()]
+
+
+def _encode(table: Table) -> float:
+    """Processor seconds of writing the newest changelog again, its rows being in memory."""
+    store, newest = table.store, snapshots.latest(table.store)
+    assert newest is not None
+    parts: list[tuple[bytes, int, int, Sequence[pa.RecordBatch]]] = []
+    for partition, bucket, total, entries in bucket_groups(manifests.changelog_entries(store, newest)):
+        files = [entry.file for entry in table_to_entries(entries)]
+        parts.append((partition, bucket, total, [b for f in files for b in open_kv(store, partition, bucket, f)]))
+    started = time.process_time()
+    for partition, bucket, total, batches in parts:
+        writer = KeyValueFileWriter.of_changes(store, partition, bucket, total, store.options.num_levels - 1)
+        for batch in batches:
+            writer.write(batch)
+        writer.close()
+    return time.process_time() - started
+
+
+__all__ = ["run"]
