@@ -17,14 +17,14 @@ from lsm_core.compact.rewrite import Rewritten, rewrite, tell_upgrade
 from lsm_core.compact.superseded import joined_vectors, superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
-from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.errors import DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.files.upgrades import upgrade_of
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
@@ -46,6 +46,8 @@ def run_bucket_task(
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
     require_compactable(store)
+    if task.bucket == POSTPONE_BUCKET:
+        raise UnsupportedFeature("compaction of postponed rows before they have buckets (assign_buckets)", store.name)
     if task.is_append and tracks_rows(store):
         store = with_row_ids(store)
     keep_small_arrays()

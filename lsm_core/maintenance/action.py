@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
     from lsm_core.metadata.store import TableStore
 
-BUILT_IN: Final = ("compact", "expire_snapshots", "trash", "restore", "rescale")
+BUILT_IN: Final = ("compact", "expire_snapshots", "trash", "restore", "rescale", "assign_buckets")
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 
 PLAN_VERSION: Final = 1

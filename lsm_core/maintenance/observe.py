@@ -17,7 +17,7 @@ from lsm_core.format.partition_path import partition_bytes, partition_names, par
 from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune import expiry_of
 from lsm_core.tree import Facts
@@ -113,7 +113,9 @@ def health(
 
 
 def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list[BucketHealth]:
-    """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`)."""
+    """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`); postponed rows are in none yet."""
+    if store.bucket_mode is BucketMode.POSTPONE:
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     if entries.num_rows == 0:
         return []
     columns = _COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS)

@@ -202,7 +202,9 @@ def _buckets(store: TableStore) -> Iterator[str]:
     if store.schema.cross_partition:
         yield "primary keys that do not hold all partition keys (cross-partition updates)"
     elif store.has_primary_key and bucket == POSTPONE_BUCKET:
-        yield "postponed buckets (bucket = -2)"
+        options = store.options
+        if options.changelog_producer != "none" or options.deletion_vectors_enabled:
+            yield "postponed buckets (bucket = -2) with a changelog producer or deletion vectors"
     elif bucket > 0 and not store.schema.bucket_key_types:
         yield "append tables with buckets and no bucket-key"
 

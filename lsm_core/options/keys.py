@@ -312,7 +312,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("postpone.batch-write-fixed-bucket", BOOL, "true", since="1.4", effect=NOT_ACTED_ON),
     Key("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", since="1.4", effect=NOT_ACTED_ON),
     Key("postpone.batch-write-fixed-bucket.rescale-load-factor", INT, "32", since="2.1", effect=NOT_ACTED_ON),
-    Key("postpone.default-bucket-num", INT, "1", since="1.4", effect=NOT_ACTED_ON),
+    Key("postpone.default-bucket-num", INT, "1", since="1.4"),
     Key("postpone.merge-on-read", BOOL, "false", since="2.0", effect=NOT_ACTED_ON),
     Key("postpone.target-row-num-per-bucket", LONG, since="2.0", effect=NOT_ACTED_ON),
     Key("postpone.target-size-per-bucket", MEMORY, "1 gb", since="2.0", effect=NOT_ACTED_ON),

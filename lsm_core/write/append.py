@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.files import AppendFileWriter
+from lsm_core.files import AppendFileWriter, KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
 
@@ -25,7 +25,7 @@ class AppendBucket:
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._buffer: list[pa.Table] = []
-        self._writer: AppendFileWriter | None = None
+        self._writer: AppendFileWriter | KeyValueFileWriter | None = None
         self.files: list[DataFileMeta] = []
         self.buffered_bytes = 0
 
@@ -46,17 +46,14 @@ class AppendBucket:
         rows = pa.concat_tables(self._buffer)
         self._buffer, self.buffered_bytes = [], 0
         if self._writer is None:
-            self._writer = AppendFileWriter(
-                self._store,
-                self.partition,
-                self.bucket,
-                self.total_buckets,
-                file_source=SOURCE_APPEND,
-                first_sequence=self._next,
-            )
+            self._writer = self._new_writer()
         for batch in rows.to_batches():
             self._writer.write(batch)
         self._next += rows.num_rows
+
+    def _new_writer(self) -> AppendFileWriter | KeyValueFileWriter:
+        place = self.partition, self.bucket, self.total_buckets
+        return AppendFileWriter(self._store, *place, file_source=SOURCE_APPEND, first_sequence=self._next)
 
     def release(self) -> None:
         """Flush and close the open file."""

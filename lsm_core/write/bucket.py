@@ -12,7 +12,7 @@ from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.hashing import bucket_of, hash_rows
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 
 Assign = Callable[[bytes, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 """(partition, hashes of its rows' keys in arrival order) -> bucket per row."""
@@ -38,7 +38,7 @@ def groups(
     total = int(bucket.max()) + 1
     for code, rows in _same(codes.astype(np.int64) * total + bucket):
         number, found = divmod(code, total)
-        yield partitions[number], found, rows
+        yield partitions[number], POSTPONE_BUCKET if store.options.bucket == POSTPONE_BUCKET else found, rows
 
 
 def _same(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:

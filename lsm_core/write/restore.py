@@ -85,6 +85,7 @@ class BucketHistory:
             )
         else:
             entries = live_entries(self.store, self._snapshot, partitions=new, columns=list(_COLUMNS))
+        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))  # postponed rows are in none yet
         configured = self.store.options.bucket
         others = entries.filter(pc.not_equal(entries.column("total_buckets"), configured))
         if self.store.bucket_mode is not BucketMode.UNAWARE and others.num_rows:

@@ -39,6 +39,7 @@ from lsm_core.write.incoming_rows import (
     pieces,
 )
 from lsm_core.write.key_value import KeyValueBucket
+from lsm_core.write.postpone import PostponeBucket, postponing
 from lsm_core.write.restore import BucketHistory, live_files, live_vectors
 
 _LARGEST_VALUE: Final = 64 << 20
@@ -104,6 +105,9 @@ class TableWrite:
         """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
         self._counts = counted_columns(store.schema)
+        self._postponing: TableStore | None = None
+        if store.bucket_mode is BucketMode.POSTPONE:
+            self._compactor, self._postponing = None, postponing(store, commit_user)
         self._indexes: HashIndexes | None = None
         if store.bucket_mode is BucketMode.DYNAMIC:
             rules = AssignerRules.of(store.options, store.name)
@@ -185,6 +189,7 @@ class TableWrite:
             return
         if self._compactor is None:
             what = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
+            what = what if self._postponing is None else "a writer of postponed rows"
             raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
         require_compactable(self.store)
         last = LARGEST_BUCKET if self._indexes is not None else self.store.options.bucket - 1
@@ -332,7 +337,7 @@ class TableWrite:
             return
         writer = self._bucket(partition, bucket)
         self._halfway = True
-        if isinstance(writer, KeyValueBucket):
+        if isinstance(writer, KeyValueBucket | PostponeBucket):
             writer.add(rows, kinds)
         else:
             writer.add(rows)
@@ -341,7 +346,7 @@ class TableWrite:
     def _meet(self, places: Sequence[tuple[bytes, int]]) -> None:
         """Learn about the buckets that are not open yet, all in one go."""
         new = [place for place in places if place not in self._buckets]
-        if self.store.bucket_mode is BucketMode.UNAWARE or not new:
+        if self.store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or not new:
             return
         self._history.look_up(partition for partition, _ in new)
         if self._compactor is not None and self._compactor.automatic:
@@ -355,6 +360,8 @@ class TableWrite:
 
     def _open(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         total = self.store.options.bucket
+        if self._postponing is not None:
+            return PostponeBucket(self._postponing, partition)
         if self.store.bucket_mode is BucketMode.UNAWARE:
             return AppendBucket(self.store, partition, bucket, _NO_BUCKETS)
         first = self._history.next_sequence(partition, bucket) + self._offset
@@ -402,11 +409,12 @@ class StoredRows(TableWrite):
 
     It takes rows for what they say: no defaults for nulls, counted columns hold counts already.
 
-    Partitions are written afresh: sequence numbers start at 0. ``store`` may have other buckets than the table.
+    Partitions are written afresh: sequence numbers start at 0, unless the rows come to others (``beside``). ``store`` may have
+    other buckets than the table.
     """
 
-    def __init__(self, store: TableStore) -> None:
-        super().__init__(store, overwrite=True)
+    def __init__(self, store: TableStore, *, beside: bool = False) -> None:
+        super().__init__(store, overwrite=not beside)
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given

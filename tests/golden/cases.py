@@ -23,7 +23,6 @@ CHANGES = ("incremental-between", "$ro", "$audit_log")
 # Writing and compacting (what reading lacks is lacking here too).
 WRITE_OFF = {
     "deletion vectors": "deletion vectors",
-    "postponed buckets": "postponed buckets",
     "cross-partition updates": "cross-partition",
 }
 
@@ -67,10 +66,8 @@ def unwritable(story: dict[str, Any]) -> str | None:
     """What the refusal to write and compact says; None = Dredge keeps the table up."""
     schema, options = story["schema"], story["schema"].get("options") or {}
     keys, partitions = schema.get("primaryKeys") or [], schema.get("partitionKeys") or []
-    bucket = int(options.get("bucket", "-1"))
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
-        "postponed buckets": keys and bucket == -2,
         "cross-partition updates": keys and not set(partitions) <= set(keys),
     }
     return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)

@@ -15,7 +15,7 @@ from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
@@ -119,6 +119,8 @@ def _require_delete(store: TableStore) -> None:
     """Raise UnsupportedFeature, naming the option, unless a -D row deletes its key (the engines of Spark's DELETE)."""
     if not store.schema.primary_keys:
         return
+    if store.bucket_mode is BucketMode.POSTPONE:
+        raise UnsupportedFeature("DELETE in a table with postponed buckets, whose rows are not all seen", store.name)
     engine = store.options.merge_engine
     if engine == "first-row":
         raise UnsupportedFeature("merge engine first-row, which takes no deletes, with DELETE", store.name)
@@ -138,6 +140,8 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
     for name in named:
         if not store.schema.has_field(name):
             raise ColumnNotFound(store.name, name, store.schema.field_names)
+    if store.bucket_mode is BucketMode.POSTPONE:
+        raise UnsupportedFeature("UPDATE in a table with postponed buckets, whose rows are not all seen", store.name)
     schema, options = store.schema, store.options
     bucket_keys = schema.bucket_keys if options.bucket > 0 else ()
     kinds = (options.rowkind_field,) if schema.primary_keys and options.rowkind_field else ()

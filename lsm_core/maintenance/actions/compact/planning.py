@@ -62,7 +62,9 @@ def plan_compaction(
     if snapshot is None:
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    groups = bucket_groups(manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted))
+    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
+    # postponed rows are in no bucket yet
+    groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     outcomes: list[CompactItem | Declined] = []
     vectors = vector_files(store, snapshot, chosen, wanted)
     for partition, bucket, total_buckets, entries in groups:

@@ -1,0 +1,100 @@
+"""Rows of a table with postponed buckets (`bucket` = -2): kept as they came, until a compaction gives them a bucket.
+
+Source classes: ``PostponeBucketFileStoreWrite``, ``PostponeBucketWriter``.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from typing import Final
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage
+from lsm_core.files import AppendFileWriter, KeyValueFileWriter
+from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.kv_layout import kv_arrow_schema
+from lsm_core.format.stats import key_stats
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.types import DataType, TypeRoot
+from lsm_core.write.append import AppendBucket
+
+_UNNUMBERED: Final = -1
+"""Sequence number of every row: the compaction gives them theirs."""
+_WRITER: Final = re.compile(r"-s-\d+-w-")
+_COUNT: Final = re.compile(r"-(\d+)\.")
+_AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
+
+
+def postponing(store: TableStore, commit_user: str | None) -> TableStore:
+    """``store`` as a writer of postponed rows sees it: its files have a prefix of their own, and are Avro without statistics.
+
+    Types that Avro cannot hold leave the table's own format and statistics in force.
+    """
+    prefix = f"{store.options.data_file_prefix}-u-{commit_user or uuid4()}-s-{random.randrange((1 << 31) - 1)}-w-"  # noqa: S311
+    chosen = {"data-file.prefix": prefix}
+    if not any(_beyond_avro(field.type) for field in store.schema.fields):
+        chosen |= {"file.format": "avro", "metadata.stats-mode": "none"}
+    options = {**store.schema.options, **store.dynamic_options, **chosen}
+    left_out = {"file.format.per.level", "metadata.stats-mode.per.level"} if "file.format" in chosen else set()
+    kept = {
+        key: value
+        for key, value in options.items()
+        if key not in left_out
+        and not ("file.format" in chosen and key.endswith(".stats-mode") and key.startswith("fields."))
+    }
+    schema = replace(store.schema, options=kept)
+    return TableStore(store.file_io, store.root, store.name, schema, None, store.clock, store.branch)
+
+
+def _beyond_avro(kind: DataType) -> bool:
+    inner = (kind.element, kind.key, kind.value, *(field.type for field in kind.fields))
+    return (kind.precision or 0) > _AVRO_DIGITS.get(kind.root, 1 << 31) or any(
+        _beyond_avro(one) for one in inner if one is not None
+    )
+
+
+class PostponeBucket(AppendBucket):
+    """The postponed rows of one partition being written: every row, in arrival order, to rolling files of level 0."""
+
+    def __init__(self, store: TableStore, partition: bytes) -> None:
+        """``store``: from :func:`postponing`."""
+        super().__init__(store, partition, POSTPONE_BUCKET, POSTPONE_BUCKET)
+        self._layout = kv_arrow_schema(store.schema)
+
+    def add(self, rows: pa.Table, kinds: pa.Array | None = None) -> None:
+        """Buffer ``rows`` (the table's columns); ``kinds`` int8, None = all inserts."""
+        count = rows.num_rows
+        keys = [rows.column(name) for name in self._store.schema.trimmed_primary_keys]
+        numbers = pa.array(np.full(count, _UNNUMBERED, np.int64))
+        kinds = pa.repeat(pa.scalar(0, pa.int8()), count) if kinds is None else kinds
+        super().add(pa.table([*keys, numbers, kinds, *rows.columns], schema=self._layout))
+
+    def _new_writer(self) -> AppendFileWriter | KeyValueFileWriter:
+        place = self.partition, self.bucket, self.total_buckets
+        return KeyValueFileWriter(self._store, *place, level=0, file_source=SOURCE_APPEND)
+
+    def drain(self) -> CommitMessage:
+        """The files written since the last call; nothing is known of their keys but the first and the last one."""
+        unknown = key_stats({}, self._store.schema)
+        self.files = [replace(file, key_stats=unknown) for file in self.files]
+        return super().drain()
+
+
+def in_order(files: list[DataFileMeta]) -> list[DataFileMeta]:
+    """Postponed files as they are replayed: oldest first, those of one writer as it wrote them."""
+
+    def place(file: DataFileMeta) -> tuple[int, str, int]:
+        writer = _WRITER.search(file.file_name)
+        count = _COUNT.search(file.file_name, writer.end() + 36 if writer else 0)
+        prefix = file.file_name[: writer.end()] if writer else file.file_name
+        return file.creation_time_ms or 0, prefix, int(count[1]) if count else 0
+
+    return sorted(files, key=place)
+
+
+__all__ = ["PostponeBucket", "in_order", "postponing"]
