@@ -9,12 +9,19 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats import avro, orc, parquet
-from lsm_core.files.formats.protocol import FileSink, FileSource
+from lsm_core.files.formats.protocol import FileFormat, FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
 
-_FORMATS = ("parquet", "orc", "avro")
+_FORMATS: Final[dict[str, FileFormat]] = {
+    each.name: each
+    for each in (
+        parquet.FORMAT,
+        orc.FORMAT,
+        avro.FORMAT,
+    )
+}
 _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
@@ -36,15 +43,10 @@ def open_source(
     """
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
-    source: FileSource
-    if extension == "parquet":
-        source = parquet.ParquetSource(file_io, path, size=size, rows=rows, table=table, kept=kept)
-    elif extension == "orc":
-        source = orc.OrcSource(file_io, path, size=size, rows=rows, table=table)
-    elif extension == "avro":
-        source = avro.AvroSource(file_io, path, size=size, rows=rows)
-    else:
+    file_format = _FORMATS.get(extension)
+    if file_format is None:
         raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
+    source = file_format.open_source(file_io, path, size=size, rows=rows, table=table, kept=kept)
     if len(set(source.schema.names)) < len(source.schema.names):
         source.close()
         raise CorruptFile(path, "two of its columns have the same name")
@@ -70,11 +72,7 @@ def open_sink(
     name, codec = file_format or format_of(options, level), compression_of(options, level)
     if name != format_of(options, level) and codec not in parquet.CODECS:
         codec = "zstd"
-    if name == "parquet":
-        return parquet.open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
-    if name == "orc":
-        return orc.open_sink(file_io, path, sample, options, codec=codec)
-    return avro.open_sink(file_io, path, sample, options, codec=codec)
+    return _FORMATS[name].open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
 
 
 SETTINGS: Final = (
@@ -84,8 +82,7 @@ SETTINGS: Final = (
     "file.compression.per.level",
     "changelog-file.format",
     "changelog-file.compression",
-    *parquet.SIZES,
-    *orc.SIZES,
+    *(size for each in _FORMATS.values() for size in each.sizes),
 )
 """Options that only a format can tell usable from unusable."""
 
@@ -115,18 +112,15 @@ def require_usable(options: TableOptions) -> None:
             _require_codec(name, str(told).strip().lower(), options.table)
         except InvalidOption as error:
             raise InvalidOption("changelog-file.compression", told, error.accepted, options.table) from error
-    for key in (*parquet.SIZES, *orc.SIZES):
-        options.given_size(key, 1)
+    for each in _FORMATS.values():
+        for key in each.sizes:
+            options.given_size(key, 1)
 
 
 def _require_codec(name: str, codec: str, table: str) -> None:
     """Raise InvalidOption where files of format ``name`` cannot be written with ``codec``."""
-    if name == "parquet":
-        parquet.codec_of(codec, table)
-    elif name == "orc":
-        orc.codec_of(codec, table)
-    elif name == "avro":
-        avro.codec_of(codec, table)
+    if name in _FORMATS:
+        _FORMATS[name].codec_of(codec, table)
 
 
 def format_of(options: TableOptions, level: int) -> str:
@@ -140,12 +134,12 @@ def format_of(options: TableOptions, level: int) -> str:
 
 
 def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
-    """The format of ``level`` (:func:`format_of`), or Parquet for ``rows`` with timestamps that Arrow's ORC cannot hold.
+    """The format of ``level`` (:func:`format_of`), or Parquet for ``rows`` that its writer cannot hold: timestamps, in ORC.
 
     Every file is read by its own extension, in Java too, so that formats may mix within a level.
     """
     name = format_of(options, level)
-    return "parquet" if name == "orc" and orc.unwritable(rows) else name
+    return parquet.EXTENSION if _FORMATS[name].unwritable(rows) else name
 
 
 def compression_of(options: TableOptions, level: int) -> str:

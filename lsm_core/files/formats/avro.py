@@ -12,14 +12,14 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
-from lsm_core.files.formats.protocol import WholeFileSource
+from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.avro import container
 from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
 from lsm_core.format.avro.record_decoder import RecordDecoder
 from lsm_core.format.avro.record_encoder import encode_rows
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO
+from lsm_core.storage import FileIO, Kept
 
 _BLOCK_BYTES: Final = 1 << 18
 _ENCODE_ROWS: Final = 16_384
@@ -93,8 +93,18 @@ def codec_of(name: str, table: str = "") -> str:
     return codec
 
 
-def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> AvroSink:
+def open_sink(
+    file_io: FileIO,
+    path: str,
+    sample: pa.Table,
+    options: TableOptions,
+    *,
+    codec: str,
+    dictionary: Sequence[str] = (),
+    delta: Sequence[str] = (),
+) -> AvroSink:
     """A sink with the table's settings; raises UnsupportedFeature for types that Paimon's Avro files cannot hold."""
+    del dictionary, delta  # Parquet alone has these
     name = codec_of(codec, options.table)
     return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
 
@@ -104,8 +114,18 @@ class AvroSource(WholeFileSource):
 
     by_column = False
 
-    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None) -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        path: str,
+        *,
+        size: int | None,
+        rows: int | None,
+        table: str = "",
+        kept: Kept | None = None,
+    ) -> None:
         """Open ``path`` and walk over its blocks; raises :class:`CorruptFile` when it is not what ``size``/``rows`` say."""
+        del table, kept  # no stored value is beyond it, and there is no footer to remember
         self.path = path
         with named(path, "Avro"):
             self._input = file_io.open_input(path)
@@ -168,4 +188,6 @@ class AvroSource(WholeFileSource):
         quietly_close(self._input)
 
 
-__all__ = ["AvroSink", "AvroSource", "codec_of", "open_sink"]
+FORMAT: Final = FileFormat("avro", AvroSource, open_sink, codec_of)
+
+__all__ = ["FORMAT", "AvroSink", "AvroSource", "codec_of", "open_sink"]

@@ -28,10 +28,10 @@ from lsm_core.files.formats.guard import (
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.orc_footer import BATCH_BYTES, checked_sizes
-from lsm_core.files.formats.protocol import WholeFileSource
+from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO
+from lsm_core.storage import FileIO, Kept
 from lsm_core.types.nesting import refit_table
 
 STRIPE_SIZE: Final = 16 * 1024 * 1024
@@ -174,8 +174,18 @@ def _stored_field(field: pa.Field) -> pa.Field:
     return field.with_type(kind).with_metadata({_ID: number} if number else None)
 
 
-def open_sink(file_io: FileIO, path: str, sample: pa.Table, options: TableOptions, *, codec: str) -> OrcSink:
+def open_sink(
+    file_io: FileIO,
+    path: str,
+    sample: pa.Table,
+    options: TableOptions,
+    *,
+    codec: str,
+    dictionary: Sequence[str] = (),
+    delta: Sequence[str] = (),
+) -> OrcSink:
     """A sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer knows."""
+    del dictionary, delta  # Parquet alone has these
     stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)
     return OrcSink(
         file_io,
@@ -204,8 +214,18 @@ class OrcSource(WholeFileSource):
 
     by_column = True
 
-    def __init__(self, file_io: FileIO, path: str, *, size: int | None, rows: int | None, table: str = "") -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        path: str,
+        *,
+        size: int | None,
+        rows: int | None,
+        table: str = "",
+        kept: Kept | None = None,
+    ) -> None:
         """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
+        del kept  # of what it reads when opened nothing is remembered
         self.path = path
         self._table = table
         with named(path, "ORC"):
@@ -281,4 +301,6 @@ class _decoding(named):  # noqa: N801 - reads as a statement where it is used
         super().__exit__(kind, error, trace)
 
 
-__all__ = ["OrcSink", "OrcSource", "open_sink", "unwritable"]
+FORMAT: Final = FileFormat("orc", OrcSource, open_sink, codec_of, sizes=SIZES, unwritable=unwritable)
+
+__all__ = ["FORMAT", "OrcSink", "OrcSource", "open_sink", "unwritable"]

@@ -40,6 +40,7 @@ from lsm_core.files.formats.parquet_footer import (
 )
 from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, rows_at_once
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
+from lsm_core.files.formats.protocol import FileFormat
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
@@ -430,10 +431,13 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
     return len(found) == len(millis) and bool((found // _NANOS_PER_MILLI == millis).all())
 
 
+FORMAT: Final = FileFormat("parquet", ParquetSource, open_sink, codec_of, sizes=SIZES)
+
 __all__ = [
     "BUFFER_SIZE",
     "CODECS",
     "EXTENSION",
+    "FORMAT",
     "ROW_GROUP_ROWS",
     "ParquetSink",
     "ParquetSource",

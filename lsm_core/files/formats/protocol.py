@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -96,4 +96,21 @@ class FileSink(Protocol):
         ...
 
 
-__all__ = ["FileSink", "FileSource", "WholeFileSource"]
+class FileFormat(NamedTuple):
+    """One format: what :mod:`lsm_core.files.formats` asks of its module."""
+
+    name: str
+    """As option `file.format` and a file's extension have it."""
+    open_source: Callable[..., FileSource]
+    """(file_io, path, size, rows, table, kept) as :func:`lsm_core.files.formats.open_source` has them, the last four as keywords."""
+    open_sink: Callable[..., FileSink]
+    """(file_io, path, sample, options, codec, dictionary, delta), the last three as keywords; see :func:`lsm_core.files.formats.open_sink`."""
+    codec_of: Callable[[str, str], str]
+    """The format's name of the codec that option `file.compression` names, for the table named second; raises InvalidOption."""
+    sizes: tuple[str, ...] = ()
+    """Options of the format's own that are sizes in bytes, of at least 1."""
+    unwritable: Callable[[pa.Table], object] = lambda _: None
+    """Something true for rows with values that its writer cannot hold: these become Parquet files."""
+
+
+__all__ = ["FileFormat", "FileSink", "FileSource", "WholeFileSource"]
