@@ -63,6 +63,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         vectors.run,
         "deletion vectors: reads against a plain decode, compaction of level 0 beside Java's, peak RSS",
     ),
+    "cross-partition": (
+        dynamic.run_cross,
+        "peak RSS of writing 1 M rows whose keys may move into a table of 20 M keys; --rows is the keys of the table",
+    ),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (
         spark_writing.run,

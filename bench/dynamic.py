@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from bench.data import SCHEMA, commits
-from bench.harness import Result, Timing, in_own_process, own_peak, ratio
+from bench.harness import Result, Timing, in_own_process, own_peak, peak_of, ratio
 from bench.table_life import BUCKETS, COMMITS, ROWS, scratch
 from bench.writing import java_writer
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, Table
 from lsm_core.write.assigner import AssignerRules, PartitionIndex
 
 MOST, FASTER = 1.35, 4.0
@@ -90,4 +91,46 @@ def loaded(keys: int) -> tuple[float, float]:
     return own_peak(), time.process_time() - started
 
 
-__all__ = ["loaded", "run"]
+_KNOWN, _INCOMING, _CROSS_MIB, _CROSS_PARTITIONS = 20_000_000, 1_000_000, 1024.0, 8
+_CROSS = pa.schema(
+    [pa.field("p", pa.int32(), nullable=False), pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())]
+)
+
+
+def run_cross(wanted: int | None, _rounds: int) -> list[Result]:
+    """Peak RSS and seconds of writing 1 M rows into a table of 20 M keys that may move; `--rows` is the number of known keys."""
+    known = wanted or _KNOWN
+    with scratch() as folder:
+        table = _movable(folder, create=True)
+        for number in range(10):
+            table.write(_movable_rows(np.arange(number, known, 10), number))
+        program = f"from bench.dynamic import move; from pathlib import Path; move(Path({str(folder)!r}), {known})"
+        peak, seconds = peak_of([sys.executable, "-c", program])
+    note = (
+        f"{_INCOMING:,} rows, half of them new keys and half of known ones into other partitions; {known:,} known keys"
+    )
+    results = [Result("cross-partition", "peak RSS", peak, "MiB", _CROSS_MIB, note=note).judged()]
+    return [*results, Result("cross-partition", "writing, with the start of Python", seconds, "s", None)]
+
+
+def move(folder: Path, known: int) -> None:
+    """Write keys of which half are known, and most of those in another partition."""
+    keys = np.random.default_rng(3).choice(2 * known, _INCOMING, replace=False)
+    _movable(folder).write(_movable_rows(keys, 11))
+
+
+def _movable(folder: Path, *, create: bool = False) -> Table:
+    catalog = Catalog(str(folder))
+    if create:
+        catalog.create_database("bench")
+        schema = Schema(_CROSS, primary_keys=["id"], partition_keys=["p"], options={"write-only": "true"})
+        catalog.create_table("bench.t", schema)
+    return catalog.table("bench.t")
+
+
+def _movable_rows(keys: np.ndarray, number: int) -> pa.Table:
+    partitions = ((keys * 7 + number) % _CROSS_PARTITIONS).astype(np.int32)
+    return pa.table([pa.array(partitions), pa.array(keys), pa.array(np.full(len(keys), number))], schema=_CROSS)
+
+
+__all__ = ["loaded", "move", "run", "run_cross"]

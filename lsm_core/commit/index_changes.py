@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.message import index_state_of
-from lsm_core.errors import CommitConflict, ConflictKind
+from lsm_core.errors import CommitConflict, ConflictKind, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.manifest import HASH_INDEX, VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
-from lsm_core.format.snapshot import Snapshot
-from lsm_core.metadata import manifests
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
 _Place = tuple[bytes, int, str]
@@ -30,13 +30,15 @@ class IndexChange:
 
     ``added`` and ``removed`` as the messages tell it; ``dropped`` is true for partitions that lose whatever they have (an
     overwrite, rows of a dropped partition), also index files of types that are not known here. ``states``: what the hash indexes
-    of partitions must be for their rows to be in the right buckets (`CommitMessage.index_state`).
+    of partitions must be for their rows to be in the right buckets (`CommitMessage.index_state`). ``keys_as_of``: the oldest snapshot
+    at which the partitions of keys were looked up (`CommitMessage.keys_as_of`).
     """
 
     added: tuple[IndexManifestEntry, ...] = ()
     removed: tuple[IndexManifestEntry, ...] = ()
     dropped: Callable[[bytes], bool] | None = None
     states: tuple[tuple[bytes, str], ...] = ()
+    keys_as_of: int | None = None
 
     @staticmethod
     def of(
@@ -45,20 +47,23 @@ class IndexChange:
         new: Sequence[IndexFileMeta],
         deleted: Sequence[IndexFileMeta],
         state: str | None = None,
+        keys_as_of: int | None = None,
     ) -> IndexChange:
         """The change of one bucket."""
         return IndexChange(
             tuple(IndexManifestEntry.of(ADD, partition, bucket, file) for file in new),
             tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
             states=() if state is None else ((partition, state),),
+            keys_as_of=keys_as_of,
         )
 
     def __add__(self, other: IndexChange) -> IndexChange:
         together = self.added + other.added, self.removed + other.removed, self.dropped or other.dropped
-        return IndexChange(*together, tuple(dict.fromkeys(self.states + other.states)))
+        looked = [known for known in (self.keys_as_of, other.keys_as_of) if known is not None]
+        return IndexChange(*together, tuple(dict.fromkeys(self.states + other.states)), min(looked, default=None))
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.dropped or self.states)
+        return bool(self.added or self.removed or self.dropped or self.states) or self.keys_as_of is not None
 
     @property
     def takes_rows(self) -> bool:
@@ -94,6 +99,7 @@ def next_index_manifest(
         return previous
     live = [] if latest is None else manifests.index_entries(store, latest)
     _require_states(store, latest, live, change.states)
+    _require_no_write_since(store, latest, change.keys_as_of)
     drops = change.dropped or (lambda _: False)
     removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
@@ -123,6 +129,25 @@ def _require_states(
         text = partition_text(store.schema, partition, store.options)
         what = f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since its rows were assigned"
         raise _conflict(store, latest, f"{what} to buckets, so a key could lie in two of them", names[partition])
+
+
+def _require_no_write_since(store: TableStore, latest: Snapshot | None, keys_as_of: int | None) -> None:
+    """Where keys live was looked up at one snapshot: another commit may have moved one of them, or brought it."""
+    if keys_as_of is None:
+        return
+    now = 0 if latest is None else latest.id
+    if now < keys_as_of:
+        reason = f"table {store.name}: snapshot {keys_as_of}, at which keys were looked up, is gone"
+        raise CommitConflict(ConflictKind.BASE_GONE, (), None, now or None, reason)
+    for number in range(keys_as_of + 1, now + 1):
+        try:
+            snapshot = snapshots.read(store, number)
+        except SnapshotNotFound as error:
+            reason = f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
+            raise CommitConflict(ConflictKind.BASE_GONE, (), None, now, reason) from error
+        if snapshot.commit_kind is not CommitKind.COMPACT:
+            reason = f"table {store.name}: another commit wrote since it was looked up in which partition each key lives; write again"
+            raise CommitConflict(ConflictKind.INDEX_CHANGED, (), snapshot.commit_user, number, reason)
 
 
 def _place(entry: IndexManifestEntry) -> _Place:

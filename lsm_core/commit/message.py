@@ -31,6 +31,7 @@ _INDEX_GROUPS: Final = (
 )
 
 WrittenFile = DataFileMeta | IndexFileMeta
+_OPTIONAL: Final = ("index_state", "keys_as_of")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class CommitMessage:
     Index files come and go with either snapshot. A message names each index file that it replaces, as the maker of the new
     one read it: the commit conflicts where another one has taken its place since. The deletion vector of a data file that
     goes must go too, so the index file that holds it is replaced (or deleted) in the same message. ``index_state``: the hash
-    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without.
+    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without. ``keys_as_of``: the snapshot (0: none) at which it was looked up in which
+    partition each key lives; None where keys do not move.
     """
 
     partition: bytes
@@ -73,6 +75,7 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     index_state: str | None = None
+    keys_as_of: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -111,8 +114,9 @@ class CommitMessage:
             files = getattr(self, group)
             if files:
                 document[group] = [_file_to_object(file) for file in files]
-        if self.index_state is not None:
-            document["index_state"] = self.index_state
+        for member in _OPTIONAL:
+            if (known := getattr(self, member)) is not None:
+                document[member] = known
         for group in _INDEX_GROUPS:
             if indexes := getattr(self, group):
                 document[group] = [file.to_list() for file in indexes]
@@ -134,7 +138,7 @@ class CommitMessage:
             indexes = {
                 group: tuple(IndexFileMeta.of_list(f) for f in document.get(group, ())) for group in _INDEX_GROUPS
             }
-            state = document.get("index_state")
+            state, as_of = (document.get(member) for member in _OPTIONAL)
             made_by, origin = document.get("origin"), None
             if made_by is not None:
                 table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
@@ -146,6 +150,7 @@ class CommitMessage:
                 **{**groups, **indexes},
                 origin=origin,
                 index_state=None if state is None else str(state),
+                keys_as_of=None if as_of is None else int(as_of),
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error

@@ -147,7 +147,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("consumer.mode", ENUM, "exactly-once", effect=NOT_ACTED_ON),
     Key("continuous.discovery-interval", DURATION, "10 seconds", effect=NOT_ACTED_ON),
     Key("cross-partition-upsert.bootstrap-parallelism", INT, "10", effect=NOT_ACTED_ON),
-    Key("cross-partition-upsert.index-ttl", DURATION, effect=NOT_ACTED_ON),
+    Key("cross-partition-upsert.index-ttl", DURATION),
     Key("data-evolution.compaction.rewrite-row-ids", BOOL, "false", since="2.0", effect=NOT_ACTED_ON),
     Key("data-evolution.enabled", BOOL, "false", immutable=True, effect=REFUSED),
     Key("data-evolution.merge-into.file-pruning", BOOL, "true", since="2.0", effect=NOT_ACTED_ON),

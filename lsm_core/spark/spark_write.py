@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound
+from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.spark.spark_tasks import (
@@ -93,6 +93,8 @@ class WriteJob:
         ``parallelism``: assigners where the table's options do not say how many.
         """
         require_writable(store)
+        if store.bucket_mode is BucketMode.CROSS_PARTITION:
+            raise UnsupportedFeature("writing keys that may move between partitions from Spark", store.name)
         history = BucketHistory.of_whole_table(store, ignore=overwrite)
         return cls(store, history, overwrite, number_of_assigners(store.options, parallelism))
 

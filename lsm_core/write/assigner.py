@@ -5,7 +5,7 @@ Sources: `HashBucketAssigner`, `PartitionIndex`, `SimpleHashBucketAssigner` (whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -65,6 +65,11 @@ class AssignerRules:
         """The lowest bucket number of this assigner."""
         return self.number % self.assigners
 
+    def full(self) -> InvalidOption:
+        """The error when a partition has no bucket left."""
+        accepted = f"more than that: all {LARGEST_BUCKET + 1} buckets of a partition are full"
+        return InvalidOption("dynamic-bucket.target-row-num", self.target_rows, accepted, self.table)
+
     def owned(self, buckets: Iterable[int]) -> list[int]:
         """Those of ``buckets`` that are this assigner's, ascending."""
         return sorted(bucket for bucket in buckets if bucket % self.assigners == self.first_own())
@@ -84,10 +89,10 @@ class PartitionIndex:
         ``keep``: which hashes this index will be asked for; the others only count.
         """
         self._rules = rules
-        self._counts: dict[int, int] = {}
+        counts: dict[int, int] = {}
         kept = []
         for bucket, hashes in files:
-            self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
+            counts[bucket] = counts.get(bucket, 0) + len(hashes)
             kept.append((bucket, hashes if keep is None else hashes[keep(hashes)]))
         known = np.empty(sum(len(hashes) for _, hashes in kept), np.int64)
         start = 0
@@ -101,7 +106,7 @@ class PartitionIndex:
         self._known: I64 = known
         self._recent: I64 = np.empty(0, np.int64)
         self._changed: set[int] = set()
-        self._next = rules.first_own()
+        self._rooms = BucketRooms(rules, counts)
         self._apart: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
@@ -110,7 +115,7 @@ class PartitionIndex:
     @property
     def buckets(self) -> list[int]:
         """Buckets that hold a hash, ascending."""
-        return sorted(self._counts)
+        return sorted(self._rooms.counts)
 
     def assign(self, hashes: Hashes) -> Buckets:
         """The bucket of each of ``hashes`` (one a row, in order of arrival); the new ones are known from now on.
@@ -143,12 +148,10 @@ class PartitionIndex:
     def _choice_apart(self, number: int) -> list[int]:
         """The bucket of assigner ``number`` for new hashes; several where all are full and there may be no more."""
         if number not in self._apart:
-            rules = replace(self._rules, number=number)
-            own = rules.owned(self._counts)
-            free = rules.first_own()
-            while free in self._counts:
-                free += rules.assigners
-            room = [bucket for bucket in own if self._counts[bucket] < rules.target_rows]
+            rules, counts = replace(self._rules, number=number), self._rooms.counts
+            own = rules.owned(counts)
+            room = [bucket for bucket in own if counts[bucket] < rules.target_rows]
+            free = BucketRooms(rules, counts).free()
             last = LARGEST_BUCKET if rules.limit is None else rules.limit - 1
             self._apart[number] = room[:1] or ([free] if free <= last else own)
         return self._apart[number]
@@ -180,8 +183,9 @@ class PartitionIndex:
         distinct = np.unique(hashes)
         new = distinct[self._look_up(distinct) < 0]
         if len(new):
-            self._add(new, np.full(len(new), bucket, np.int64))
-            self._counts[bucket] = self._counts.get(bucket, 0) + len(new)
+            buckets = np.full(len(new), bucket, np.int64)
+            self._add(new, buckets)
+            self._rooms.count(buckets)
 
     @property
     def changed(self) -> list[int]:
@@ -219,39 +223,60 @@ class PartitionIndex:
             self._known, self._recent = _merged(self._known, self._recent), np.empty(0, np.int64)
 
     def _place(self, new: Hashes, rank: I64) -> I64:
-        """Buckets for hashes that are not known; ``rank``: their order of arrival, from 0. :attr:`_counts` says so afterwards."""
-        rules, left = self._rules, len(new)
+        """Buckets for hashes that are not known; ``rank``: their order of arrival, from 0. The counts say so afterwards."""
+        rules, rooms = self._rules, self._rooms
+        placed = rooms.take(len(new))[rank]
+        beyond = np.flatnonzero(placed < 0)
+        if len(beyond):
+            own = np.array(rules.owned(rooms.counts), np.int64)
+            if rules.limit is None or not len(own):
+                raise rules.full()
+            placed[beyond] = own[np.abs(new[beyond].astype(np.int64)) % len(own)]
+            rooms.count(placed[beyond])
+        return placed
+
+
+class BucketRooms:
+    """How many keys the buckets of one partition hold, and which have room for more."""
+
+    def __init__(self, rules: AssignerRules, counts: Mapping[int, int]) -> None:
+        """``counts``: keys by bucket."""
+        self._rules = rules
+        self.counts = dict(counts)
+        self._next = rules.first_own()
+
+    def take(self, keys: int) -> I64:
+        """A bucket for each of so many new keys, in order of arrival; -1 where there is no room and may be no more buckets.
+
+        Own buckets are filled from the lowest on, then new ones are opened, the lowest free number first.
+        """
+        rules, left = self._rules, keys
         numbers, counts = [], []
-        for bucket in rules.owned(self._counts):
-            room = min(left, rules.target_rows - self._counts[bucket])
+        for bucket in rules.owned(self.counts):
+            room = min(left, rules.target_rows - self.counts[bucket])
             if room > 0:
                 numbers.append(bucket)
                 counts.append(room)
                 left -= room
         last = LARGEST_BUCKET if rules.limit is None else rules.limit - 1
-        while left and (bucket := self._free()) <= last:
-            self._counts[bucket] = 0
+        while left and (bucket := self.free()) <= last:
+            self.counts[bucket] = 0
             numbers.append(bucket)
             counts.append(min(left, rules.target_rows))
             left -= counts[-1]
-        own = np.array(rules.owned(self._counts), np.int64)
-        if left and (rules.limit is None or not len(own)):
-            accepted = f"more than that: all {LARGEST_BUCKET + 1} buckets of a partition are full"
-            raise InvalidOption("dynamic-bucket.target-row-num", rules.target_rows, accepted, rules.table)
         for bucket, count in zip(numbers, counts, strict=True):
-            self._counts[bucket] += count
-        placed = np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])[rank]
-        if left:
-            beyond = np.flatnonzero(placed < 0)
-            placed[beyond] = own[np.abs(new[beyond].astype(np.int64)) % len(own)]
-            counted = np.bincount(placed[beyond])
-            for bucket in rules.owned(self._counts):
-                self._counts[bucket] += int(counted[bucket]) if bucket < len(counted) else 0
-        return placed
+            self.counts[bucket] += count
+        return np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])
 
-    def _free(self) -> int:
+    def count(self, buckets: I64) -> None:
+        """Keys were put into these buckets, one each."""
+        counted = np.bincount(buckets)
+        for bucket in np.flatnonzero(counted):
+            self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(counted[bucket])
+
+    def free(self) -> int:
         """The lowest own bucket number that holds nothing."""
-        while self._next in self._counts:
+        while self._next in self.counts:
             self._next += self._rules.assigners
         return self._next
 

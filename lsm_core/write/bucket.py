@@ -27,21 +27,21 @@ def groups(
     """
     if not batch.num_rows:
         return
-    codes, partitions = _partition_codes(store.schema, batch)
+    codes, partitions = partition_codes(store.schema, batch)
     if assign is None:
         bucket = buckets_of(store, batch)
     else:
         hashes = key_hashes(store, batch)
         bucket = np.empty(batch.num_rows, np.int32)
-        for number, rows in _same(codes):
+        for number, rows in same_numbers(codes):
             bucket[rows] = assign(partitions[number], hashes[rows])
     total = int(bucket.max()) + 1
-    for code, rows in _same(codes.astype(np.int64) * total + bucket):
+    for code, rows in same_numbers(codes.astype(np.int64) * total + bucket):
         number, found = divmod(code, total)
         yield partitions[number], POSTPONE_BUCKET if store.options.bucket == POSTPONE_BUCKET else found, rows
 
 
-def _same(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     """Every number in ``codes`` (at least one), ascending, with its positions in their order."""
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
@@ -58,7 +58,7 @@ def key_hashes(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarra
     return hash_rows(columns, store.schema.trimmed_key_types)
 
 
-def _partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
+def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
     """A number per row and the serialised partition of every number."""
     if not schema.partition_keys:
         return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]

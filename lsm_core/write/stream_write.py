@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import CorruptFile, InvalidData, SnapshotNotFound
+from lsm_core.errors import CorruptFile, DredgeError, InvalidData, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -123,6 +123,10 @@ class StreamTableWrite(TableWrite):
             reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must grow"
             raise InvalidData(self.store.name, "", reason)
         self._catch_up()
+        waiting = [number for number, due in self._handed.items() if any(m.new_files for m in due.values())]
+        if self._moves is not None and waiting:
+            reason = f"commit {waiting[-1]} is not in the table yet: keys that may move between partitions are looked up in what is"
+            raise DredgeError(f"table {self.store.name}: {reason}")
         # What a lookup tells comes with the rows that it tells of.
         options, compacts = self.store.options, self._compactor is not None and self._compactor.automatic
         looks_up = compacts and options.needs_lookup and bool(options.get("lookup-wait"))

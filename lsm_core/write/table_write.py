@@ -16,6 +16,7 @@ from lsm_core.commit import CommitMessage, Origin, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge import Refusals, merge_function
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
@@ -25,6 +26,7 @@ from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
 from lsm_core.write.bucket import Assign, groups, key_hashes
 from lsm_core.write.buffer import BufferPool
+from lsm_core.write.cross_partition import KeyMoves
 from lsm_core.write.hash_indexes import HashIndexes
 from lsm_core.write.incoming_rows import (
     ALL,
@@ -112,6 +114,12 @@ class TableWrite:
         if store.bucket_mode is BucketMode.DYNAMIC:
             rules = AssignerRules.of(store.options, store.name)
             self._indexes = HashIndexes(store, self._history, rules, ignore=overwrite)
+        self._moves: KeyMoves | None = None
+        self._keys_as_of: int | None = None
+        if store.bucket_mode is BucketMode.CROSS_PARTITION:
+            if overwrite:
+                raise UnsupportedFeature("overwriting a table whose keys may move between partitions", store.name)
+            self._moves = KeyMoves(store)
 
     def __enter__(self) -> Self:
         return self
@@ -153,10 +161,7 @@ class TableWrite:
         but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
         ``row_kinds``: int8 (0..3), or None. ``assign``: who gives such a table's rows a bucket in place of this writer.
         """
-        table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
-        table, kinds = self._without_ignored(table, kinds, given)
-        if kinds is not None and self.store.has_primary_key:
-            self._refusals.require_mergeable(table, kinds)
+        table, kinds = self._checked(data, row_kinds, given)
         if assign is None and self._indexes is not None:
             assign = self._indexes.assign
         found = []
@@ -166,6 +171,16 @@ class TableWrite:
             rows = table if whole else table.take(index)
             found.append(RoutedRows(partition, bucket, rows, kinds if whole or kinds is None else kinds.take(index)))
         return found
+
+    def _checked(
+        self, data: pa.Table, row_kinds: pa.Array | None, given: RowNumbering
+    ) -> tuple[pa.Table, pa.Array | None]:
+        """Rows and kinds as they will be written."""
+        table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
+        table, kinds = self._without_ignored(table, kinds, given)
+        if kinds is not None and self.store.has_primary_key:
+            self._refusals.require_mergeable(table, kinds)
+        return table, kinds
 
     def add_routed(self, routed: RoutedRows) -> None:
         """Add rows that :meth:`routed` of any writer of this table gave."""
@@ -192,7 +207,7 @@ class TableWrite:
             what = what if self._postponing is None else "a writer of postponed rows"
             raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
         require_compactable(self.store)
-        last = LARGEST_BUCKET if self._indexes is not None else self.store.options.bucket - 1
+        last = self.store.options.bucket - 1 if self.store.options.bucket > 0 else LARGEST_BUCKET
         if not 0 <= bucket <= last:
             raise InvalidData(self.store.name, "", f"there is no bucket {bucket}, only 0 to {last}")
         self._meet([(partition, bucket)])
@@ -215,6 +230,8 @@ class TableWrite:
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
         """One message a bucket, empty ones too; ``full``: each compacted as a whole before. All buckets are settled before the first one lets go of its files."""
         self._require_whole()
+        if self._moves is not None:
+            self._route_keys(self._moves)
         writers = [writer for _, writer in sorted(self._buckets.items())]
         for writer in writers:
             if isinstance(writer, KeyValueBucket):
@@ -231,7 +248,20 @@ class TableWrite:
         else:
             origin = origin_of(self.store)
         messages = [replace(writer.drain(), origin=origin) for writer in writers]
+        if self._moves is not None:
+            as_of = self._keys_as_of
+            return [replace(message, keys_as_of=as_of if message.new_files else None) for message in messages]
         return messages if self._indexes is None else self._indexed(messages, self._indexes)
+
+    def _route_keys(self, moves: KeyMoves) -> None:
+        """Send the rows gathered for this commit to where their keys live in the newest snapshot, or move the keys."""
+        self._halfway = True
+        snapshot = snapshots.latest(self.store)
+        self._keys_as_of = 0 if snapshot is None else snapshot.id
+        for moved in moves.routed(snapshot):
+            self._meet([(moved.partition, moved.bucket)])
+            self._add(moved.partition, moved.bucket, moved.rows, moved.kinds)
+        self._halfway = False
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
         """``messages`` with the hash indexes of their buckets."""
@@ -259,6 +289,8 @@ class TableWrite:
         self._buckets.clear()
         if self._indexes is not None:
             self._indexes.abort()
+        if self._moves is not None:
+            self._moves.close()
         self._halfway = False
         self._pool.close()
         if self._compactor is not None:
@@ -270,6 +302,9 @@ class TableWrite:
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
+        if self._moves is not None:
+            self._moves.add(*self._checked(piece, kinds, given))
+            return
         routed = self.routed(piece, kinds, given)
         self._meet([(group.partition, group.bucket) for group in routed])
         for group in routed:

@@ -23,7 +23,6 @@ CHANGES = ("incremental-between", "$ro", "$audit_log")
 # Writing and compacting (what reading lacks is lacking here too).
 WRITE_OFF = {
     "deletion vectors": "deletion vectors",
-    "cross-partition updates": "cross-partition",
 }
 
 
@@ -64,11 +63,9 @@ def unreadable(story: dict[str, Any]) -> str | None:
 
 def unwritable(story: dict[str, Any]) -> str | None:
     """What the refusal to write and compact says; None = Dredge keeps the table up."""
-    schema, options = story["schema"], story["schema"].get("options") or {}
-    keys, partitions = schema.get("primaryKeys") or [], schema.get("partitionKeys") or []
+    options = story["schema"].get("options") or {}
     off = {
         "deletion vectors": options.get("deletion-vectors.enabled") == "true",
-        "cross-partition updates": keys and not set(partitions) <= set(keys),
     }
     return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)
 

@@ -205,7 +205,7 @@ def test_untouched_files_only_change_their_level(tmp_path: Path) -> None:
     assert {level for h in table.health() for level in h.bytes_per_level} == {5}
 
 
-@pytest.mark.parametrize("name", ["cross_partition_deduplicate", "postpone"])
+@pytest.mark.parametrize("name", ["postpone"])
 def test_tables_that_cannot_be_kept_up_are_refused_before_any_file(tmp_path: Path, name: str) -> None:
     data.unpack_golden(name, tmp_path)
     table = Catalog(tmp_path / "warehouse").table("db.t")

@@ -102,7 +102,7 @@ def test_append_tables_with_buckets_need_a_bucket_key(tmp_path: Path) -> None:
         _refuses(gate, store, "no bucket-key")
 
 
-def test_keys_that_move_between_partitions_are_read_but_not_written(tmp_path: Path) -> None:
+def test_keys_that_move_between_partitions_are_not_written_into_fixed_buckets(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"dt": "STRING", "k": "BIGINT NOT NULL"}, ["k"], ["dt"])
     require_readable(store)
     _refuses(require_compactable, store, "cross-partition")

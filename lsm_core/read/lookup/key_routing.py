@@ -166,6 +166,8 @@ class LookupKeys:
         names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)
         columns = pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
         keys = normalise_keys(columns.columns)
+        if names == self.store.schema.primary_keys:  # the order they are in
+            return SortedKeys(keys, columns), rows
         order, _ = keys.order(sorted_runs=False)
         return SortedKeys(take(keys, order), columns.take(arrow_array(order))), rows[order]
 
@@ -254,21 +256,33 @@ class BucketKeys:
     deletions: Mapping[str, DeletionFile]
 
 
-def buckets_of(store: TableStore, snapshot: Snapshot, keys: LookupKeys) -> Iterator[BucketKeys]:
-    """The buckets of ``snapshot`` that can hold ``keys``, by partition bytes and bucket. Raises CorruptFile."""
+def buckets_of(
+    store: TableStore,
+    snapshot: Snapshot,
+    keys: LookupKeys,
+    *,
+    everything: bool = False,
+    newer_than_ms: int | None = None,
+) -> Iterator[BucketKeys]:
+    """The buckets of ``snapshot`` that can hold ``keys``, by partition bytes and bucket. Raises CorruptFile.
+
+    ``everything``: files that no batch reader sees yet, too. ``newer_than_ms``: buckets all of whose files are older are left out.
+    """
     routing = _Routing(keys)
+    keep = None if everything else partial(visible, store, compacted_only(store))
     entries = live_entries(
         store,
         snapshot,
         partitions=routing.partitions,
-        keep=partial(visible, store, compacted_only(store)),
+        keep=keep,
         buckets=None,
     )
     vectors = deletion_vectors(store, snapshot, routing.partitions)
     key_types = list(store.schema.trimmed_key_types)
     for partition, bucket, _, part in bucket_groups(routing.entries(entries)):
         rows = routing.rows(partition, bucket, part)
-        if not len(rows):
+        created = None if newer_than_ms is None else pc.max(part.column("creation_time_ms")).as_py()
+        if not len(rows) or (newer_than_ms is not None and created is not None and created < newer_than_ms):
             continue
         here, rows = keys.sorted_keys(rows)
         low, high = (normalise_keys(decode_rows(part.column(name), key_types)) for name in ("min_key", "max_key"))
@@ -335,6 +349,14 @@ class _Routing:
             inside |= True if route is None else route == bucket
         if self._codes is not None:
             inside &= self._codes == self._numbers[partition]
+        else:
+            # A key that holds some of the partition columns lies in partitions of these values
+            schema = self._keys.store.schema
+            values = decode_rows(pa.array([partition], pa.binary()), list(schema.partition_types))
+            for name, kind, value in zip(schema.partition_keys, schema.partition_types, values, strict=True):
+                if name in schema.primary_keys:
+                    wanted = encode_rows([value], [kind])[0]
+                    inside &= numpy_array(pc.equal(encode_rows([self._keys.columns[name]], [kind]), wanted))
         return np.flatnonzero(inside)
 
 

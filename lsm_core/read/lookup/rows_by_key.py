@@ -19,6 +19,7 @@ from lsm_core.files.formats import FileSource
 from lsm_core.files.positions import Deleted
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints
 from lsm_core.metadata.indexes import file_index
@@ -260,6 +261,21 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     return rows.take(arrow_array(np.argsort(first_rows, kind="stable")))
 
 
+def places_of_keys(
+    store: TableStore, snapshot: Snapshot, keys: pa.Table, newer_than_ms: int | None = None
+) -> Iterator[tuple[bytes, int, Ints]]:
+    """(partition, bucket, rows of ``keys``) of the distinct ``keys`` that have a row at ``snapshot``, also one in level 0.
+
+    ``newer_than_ms``: buckets all of whose files are older hold none (`cross-partition-upsert.index-ttl`). Raises as :func:`lookup`.
+    """
+    wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
+    if not len(wanted):
+        return
+    for bucket in buckets_of(store, snapshot, wanted, everything=True, newer_than_ms=newer_than_ms):
+        for _, which in _merged(store, bucket, names):
+            yield bucket.partition, bucket.bucket, wanted.first_rows[which]
+
+
 def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, Ints]]:
     """Merged rows of the bucket's keys, and which of the lookup's keys each row has."""
 
@@ -293,4 +309,5 @@ __all__ = [
     "lookup",
     "not_ruled_out",
     "open_hits",
+    "places_of_keys",
 ]

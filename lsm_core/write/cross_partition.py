@@ -1,0 +1,263 @@
+"""Rows of keys that may move between partitions: where each key lives is looked up in the table, and its rows follow it or move it.
+
+Sources: `GlobalIndexAssigner`, `IndexBootstrap`, `ExistingProcessor`. Java reads all keys of the table into RocksDB when a writer opens;
+here the keys of a commit are gathered (on the local disk where they are many, in parts by the hash of the key) and searched for in
+the table's sorted files, so that memory is bounded by a part and nothing is kept between commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lsm_core.arrays import I64, arrow_array, one_array
+from lsm_core.files.spill import SpilledRun, SpillSpace
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.hashing import hash_rows
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.merge import normalise_keys
+from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.lookup import places_of_keys
+from lsm_core.types import RowKind
+from lsm_core.write.assigner import AssignerRules, BucketRooms
+from lsm_core.write.bucket import partition_codes, same_numbers
+
+PART_BYTES: Final = 64 << 20
+"""Rows that are worked on at once; more of them are put aside on the local disk."""
+_PARTS: Final = 16
+_PART_BITS: Final = 4
+_KIND: Final = "\0kind"
+_NOWHERE: Final = -1
+_MOST_BUCKETS: Final = 1 << 15
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Rows of one bucket in order of arrival, with the kinds (int8) that move keys."""
+
+    partition: bytes
+    bucket: int
+    rows: pa.Table
+    kinds: pa.Array
+
+
+class _Gathered:
+    """Rows in order of arrival: in memory, or in parts by key hash on disk. ``level``: how often their hash was used for that."""
+
+    def __init__(self, store: TableStore, space: SpillSpace, level: int = 0) -> None:
+        self._store, self._space, self._level = store, space, level
+        self._held: list[pa.Table] = []
+        self._bytes = 0
+        self._parts: list[list[SpilledRun]] | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes > PART_BYTES and self._level * _PART_BITS < 32:
+            self._put_aside()
+
+    def parts(self) -> Iterator[pa.Table]:
+        """The rows, all of a key in one table. They are given out once."""
+        if self._parts is None:
+            held, self._held, self._bytes = self._held, [], 0
+            if held:
+                yield pa.concat_tables(held)
+            return
+        if self._held:
+            self._put_aside()
+        parts, self._parts = self._parts, None
+        for runs in parts:
+            inner = _Gathered(self._store, self._space, self._level + 1)
+            for run in runs:
+                inner.add(pa.Table.from_batches(list(run.batches())))
+                run.delete()
+            yield from inner.parts()
+
+    def _put_aside(self) -> None:
+        rows = pa.concat_tables(self._held)
+        self._held, self._bytes = [], 0
+        schema = self._store.schema
+        columns = [one_array(rows.column(name)) for name in schema.primary_keys]
+        hashes = hash_rows(columns, [schema.field(name).type for name in schema.primary_keys]).view(np.uint32)
+        self._parts = self._parts or [[] for _ in range(_PARTS)]
+        for part, at in same_numbers((hashes >> np.uint32(self._level * _PART_BITS)) & np.uint32(_PARTS - 1)):
+            self._parts[part].append(self._space.spill(rows.take(arrow_array(at)).to_batches(), rows.schema))
+
+
+class KeyMoves:
+    """What one writer of such a table gathers for a commit; :meth:`routed` says where it goes."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._space = SpillSpace.of(store.options)
+        self._gathered = _Gathered(store, self._space)
+        lifetime = store.options.get("cross-partition-upsert.index-ttl")
+        self._newer_than_ms = None if lifetime is None else store.clock.now_ms() - int(lifetime)
+        # Java keeps no limit here
+        self._rules = replace(AssignerRules.of(store.options, store.name), limit=None)
+
+    def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
+        """Gather checked rows (the table's columns) with their kinds (int8; None: all inserts). Raises StorageFull."""
+        if not rows.num_rows:
+            return
+        said = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
+        self._gathered.add(rows.append_column(_KIND, said))
+
+    def routed(self, snapshot: Snapshot | None) -> Iterator[Moved]:
+        """The rows by bucket, given where the table's keys live at ``snapshot``; afterwards nothing is gathered.
+
+        deduplicate deletes the old row where a key moves; partial-update and aggregation send the row to the old partition;
+        first-row drops it. Raises CorruptFile.
+        """
+        rooms: dict[bytes, BucketRooms] = {}
+        for table in self._gathered.parts():
+            yield from self._routed(table, snapshot, rooms)
+        self.close()
+
+    def close(self) -> None:
+        """Forget what was gathered and free the disk."""
+        self._gathered = _Gathered(self._store, self._space)
+        self._space.close()
+
+    def _routed(self, table: pa.Table, snapshot: Snapshot | None, rooms: dict[bytes, BucketRooms]) -> Iterator[Moved]:
+        store, schema = self._store, self._store.schema
+        kinds = one_array(table.column(_KIND)).to_numpy(zero_copy_only=False)
+        rows = table.drop_columns([_KIND])
+        codes, partitions = partition_codes(schema, rows)
+        keys = [one_array(rows.column(name)) for name in schema.primary_keys]
+        order, same = normalise_keys(keys).order(sorted_runs=False)
+        first = np.concatenate((np.ones(1, np.bool_), ~same))
+        number = np.cumsum(first) - 1
+        # Where each key lives: a partition's number and a bucket.
+        numbers = {partition: at for at, partition in enumerate(partitions)}
+        home = np.full(int(number[-1]) + 1, _NOWHERE, np.int64)
+        bucket_there = np.full(len(home), _NOWHERE, np.int64)
+        if snapshot is not None:
+            asked = rows.select(schema.primary_keys).take(arrow_array(order[first]))
+            for partition, bucket, which in places_of_keys(store, snapshot, asked, self._newer_than_ms):
+                home[which] = numbers.setdefault(partition, len(numbers))
+                bucket_there[which] = bucket
+        partitions = list(numbers)
+        part = codes[order].astype(np.int64)
+        if store.options.merge_engine == "deduplicate":
+            moves, before = _moves(part, first, home[number])
+        else:
+            # All rows of a key go where it lives, or where its first row says
+            settled = np.where(home == _NOWHERE, part[first], home)[number]
+            moves, before = first & (home[number] == _NOWHERE), np.full(len(part), _NOWHERE, np.int64)
+            if store.options.merge_engine == "first-row":
+                kept = settled == part
+                order, part, first, moves, before = order[kept], part[kept], first[kept], moves[kept], before[kept]
+                number = number[kept]
+            part = settled if len(settled) == len(part) else part
+        placed = np.full(len(part), _NOWHERE, np.int64)
+        self._place(placed, moves, part, order, partitions, snapshot, rooms)
+        # A row goes to the bucket of the last placement of its key, or to where the key lived.
+        at = np.arange(len(part))
+        started = np.maximum.accumulate(np.where(moves | _starts(number), at, 0))
+        buckets = np.where(moves, placed, bucket_there[number])[started]
+        deleted = np.flatnonzero(before != _NOWHERE)
+        old_bucket = np.where(_starts(number)[deleted], bucket_there[number[deleted]], buckets[deleted - 1])
+        yield from _emitted(
+            rows,
+            kinds,
+            _Emission(order, part, buckets, 2 * order + 1),
+            _Emission(order[deleted], before[deleted], old_bucket, 2 * order[deleted]),
+            partitions,
+            store,
+        )
+
+    def _place(
+        self,
+        placed: I64,
+        moves: npt.NDArray[np.bool_],
+        part: I64,
+        order: I64,
+        partitions: list[bytes],
+        snapshot: Snapshot | None,
+        rooms: dict[bytes, BucketRooms],
+    ) -> None:
+        """Give every placement (where ``moves``) a bucket of its partition, in order of arrival."""
+        rows = np.flatnonzero(moves)
+        if not len(rows):
+            return
+        rows = rows[np.argsort(order[rows])]
+        groups = list(same_numbers(part[rows]))
+        unknown = [partitions[code] for code, _ in groups if partitions[code] not in rooms]
+        if unknown:
+            counts: dict[bytes, dict[int, int]] = {partition: {} for partition in unknown}
+            if snapshot is not None:
+                columns = ["partition", "bucket", "row_count", "delete_row_count"]
+                entries = live_entries(self._store, snapshot, partitions=unknown, columns=columns)
+                sums = entries.group_by(columns[:2]).aggregate([(name, "sum") for name in columns[2:]])
+                for found in sums.to_pylist():  # one a bucket
+                    # versions of one key count each until they are compacted
+                    held = found["row_count_sum"] - 2 * (found["delete_row_count_sum"] or 0)
+                    counts[found["partition"]][found["bucket"]] = max(held, 0)
+            rooms.update((partition, BucketRooms(self._rules, found)) for partition, found in counts.items())
+        for code, which in groups:
+            found_rooms = rooms[partitions[code]].take(len(which))
+            if (found_rooms < 0).any():
+                raise self._rules.full()
+            placed[rows[which]] = found_rooms
+
+
+@dataclass(frozen=True)
+class _Emission:
+    """Rows to hand on: places in the table, partition numbers, buckets, and their turn among all of them."""
+
+    rows: I64
+    part: I64
+    bucket: I64
+    turn: I64
+
+
+def _emitted(
+    rows: pa.Table,
+    kinds: npt.NDArray[np.int8],
+    kept: _Emission,
+    deleted: _Emission,
+    partitions: list[bytes],
+    store: TableStore,
+) -> Iterator[Moved]:
+    """Both kinds of rows by bucket, each with the columns of the partition it goes to."""
+    source, part, bucket, turn = (
+        np.concatenate((getattr(kept, name), getattr(deleted, name))) for name in ("rows", "part", "bucket", "turn")
+    )
+    said = np.concatenate((kinds[kept.rows], np.full(len(deleted.rows), RowKind.DELETE, np.int8)))
+    arrival = np.argsort(turn)
+    source, part, bucket, said = source[arrival], part[arrival], bucket[arrival], said[arrival]
+    values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
+    for place, at in same_numbers(part * _MOST_BUCKETS + bucket) if len(source) else ():
+        code, number = divmod(place, _MOST_BUCKETS)
+        found = rows.take(arrow_array(source[at]))
+        for name, column in zip(store.schema.partition_keys, values, strict=True):
+            where = found.schema.get_field_index(name)
+            field = found.schema.field(name)
+            repeated = pa.repeat(column[code], len(at)).cast(field.type)
+            found = found.set_column(where, field, repeated)
+        yield Moved(partitions[code], number, found, pa.array(said[at]))
+
+
+def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:
+    """Which rows (by key and arrival) put their key into another partition, and out of which it goes then (or nowhere)."""
+    before = np.empty(len(part), np.int64)
+    before[0] = _NOWHERE
+    before[1:] = part[:-1]
+    before = np.where(first, home, before)
+    moves = before != part
+    return moves, np.where(moves, before, _NOWHERE)
+
+
+def _starts(number: I64) -> npt.NDArray[np.bool_]:
+    """The first row of every key."""
+    return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))
+
+
+__all__ = ["KeyMoves", "Moved"]

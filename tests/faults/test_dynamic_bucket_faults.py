@@ -1,0 +1,86 @@
+"""I/O steps of a write into dynamic buckets, and of one whose keys move, fail: rows and index are those before or after, and no file stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from lsm_core.metadata import manifests
+from lsm_core.storage import FaultyFileIO, LocalFileIO
+from lsm_core.storage.faults import Mode
+from tests.faults.outcomes import outcome_of
+
+FIELDS = pa.schema(
+    [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
+)
+OPTIONS = {"dynamic-bucket.target-row-num": "8", "commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
+STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "5"))  # 1: every single step
+
+
+def rows(first: int, value: int) -> pa.Table:
+    keys = list(range(first, first + 20))
+    return pa.table(
+        [pa.array("ab"[(k + value) % 2] for k in keys), pa.array(keys), pa.array([value] * 20)], schema=FIELDS
+    )
+
+
+def live(table: Table, file_io: Any) -> None:
+    table.store.file_io = file_io
+    table.write(rows(12, 1))
+
+
+def state(table: Table) -> Any:
+    """The rows, and the names of the index files."""
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    indexes = len(manifests.index_entries(table.store, snapshot))
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()), indexes
+
+
+def left(table: Table) -> set[str]:
+    """Data and index files that no snapshot names."""
+    named: set[str] = set()
+    for snapshot in table.snapshots():
+        named |= set(manifests.delta_entries(table.store, snapshot).column("file_name").to_pylist())
+        named |= {entry.file_name for entry in manifests.index_entries(table.store, snapshot)}
+    found = {path.name for kind in ("data-*", "index-*") for path in Path(table.store.root).rglob(kind)}
+    return {name for name in found if not name.startswith("index-manifest")} - named
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("keys", [["p", "k"], ["k"]], ids=["dynamic", "cross-partition"])
+def test_a_failing_step_leaves_the_table_as_before_or_after(tmp_path: Path, keys: list[str], mode: Mode) -> None:
+    catalog = Catalog(str(tmp_path / "built"))
+    catalog.create_database("db")
+    catalog.create_table("db.t", Schema(FIELDS, keys, ["p"], OPTIONS)).write(rows(0, 0))
+    shutil.copytree(tmp_path / "built", tmp_path / "count")
+    counted = FaultyFileIO(LocalFileIO())
+    table = Catalog(str(tmp_path / "count")).table("db.t")
+    states = [state(table)]
+    live(table, counted)
+    states.append(state(Catalog(str(tmp_path / "count")).table("db.t")))
+    outcomes = set()
+    for step in range(1, counted.steps, STRIDE):
+        warehouse = tmp_path / f"t{step}"
+        shutil.copytree(tmp_path / "built", warehouse)
+        faulty = FaultyFileIO(LocalFileIO(), step, mode)
+        outcome = outcome_of(partial(live, Catalog(str(warehouse)).table("db.t"), faulty))
+        outcomes.add(outcome)
+        where = (mode, step, faulty.log[min(step, len(faulty.log)) - 1], outcome)
+        table = Catalog(str(warehouse)).table("db.t")
+        now = state(table)
+        assert now in states, where
+        assert outcome != "succeeded" or now == states[1], where
+        assert outcome != "failed" or now == states[0], where
+        assert outcome == "unknown" or not left(table), where
+        table.write(rows(12, 1))
+        assert state(table) == states[1], where
+        shutil.rmtree(warehouse)
+    assert "failed" in outcomes
