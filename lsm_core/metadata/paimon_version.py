@@ -7,7 +7,8 @@ from typing import Final
 from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import hints
-from lsm_core.options import PaimonVersion, version_followed
+from lsm_core.options import PaimonVersion, TableOptions, version_followed, version_written_by
+from lsm_core.options.paimon_version import KEY
 from lsm_core.storage import FileIO
 
 PREFIX: Final = "snapshot-"
@@ -35,3 +36,22 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str) -> PaimonVersion | None:
     """The version that a table follows for its snapshots' sake; None: no writer tells, so that the default holds."""
     texts = writer_versions(file_io, snapshot_dir)
     return version_followed(texts) if any(text is not None for text in texts) else None
+
+
+def told(options: TableOptions, found: bool) -> str:
+    """For people: the version that is followed and why; ``found``: for its snapshots' sake."""
+    why = (
+        "the newest writer of its snapshots" if found else "dredge.paimon-version" if options.is_set(KEY) else "default"
+    )
+    return f"{options.paimon_version} ({why})"
+
+
+def mixed(file_io: FileIO, snapshot_dir: str, options: TableOptions, found: bool) -> str | None:
+    """A warning where the newest snapshots are of several versions that answer differently, or not of the one that is followed."""
+    texts = writer_versions(file_io, snapshot_dir)
+    versions = sorted({str(version_written_by(text) or "1.4 or 2.0, unnamed") for text in texts})
+    if len(versions) < 2 and (not any(texts) or versions == [str(options.paimon_version)]):
+        return None
+    return (
+        f"its newest snapshots were written by Paimon {' and '.join(versions)}; answers follow {told(options, found)}"
+    )

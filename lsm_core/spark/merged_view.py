@@ -18,6 +18,8 @@ from lsm_core.format.file_meta import ManifestEntry
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import PaimonVersion, version_written_by
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.spark.spark_columns import expressions, quoted, spark_ddl
 from lsm_core.spark.spark_read import parquet
 from lsm_core.types import DataType, TypeRoot
@@ -203,13 +205,17 @@ def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function
 
 
 def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
-    """Texts joined; blank inputs are passed over and blank accumulators replaced."""
+    """Texts joined; empty inputs (since 2.0 blank ones) are passed over and such accumulators replaced."""
     delimiter = _option(raw, field, "list-agg-delimiter", ",")
     between = literal(delimiter)
     # Java's way to say: this text and nothing else
     pattern = "\\Q" + delimiter.replace("\\E", "\\E\\\\E\\Q") + "\\E"
 
+    trims = version_written_by(raw.get(PAIMON_VERSION)) not in (None, PaimonVersion.V1_4)
+
     def blank(text: str) -> str:
+        if not trims:
+            return f"{text} = ''"
         return f"trim(BOTH {literal(_BLANKS)} FROM {text}) = ''"
 
     def split(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from lsm_core.options import PaimonVersion
 from lsm_core.tree.decision import Decision, Decline, DeclineReason, Pick, State, Trigger
 from lsm_core.tree.early_full import EarlyFullCompaction
 from lsm_core.tree.levels import Levels
@@ -60,6 +61,11 @@ class PickOptions(Protocol):
     @property
     def incremental_size_threshold(self) -> int | None:
         """Most bytes outside the last level."""
+        ...
+
+    @property
+    def paimon_version(self) -> PaimonVersion:
+        """Whose rules are followed where versions of Paimon pick differently."""
         ...
 
     @property
@@ -161,6 +167,7 @@ def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strat
             options.optimization_interval, options.total_size_threshold, options.incremental_size_threshold
         ),
         OffPeakHours.of(options.offpeak_start, options.offpeak_end, options.offpeak_ratio, utc_offset_ms),
+        options.paimon_version.at_least(PaimonVersion.V2_1),
     )
     if options.needs_lookup:
         return ForceUpLevel0Compaction(universal, options.lookup_compact_interval)

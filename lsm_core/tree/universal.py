@@ -17,7 +17,8 @@ Runs = Sequence[LevelSortedRun]
 class UniversalCompaction:
     """Low write amplification, paid with some read and space amplification. Runs come newest first.
 
-    ``max_size_amp`` and ``size_ratio`` are percentages, ``num_run_trigger`` counts sorted runs.
+    ``max_size_amp`` and ``size_ratio`` are percentages, ``num_run_trigger`` counts sorted runs. ``through_level1``: what Java
+    takes since 2.1, see :meth:`extend`.
     """
 
     max_size_amp: int = 200
@@ -25,6 +26,7 @@ class UniversalCompaction:
     num_run_trigger: int = 5
     early_full: EarlyFullCompaction | None = None
     off_peak: OffPeakHours | None = None
+    through_level1: bool = True
 
     def decide(self, num_levels: int, runs: Runs, now_ms: int, state: State) -> tuple[Decision, State]:
         """Try early full, size amplification, size ratio and file count, in this order; the first that asks wins."""
@@ -66,13 +68,13 @@ class UniversalCompaction:
         """Start with the ``count`` newest runs and take older ones while they are not larger than what is taken.
 
         Once it is sure that something is compacted, runs up to level 1 are taken even if they are too large, since the
-        output could not be placed below them [2.1]. None if only one run remains and ``force`` is off.
+        output could not be placed below them (``through_level1``: since 2.1; before, a run that is too large ends the unit). None if only one run remains and ``force`` is off.
         """
         taken = sum(run.size for run in runs[:count])
         sure = force or count > 1
         percent = 100 + self.size_ratio + self._off_peak_ratio(now_ms)
         for run in runs[count:]:
-            if taken * percent < run.size * 100 and not (sure and run.level <= 1):
+            if taken * percent < run.size * 100 and not (self.through_level1 and sure and run.level <= 1):
                 break
             taken += run.size
             count += 1

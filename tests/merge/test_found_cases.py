@@ -68,6 +68,30 @@ def test_quotients_of_decimals_that_do_not_end_are_refused() -> None:
             merged(history(options, kinds, [(INSERT, Decimal("8.00")), (BEFORE, Decimal(divisor))]))
 
 
+@pytest.mark.parametrize("version", ["1.4", "2.0", "2.1"])
+@pytest.mark.parametrize(
+    ("distinct", "inputs", "until_2_0", "since"),
+    [
+        ("false", ["a", " ", "b"], "a, ,b", "a,b"),
+        ("false", [" ", "a"], " ,a", "a"),
+        ("false", ["", "a", "", "b"], "a,b", "a,b"),
+        ("false", ["\t", None], "\t", "\t"),
+        ("true", ["a", "b, ,a,,c"], "a,b, ,c", "a,b,c"),
+    ],
+)
+def test_blank_texts_are_joined_until_2_0(
+    version: str, distinct: str, inputs: list[str | None], until_2_0: str, since: str
+) -> None:
+    options = {
+        **AGGREGATION,
+        "fields.a.aggregate-function": "listagg",
+        "fields.a.distinct": distinct,
+        "dredge.paimon-version": version,
+    }
+    wanted = until_2_0 if version == "1.4" else since
+    assert answer(options, {"a": "STRING"}, [(INSERT, value) for value in inputs]) == (wanted,)
+
+
 NESTED_UPDATE = {**AGGREGATION, "fields.a.aggregate-function": "nested_update"}
 PARTIAL = {**AGGREGATION, "fields.a.aggregate-function": "nested_partial_update", "fields.a.nested-key": "k"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.metadata import TableStore, paimon_version
 from lsm_core.options import PaimonVersion
 from lsm_core.storage import LocalFileIO
@@ -89,3 +90,31 @@ def test_a_snapshot_tells_what_was_followed(tmp_path: Path) -> None:
     store = written_by(make_store(tmp_path), ["java-2.1.0"])
     path = store.snapshot_path(1)
     assert Snapshot.from_json(store.file_io.read_bytes(path), path).writer_version == "java-2.1.0"
+
+
+@pytest.mark.parametrize(
+    ("writers", "options", "warning"),
+    [
+        ([None, None], {}, None),
+        (["java-2.1.0"], {}, None),
+        (["java-2.1.0"], {KEY: "1.4"}, "written by Paimon 2.1; answers follow 1.4 (dredge.paimon-version)"),
+        (
+            [None, "java-2.1.0"],
+            {},
+            "written by Paimon 1.4 or 2.0, unnamed and 2.1; answers follow 2.1 (the newest writer of its snapshots)",
+        ),
+    ],
+)
+def test_snapshots_of_several_versions_are_warned_of(
+    tmp_path: Path, writers: list[str | None], options: dict[str, str], warning: str | None
+) -> None:
+    store = written_by(make_store(tmp_path, options=options), writers)
+    said = paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
+    assert said is None if warning is None else str(said).endswith(warning)
+
+
+def test_the_plan_of_a_compaction_names_the_version_that_it_follows(tmp_path: Path) -> None:
+    store = written_by(make_store(tmp_path), ["java-2.1.0"])
+    assert plan_compaction(store).arguments["paimon_version"] == "2.1 (the newest writer of its snapshots)"
+    assert plan_compaction(store).options[KEY] == "2.1"
+    assert "paimon_version" not in plan_compaction(store.copy({KEY: "1.4"})).arguments

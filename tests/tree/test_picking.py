@@ -53,6 +53,16 @@ def test_defaults_wait_for_five_sorted_runs() -> None:
     assert (five.unit.output_level, five.unit.full, len(five.unit.files)) == (5, True, 5)
 
 
+@pytest.mark.parametrize(("version", "level", "files"), [("1.4", 5, 6), ("2.0", 5, 6), ("2.1", 4, 5)])
+def test_a_run_of_level_0_that_is_too_large_ends_the_unit_until_2_1(version: str, level: int, files: int) -> None:
+    # the unit of the four small runs would go to level 0, and so takes all that follows up to the first other level
+    runs = tree(*[(0, 1)] * 4, (0, 100), (5, 10_000))
+    found = decide_bucket(runs, options(dredge__paimon_version=version), 0)
+    assert isinstance(found, Pick)
+    assert found.trigger is Trigger.SIZE_RATIO
+    assert (found.unit.output_level, len(found.unit.files)) == (level, files)
+
+
 def test_enough_runs_within_limits_are_declined_with_the_amplification() -> None:
     found = decide_bucket(tree((0, 1), (0, 10), (1, 100), (2, 1000), (5, 10_000)), options(), 0)
     assert isinstance(found, Decline)

@@ -156,7 +156,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
-    from lsm_core.metadata import snapshots, unsupported
+    from lsm_core.metadata import paimon_version, snapshots, unsupported
     from lsm_core.metadata.support import Purpose
     from lsm_core.options import FLINK_READING, mistyped_reading, not_acted_on
     from lsm_core.read.table_versions import check_reading
@@ -166,6 +166,12 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         check_reading(store.options, store.name)
     except (InvalidOption, UnsupportedFeature) as error:
         warnings.append(f"reads fail: {error}")
+    mixed = (
+        paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
+        if store.has_primary_key
+        else None
+    )
+    warnings += [mixed] if mixed else []
     snapshot = snapshots.latest(store)
     buckets = health_of(store)
     return {

@@ -22,6 +22,8 @@ from lsm_core.merge.comparable import (
     Ints,
     Mask,
 )
+from lsm_core.options import PaimonVersion, TableOptions
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.types import DataType, to_arrow
 
 AGG: Final = 0
@@ -63,6 +65,13 @@ class FieldOptions:
     field: str
     options: Mapping[str, str]
     table: str = ""
+
+    @property
+    def version(self) -> PaimonVersion:
+        """Whose answers are given, where versions of Paimon differ."""
+        return TableOptions(
+            {PAIMON_VERSION: self.options.get(PAIMON_VERSION, PaimonVersion.V1_4)}, self.table
+        ).paimon_version
 
     def key(self, name: str) -> str:
         """The full name of an option of this field."""

@@ -16,6 +16,7 @@ from lsm_core.merge.comparable import (
 )
 from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
 from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flattened, rebuilt
+from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 from lsm_core.types.data_type import MAX_LENGTH
 
@@ -62,7 +63,7 @@ class Collect(ListFold):
 
 
 class ListAggregate(ListFold):
-    """Texts joined by a delimiter. Null and blank ones are left out, unless there is nothing else.
+    """Texts joined by a delimiter. Null and empty ones (since 2.0 blank ones too) are left out, unless there is nothing else.
 
     `distinct`: inputs are split at the delimiter, and only parts that are not there yet are added; the first text stays as it is.
     """
@@ -73,12 +74,17 @@ class ListAggregate(ListFold):
         super().__init__(kind, options)
         self.delimiter = str(options.text("list-agg-delimiter", ","))
         self.distinct = options.flag("distinct")
+        self.trims = options.version.at_least(PaimonVersion.V2_0)
+
+    def _filled(self, texts: pa.Array) -> Mask:
+        """Which texts have something to add."""
+        return np.asarray(pc.binary_length(pc.utf8_trim(texts, _WHITESPACE) if self.trims else texts)) > 0
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         count = len(bounds) - 1
         owner = np.repeat(np.arange(count), np.diff(bounds))
         texts = pc.fill_null(lists, "")
-        filled = np.asarray(pc.utf8_length(pc.utf8_trim(texts, _WHITESPACE))) > 0
+        filled = self._filled(texts)
         given = np.flatnonzero(filled)
         parts = Flat(texts.take(pa.array(given)), owner[given], given, count)
         if self.distinct:
@@ -103,7 +109,7 @@ class ListAggregate(ListFold):
         text = np.repeat(np.arange(len(texts.group)), lengths)
         parts = split.flatten()
         # of a first text all parts are known, but it goes out whole: its first part stands for it
-        filled = np.asarray(pc.utf8_length(pc.utf8_trim(parts, _WHITESPACE))) > 0
+        filled = self._filled(parts)
         chains = Chains.of(texts.group[text], codes(parts))
         new = np.zeros(len(parts), np.bool_)
         new[chains.first] = True

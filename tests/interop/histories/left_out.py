@@ -76,10 +76,6 @@ def _is_odd(value: float) -> bool:
 
 def _of_column(table: RandomTable, name: str, function: str, values: list[Any]) -> str | None:
     options: Mapping[str, str] = table.options
-    if function == "listagg":
-        delimiter = options.get(f"fields.{name}.list-agg-delimiter", ",")
-        if any(part and not part.strip() for value in values for part in (value, *value.split(delimiter))):
-            return "blanks in listagg (3.4: ignored since 2.0)"
     if function == "sum" and table.types[name] == "DECIMAL(5, 2)" and sum(map(abs, values)) >= Decimal(1000):
         return "decimal sum of <= 18 digits over its precision (3.4: not checked)"
     if table.types[name] == "DOUBLE" and name in _ordering(table) and any(_is_odd(value) for value in values):

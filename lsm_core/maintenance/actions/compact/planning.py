@@ -17,12 +17,12 @@ from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate,
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.sort_order import checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
-from lsm_core.options import whole_number
+from lsm_core.options import PaimonVersion, whole_number
 
 # File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1); only for forecasts.
 _BYTES_PER_SECOND: Final = 25_000_000
@@ -51,11 +51,14 @@ def plan_compaction(
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
+    followed = paimon_version.told(store.options, store.version_found)
     arguments = {
         "full": full,
         "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
         "buckets": None if wanted is None else " ".join(map(str, wanted)),
         **(order.arguments() if order is not None else {}),
+        # 1.4's answers go without saying
+        **({"paimon_version": followed} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
     }
     plan = MaintenancePlan.begun("compact", store, None, arguments, now)
     snapshot = snapshots.latest(store)

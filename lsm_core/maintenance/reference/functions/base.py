@@ -26,6 +26,11 @@ class Field:
         """Whether an option is on."""
         return (self.text(option) or "false").strip().lower() == "true"
 
+    def since(self, version: str) -> bool:
+        """Whether the table follows Paimon ``version`` or a newer one."""
+        followed = self.options.get("dredge.paimon-version", "1.4")
+        return [int(part) for part in followed.split(".")] >= [int(part) for part in version.split(".")]
+
     def names(self, option: str) -> list[str]:
         """An option that is a list of names."""
         return [name.strip() for name in (self.text(option) or "").split(",") if name.strip()]

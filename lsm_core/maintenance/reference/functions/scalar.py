@@ -110,21 +110,25 @@ class BoolOr(NullsChangeNothing):
 
 
 class ListAgg(NullsChangeNothing):
-    """Texts joined. Blank inputs are passed over and blank accumulators replaced, as in 2.0."""
+    """Texts joined. Empty inputs (since 2.0 blank ones) are passed over and such accumulators replaced."""
+
+    def _says(self, text: str) -> bool:
+        """Whether a text has something to add."""
+        return bool(text.strip() if self.field.since("2.0") else text)
 
     def both(self, acc: str, value: str) -> str:
         """Joined; with `distinct` only those parts of the input that are not there yet."""
         given = self.field.text("list-agg-delimiter")
         delimiter = "," if given is None else given
-        if not value.strip():
+        if not self._says(value):
             return acc
-        if not acc.strip():
+        if not self._says(acc):
             return value
         if not self.field.flag("distinct"):
             return acc + delimiter + value
         there = set(acc.split(delimiter))
         for part in value.split(delimiter):
-            if part.strip() and part not in there:
+            if self._says(part) and part not in there:
                 there.add(part)
                 acc += delimiter + part
         return acc
