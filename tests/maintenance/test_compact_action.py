@@ -205,10 +205,10 @@ def test_untouched_files_only_change_their_level(tmp_path: Path) -> None:
     assert {level for h in table.health() for level in h.bytes_per_level} == {5}
 
 
-@pytest.mark.parametrize("name", ["postpone"])
+@pytest.mark.parametrize("name", ["dedup_levels", "append_unaware"])
 def test_tables_that_cannot_be_kept_up_are_refused_before_any_file(tmp_path: Path, name: str) -> None:
     data.unpack_golden(name, tmp_path)
-    table = Catalog(tmp_path / "warehouse").table("db.t")
+    table = Catalog(tmp_path / "warehouse").table("db.t").copy({"commit.callbacks": "com.example.Callback"})
     before = on_disk(table)
     with pytest.raises(UnsupportedFeature):
         table.plan_maintenance("compact")

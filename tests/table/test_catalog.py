@@ -217,8 +217,6 @@ BAD = {
         "median",
     ),
     "callbacks": (_schema(options={"bucket": "1", "commit.callbacks": "a.B"}), UnsupportedFeature, "callbacks"),
-    "vectors": (_schema(options={"bucket": "1", "deletion-vectors.enabled": "true"}), UnsupportedFeature, "deletion"),
-    "postponed": (_schema(options={"bucket": "-2"}), UnsupportedFeature, "postponed"),
     "format": (_schema(options={"bucket": "1", "file.format": "lance"}), UnsupportedFeature, "lance"),
     "cross partition": (_schema(partition_keys=["dt"]), UnsupportedFeature, "partition"),
 }
