@@ -111,6 +111,9 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     made.append(table.plan_maintenance("trash", now_ms=table.store.clock.now_ms() + 10**9))
     (trash_id,) = {item.trash_id for item in made[-1].items}
     made.append(table.plan_maintenance("restore", trash_id=trash_id))
+    waiting = keyed(tmp_path, name="db.waiting", bucket="-2")
+    waiting.write(rows(range(3)))
+    made.append(waiting.plan_maintenance("assign_buckets"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan
