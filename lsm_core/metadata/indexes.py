@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
@@ -104,6 +105,29 @@ def deletion_vectors(
         place: deletion_files(store, *place, files)
         for place, files in vector_files(store, snapshot, partitions, buckets).items()
     }
+
+
+def require_in_place(
+    store: TableStore, vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]], entries: pa.Table
+) -> None:
+    """Raise CorruptFile naming the index file when a vector of a file in ``entries`` is listed for another bucket than the file's.
+
+    Nobody would find it there, and rows that were deleted would come back. Vectors of files that are gone may lie about (Java
+    leaves some). ``entries``: live ones, with partition, bucket and file_name.
+    """
+    places = {name: (place, vector.path) for place, found in vectors.items() for name, vector in found.items()}
+    if not places:
+        return
+    marked = entries.filter(pc.is_in(entries.column("file_name"), pa.array(list(places), pa.string())))
+    columns = (marked.column(name).to_pylist() for name in ("partition", "bucket", "file_name"))
+    for partition, bucket, name in zip(*columns, strict=True):
+        listed, path = places[name]
+        if listed != (partition, bucket):
+            raise CorruptFile(
+                path,
+                f"table {store.name}: the index manifest lists it for bucket {listed[1]}, but {name}, of which it has a "
+                f"deletion vector, lies in bucket {bucket}",
+            )
 
 
 def vector_files(
@@ -232,6 +256,7 @@ __all__ = [
     "index_file_path",
     "index_path",
     "read_vector",
+    "require_in_place",
     "vector_files",
     "write_index_file",
 ]

@@ -17,7 +17,7 @@ from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import row_tracking
-from lsm_core.metadata.indexes import deletion_vectors
+from lsm_core.metadata.indexes import deletion_vectors, require_in_place
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
@@ -143,6 +143,7 @@ def plan_version(
     disjoint = keyed and hidden and compacted_only(store) and not has_unmarked_levels(store, entries)
     entries = prune_files(store, entries, predicate, disjoint=disjoint)
     deletions = deletion_vectors(store, snapshot, wanted)
+    require_in_place(store, deletions, entries)
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:
         splits = _first_splits(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
