@@ -21,7 +21,7 @@ from orchestration.table_card import TableCard
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
-"""Set by `dredge demo`: the code location then also holds the replay."""
+"""Set by `dredge demo`: the code location then also holds the replay and the stream job."""
 
 
 def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Definitions:
@@ -50,9 +50,9 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     )
     if not values.get(DEMO_VARIABLE):
         return defs
-    from assets.demo.replay import with_source  # the demo's own job and source, for nobody else
+    from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else
 
-    return with_source(defs, warehouse.path)
+    return with_demo(defs, warehouse.path, settings)
 
 
 def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetChecksDefinition]:

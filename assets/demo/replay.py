@@ -14,6 +14,7 @@ from typing import Any, Final
 import dagster as dg
 import pyarrow as pa
 
+from assets.demo.carrier_totals import stream_definitions
 from assets.demo.events import commit_of
 from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
 from assets.demo.tables import DATABASE, TABLES, DemoTable
@@ -22,6 +23,7 @@ from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.quirks import early_features, typed
+from orchestration.resources.settings import Settings
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -92,8 +94,10 @@ def replay_job() -> dg.JobDefinition:
     return replay.to_job(tags={names.TAG_ACTION: "replay"}, executor_def=dg.in_process_executor)
 
 
-def with_source(defs: dg.Definitions, warehouse_path: str) -> dg.Definitions:
-    """Return the definitions with the files that the demo reads as an asset, on which the demo's tables depend."""
+def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
+    """Return the definitions with what the demo adds: the files that it reads as an asset, on which its tables depend, the replay, and
+    the stream job.
+    """
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
@@ -106,7 +110,8 @@ def with_source(defs: dg.Definitions, warehouse_path: str) -> dg.Definitions:
         told = defs.map_asset_specs(
             func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
         )
-    return dg.Definitions.merge(told, dg.Definitions(assets=[source], jobs=[replay_job()]))
+    added = dg.Definitions(assets=[source], jobs=[replay_job()])
+    return dg.Definitions.merge(told, added, stream_definitions(warehouse_path, settings))
 
 
 @contextmanager

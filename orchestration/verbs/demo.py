@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
+from assets.demo.carrier_totals import totals_key
 from assets.demo.replay import create_tables
 from assets.demo.replay_clock import BACKFILL, batch_clock_ms
 from assets.demo.tables import TABLES
@@ -124,11 +125,13 @@ def _show(story: Story, say: Callable[[str], None]) -> None:
     """Say where to click."""
     url, path = story.client.url, story.warehouse.path
     layout = "/".join(names.layout_key(path, TABLES[0].identifier).path)
+    totals = "/".join(totals_key(path).path)
     say("the UI is up. Where to click:")
     for what, where in (
         ("lineage", "/asset-groups"),
         ("a table's layout: partitions, plots", f"/assets/{layout}?view=partitions"),
         ("its checks", f"/assets/{layout}?view=checks"),
+        ("running totals from a changelog", f"/assets/{totals}"),
         ("a sensor's ticks, with a reason per table", f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}"),
         ("runs: replays, compactions, retention", "/runs"),
     ):

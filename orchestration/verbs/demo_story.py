@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from assets.demo import carrier_totals
 from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
 from assets.demo.outcomes import changes, outcomes_due
@@ -67,6 +68,7 @@ class Story:
                 self._finished(suites)
                 self.say("     great-expectations: the suites of all tables ran")
         self._retain()
+        self._tell_the_rest()
 
     def _tick(self, tick: Tick, began: float) -> None:
         # The newest snapshot of each table that the replay wrote: compactions may already be at work.
@@ -87,10 +89,11 @@ class Story:
             self._hold_answers(tick.name, "after maintenance", newest)
             self._wait_for_quiet(max(run.ended or began for run in runs))
             self._hold_recovery(tick.name)
+        self._hold_totals(tick.name)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
-    def _run(self, job: str, run_config: dict[str, object] | None = None) -> Run:
+    def _run(self, job: str, run_config: Mapping[str, object] | None = None) -> Run:
         return self._finished(self.client.launch(job, run_config=run_config))
 
     def _finished(self, run_id: str) -> Run:
@@ -274,6 +277,48 @@ class Story:
         )
         self._answers.clear()
         self._hold_answers(TICKS[-1].name, "after retention", self._newest())
+
+    def _tell_the_rest(self) -> None:
+        """What was left in level 0 of the aggregates is compacted as a person would, so that the stream hears of it."""
+        name = carrier_totals.TABLE
+        config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
+        self._run(names.job_name(name), config)
+        self._hold_totals("T4")
+
+    def _hold_totals(self, tick: str) -> None:
+        """The running totals of the stream job are the compacted table's; and the whole table's where level 0 is empty."""
+        table = self.warehouse.table(carrier_totals.TABLE)
+        path = carrier_totals.progress_path(self.warehouse)
+        for _ in _until(f"the stream of {carrier_totals.TABLE}"):
+            runs = [run for run in self.client.runs() if run.job == carrier_totals.NAME]
+            ended = [self._succeeded(run) for run in runs if run.finished]
+            following = carrier_totals.read_progress(path).following
+            if len(ended) == len(runs) and carrier_totals.told_since(table, following) is None:
+                break
+        kept = carrier_totals.read_progress(path)
+        compacted = carrier_totals.compacted_totals(self.warehouse.catalog(), kept.following)
+        flights = f"{sum(kept.totals['flights'].to_pylist()):,} flights"
+        self._hold(
+            f"{tick}: the stream's running totals, {flights}, are those of the compacted carrier_daily",
+            kept.totals.equals(compacted) and kept.totals.num_rows > 0,
+            f"{kept.totals.to_pylist()} is not {compacted.to_pylist()}",
+        )
+        waiting = sum(bucket.level0_files for bucket in table.health())
+        if not waiting:  # a compaction just told everything: the job ran, and its check with it
+            whole = carrier_totals.totals_of(table.to_arrow())
+            self._hold(
+                f"{tick}: the stream's running totals, {flights}, are those of all of carrier_daily",
+                kept.totals.equals(whole),
+                f"{kept.totals.to_pylist()} is not {whole.to_pylist()}",
+            )
+            checks = self.client.check_results(
+                carrier_totals.totals_key(self.warehouse.path).path, carrier_totals.CHECK
+            )
+            said = f"it says {checks[0] if checks else 'nothing'}"
+            self._hold(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, said)
+        self.say(
+            f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait to be told"
+        )
 
     def _files(self) -> int:
         """How many data and manifest files lie in the demo's tables, live or not."""

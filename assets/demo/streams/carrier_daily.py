@@ -38,6 +38,7 @@ OPTIONS: Final = {
     "num-sorted-run.compaction-trigger": "8",
     "compaction.total-size-threshold": "4mb",
     "merge-engine": "aggregation",
+    "changelog-producer": "lookup",
     "fields.default-aggregate-function": "sum",
     **{f"fields.{name}.aggregate-function": function for name, function in _FUNCTIONS.items()},
     **{f"fields.{name}.ignore-retract": "true" for name in _FUNCTIONS if name != "last_tailnum"},
