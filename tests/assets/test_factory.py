@@ -16,6 +16,7 @@ from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
 UNSUPPORTED = ("dv_pk", "row_tracking", "postpone")
+"""Given commit callbacks, which only Java can call."""
 SUPPORTED = ("dedup_levels", "append_unaware", "tags_branches", "dynamic_bucket", "changelog_lookup")
 
 
@@ -26,6 +27,11 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "g.db").mkdir(parents=True)
     for name in (*UNSUPPORTED, *SUPPORTED):
         unpack_golden(name, root.parent / "unpacked" / name).rename(root / "g.db" / name)
+    for name in UNSUPPORTED:
+        for path in (root / "g.db" / name / "schema").glob("schema-*"):
+            schema = json.loads(path.read_text())
+            schema["options"]["commit.callbacks"] = "org.example.Callback"
+            path.write_text(json.dumps(schema))
     return root
 
 
