@@ -13,7 +13,6 @@ from lsm_core.compact.content import Content
 from lsm_core.compact.handed import Handed
 from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter, changelog_files_of, kv_read_schema
-from lsm_core.files.upgrades import newest_is_all
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name
@@ -27,6 +26,7 @@ from lsm_core.read.inputs import Shapes
 from lsm_core.read.lookup import RowsAbove, SortedKeys
 from lsm_core.read.merge_read import Changes
 from lsm_core.tree import Levels
+from lsm_core.tree.upgrades import newest_is_all
 
 _PLACE: Final = "which asked key"
 _SYSTEM: Final = (SEQUENCE_NUMBER, VALUE_KIND)

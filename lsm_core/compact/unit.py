@@ -18,7 +18,6 @@ from lsm_core.compact.superseded import joined_vectors, superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale, UnsupportedFeature
-from lsm_core.files.upgrades import upgrade_of
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
@@ -31,6 +30,7 @@ from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expired_among
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import CompactUnit, Levels, TaskPlan, plan_task
+from lsm_core.tree.upgrades import upgrade_of
 
 _LOG = logging.getLogger(__name__)
 

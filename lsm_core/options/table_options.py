@@ -209,6 +209,10 @@ class TableOptions:
         """``file.format``, lower case."""
         return str(self.get("file.format")).lower()
 
+    def format_of_level(self, level: int) -> str:
+        """``file.format``, or what ``file.format.per.level`` ("0:avro,5:parquet") says of ``level``; lower case, not checked."""
+        return str((self.get("file.format.per.level") or {}).get(str(level), self.file_format)).strip().lower()
+
     @property
     def file_compression(self) -> str:
         """``file.compression``, lower case."""

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
 
 
 def compacted_only(store: TableStore) -> bool:
     """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
     return bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
+
+
+def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
+    """Whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
+
+    Such levels hold versions of one key, and no vector marks the older ones: Java reads these as rows of their own.
+    """
+    if not store.has_primary_key or not store.options.deletion_vectors_enabled:
+        return False
+    known = pc.unique(entries.column("schema_id")).to_pylist()
+    before = [
+        schema_id
+        for schema_id in known
+        if not TableOptions(store.schema_of(schema_id).options, store.name, stored=True).deletion_vectors_enabled
+    ]
+    if not before:
+        return False
+    older = pc.is_in(entries.column("schema_id"), pa.array(before, entries.schema.field("schema_id").type))
+    chosen = entries.filter(pc.and_(older, pc.greater(entries.column("level"), 0)))
+    levels = chosen.group_by(["partition", "bucket"], use_threads=False).aggregate([("level", "count_distinct")])
+    return bool(pc.any(pc.greater(levels.column("level_count_distinct"), 1)).as_py())

@@ -23,8 +23,8 @@ from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.options import whole_number
-from lsm_core.read.compacted import compacted_only
-from lsm_core.read.cut import cut, has_unmarked_levels
+from lsm_core.read.compacted import compacted_only, has_unmarked_levels
+from lsm_core.read.cut import cut
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.parallel import in_order, usable_cores
 from lsm_core.read.predicate import Predicate, parse_filter

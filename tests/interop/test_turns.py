@@ -4,7 +4,7 @@ deletion vectors, of every way to choose a bucket, with every merge engine.
 After every step both read the same rows. At the end both streams tell the same changes, per snapshot and in the same order per key, and
 where the producer promises before-images the changes, replayed from nothing, give the table.
 
-``DREDGE_TURNS`` (default 60) tables are drawn, ``DREDGE_TURNS_SEED`` is the first one's seed; a failure tells its seed and the steps.
+``DREDGE_TURNS`` (default 36) tables are drawn, ``DREDGE_TURNS_SEED`` is the first one's seed; a failure tells its seed and the steps.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java) -> str:
 def test_dredge_and_java_take_turns_on_tables_of_every_kind(
     tmp_path: Path, java: Java, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    count = int(os.environ.get("DREDGE_TURNS", "60"))
+    count = int(os.environ.get("DREDGE_TURNS", "36"))
     first = int(os.environ.get("DREDGE_TURNS_SEED") or time.time_ns() % 10**6)
     Catalog(str(tmp_path)).create_database("db")
     lived: Counter[Kind] = Counter()

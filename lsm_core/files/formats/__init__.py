@@ -125,10 +125,10 @@ def _require_codec(name: str, codec: str, table: str) -> None:
 
 def format_of(options: TableOptions, level: int) -> str:
     """Option `file.format`, or what `file.format.per.level` ("0:avro,5:parquet") says; raises InvalidOption."""
-    per_level = options.get("file.format.per.level") or {}
-    key = "file.format.per.level" if str(level) in per_level else "file.format"
-    name = str(per_level.get(str(level), options.file_format)).strip().lower()
+    name = options.format_of_level(level)
     if name not in _FORMATS:
+        by_level = str(level) in (options.get("file.format.per.level") or {})
+        key = "file.format.per.level" if by_level else "file.format"
         raise InvalidOption(key, name, ", ".join(_FORMATS), options.table)
     return name
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lsm_core.clock import local_offset_ms
-from lsm_core.files.upgrades import upgrade_of
 from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
@@ -25,7 +24,7 @@ from lsm_core.metadata import support
 from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
-from lsm_core.read.cut import has_unmarked_levels
+from lsm_core.read.compacted import has_unmarked_levels
 from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
 from lsm_core.tree import (
     CompactUnit,
@@ -44,6 +43,7 @@ from lsm_core.tree import (
     plan_task,
     post_filter,
 )
+from lsm_core.tree.upgrades import upgrade_of
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketTask

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lsm_core.files.formats import format_of
 from lsm_core.options import TableOptions
-from lsm_core.tree import DataFile, Upgrade
+from lsm_core.tree.model import DataFile
+from lsm_core.tree.task import Upgrade
 
 
 def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
@@ -17,7 +17,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
         return Upgrade.TELLS if output_level == max_level else Upgrade.PLAIN
     if not options.needs_lookup or file.level != 0:
         return Upgrade.PLAIN
-    if format_of(options, 0) != format_of(options, output_level):
+    if options.format_of_level(0) != options.format_of_level(output_level):
         return Upgrade.REWRITES
     if output_level != max_level and not newest_is_all(options):
         return Upgrade.REWRITES
