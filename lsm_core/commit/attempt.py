@@ -308,7 +308,8 @@ def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> d
 def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
     """ANALYZE results stay valid only while they were made for the schema in force.
 
-    A file that cannot be read now may be readable later: it stays while the schema does, as it was checked before.
+    A file that cannot be read now may be readable later: it stays while the schema does, as it was checked before. One that
+    was read and is damaged stays damaged: it ends here.
     """
     if latest is None or latest.statistics is None:
         return None
@@ -316,7 +317,7 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
         path = store.statistics_path(latest.statistics)
         found = parse_object(store.file_io.read_bytes(path), path)
     except (OSError, DredgeError) as error:
-        stays = latest.schema_id == schema_id and not isinstance(error, FileNotFoundError)
+        stays = latest.schema_id == schema_id and not isinstance(error, (FileNotFoundError, CorruptFile))
         what = "are kept unread" if stays else "end here"
         _LOG.warning("table %s: statistics %s cannot be read and %s: %s", store.name, latest.statistics, what, error)
         return latest.statistics if stays else None

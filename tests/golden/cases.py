@@ -20,10 +20,6 @@ READ_OFF = {
 }
 # These, and the stories' `stream`, are read in test_changes.py.
 CHANGES = ("incremental-between", "$ro", "$audit_log")
-# Writing and compacting (what reading lacks is lacking here too).
-WRITE_OFF = {
-    "deletion vectors": "deletion vectors",
-}
 
 
 @dataclass(frozen=True)
@@ -59,15 +55,6 @@ def unreadable(story: dict[str, Any]) -> str | None:
     if options.get("sequence.snapshot-ordering") == "true":
         return READ_OFF["ordering by snapshot"]
     return None
-
-
-def unwritable(story: dict[str, Any]) -> str | None:
-    """What the refusal to write and compact says; None = Dredge keeps the table up."""
-    options = story["schema"].get("options") or {}
-    off = {
-        "deletion vectors": options.get("deletion-vectors.enabled") == "true",
-    }
-    return unreadable(story) or next((WRITE_OFF[what] for what, applies in off.items() if applies), None)
 
 
 def of_changes(command: dict[str, Any]) -> bool:

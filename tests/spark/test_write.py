@@ -188,7 +188,9 @@ def test_files_go_after_a_conflict_and_stay_when_the_outcome_is_unknown(
 
 
 def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSession, tmp_path: Path) -> None:
-    table = make_table(tmp_path)
+    # Many small flushes: the kill finds its writer in the middle of its work also on a busy machine.
+    table = make_table(tmp_path, options={"bucket": "1", "write-buffer-size": "256 kb"})
+    many = rows(list(range(100_000)), "b")
     table.write(rows(list(range(50))))
     before = table.to_arrow()
     place = str(Path(table.store.root))
@@ -196,12 +198,12 @@ def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSessi
         traced.trace, lambda e: e["event"] == "begin" and e["path"].startswith(place) and "bucket-" in e["path"]
     )
     with pytest.raises(SparkFailed, match=r"writing table db\.t: Python worker exited"):
-        write_table(traced.spark.createDataFrame(rows(list(range(400)), "b")), table)
+        write_table(traced.spark.createDataFrame(many), table)
     killer.join(5)
     assert len(killer.killed) == 1  # type: ignore[attr-defined]
     assert same(before, table.to_arrow())
-    write_table(traced.spark.createDataFrame(rows(list(range(400)), "b")), table)
-    assert same(rows(list(range(400)), "b"), table.to_arrow())
+    write_table(traced.spark.createDataFrame(many), table)
+    assert same(many, table.to_arrow())
 
 
 def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced: TracedSession, tmp_path: Path) -> None:

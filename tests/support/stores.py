@@ -13,6 +13,7 @@ from lsm_core.compact import BucketTask
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.indexes import vector_files
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore
@@ -93,6 +94,7 @@ def unit_task(
         drops_delete(levels, level),
         snapshot.id,
         verification,
+        index_files=vector_files(store, snapshot).get((partition, bucket), ()),
     )
 
 
@@ -103,8 +105,13 @@ def data_files_on_disk(store: TableStore) -> set[str]:
 
 def append_task(store: TableStore) -> list[BucketTask]:
     """All files of every bucket of an append table as one bin."""
+    snapshot = snapshots.latest(store)
+    vectors = {} if snapshot is None else vector_files(store, snapshot)
     tasks = []
     for (partition, bucket), files in live_files(store).items():
         names = tuple(file.file_name for file in sorted(files, key=lambda f: (f.min_sequence_number, f.file_name)))
-        tasks.append(BucketTask(partition, bucket, store.options.bucket, tuple(files), bins=(names,)))
+        index_files = vectors.get((partition, bucket), ())
+        tasks.append(
+            BucketTask(partition, bucket, store.options.bucket, tuple(files), bins=(names,), index_files=index_files)
+        )
     return tasks

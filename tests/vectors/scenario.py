@@ -13,7 +13,7 @@ from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.read.changes import StreamScan
 from lsm_core.types import DataType, parse, to_arrow
-from tests.golden.cases import unwritable
+from tests.golden.cases import unreadable
 from tests.vectors.cases import BadVectors, Case, not_yet
 from tests.vectors.values import column, rows_of, same_rows, value, without_order
 
@@ -51,7 +51,7 @@ def table_feature(table: Case) -> str | None:
         "partitionKeys": table.get("partition_by") or [],
         "options": table.get("options") or {},
     }
-    return unwritable({"schema": schema, "steps": []})
+    return unreadable({"schema": schema, "steps": []})
 
 
 class Scenario:
@@ -96,6 +96,12 @@ class Scenario:
         table = self.create()
         first: list[list[Any]] = next((step["write"] for step in self.steps if "write" in step), [])
         table.write(self.rows(first), row_kinds=self.row_kinds(first))
+
+    def run_all(self) -> None:
+        """Creation and every step."""
+        self.create()
+        for step in self.steps:
+            self.run(step)
 
     def run(self, step: Case) -> None:
         verb, *others = sorted(set(step) - _DETAILS) or [""]
