@@ -174,6 +174,10 @@ class ChangelogMerger:
             for batch in merged.batches(merged.place[there & new & ~known]):
                 self.tell(batch)
         out = merged.place[there & ~known]
+        if self.drop_delete and len(out):
+            lone = retracts(merged.kinds[out])  # a retract alone passes, as in Java, until nothing older is left
+            self.counters.drop(DELETE_AT_BOTTOM, int(lone.sum()))
+            out = out[~lone]
         self.counters.rows_out += len(out)
         return merged.batches(out)
 
