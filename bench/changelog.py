@@ -8,22 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from bench.compaction import _peer
-from bench.data import SCHEMA
-from bench.data import rows as made_rows
 from bench.harness import Result, Timing, peak_of
 from bench.table_life import scratch
-from bench.tables import copied
-from lsm_core import Catalog, Schema, Table
+from bench.tables import compacted_with_new_versions, copied
+from lsm_core import Catalog, Table
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import bucket_groups
 
-BUCKETS, ROWS, NEW_COMMITS, NEW_ROWS = 4, 2_000_000, 4, 50_000
+ROWS = 2_000_000
 FASTER_THAN_JAVA, MOST_MIB, MOST_GROWTH, MOST_OVER_PLAIN = 2.5, 700.0, 1.2, 1.3
 _COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table(sys.argv[2]).compact()"
 
@@ -32,9 +29,9 @@ def run(rows: int | None, rounds: int) -> list[Result]:
     """4 x 50,000 new rows over 4 buckets of 500,000 rows in the last level; and over four times as many for the peak."""
     total = rows or ROWS
     with scratch() as folder, _peer(folder) as java:
-        _table(folder, "lookup", total, "lookup")
+        compacted_with_new_versions(folder, "lookup", total, {"changelog-producer": "lookup"})
         results = [] if java is None else _beside_java(folder, java, rounds)
-        _table(folder, "large", 4 * total, "lookup")
+        compacted_with_new_versions(folder, "large", 4 * total, {"changelog-producer": "lookup"})
         peaks = [peak_of([sys.executable, "-c", _COMPACT, str(folder), f"{n}.t"])[0] for n in ("lookup", "large")]
         name = "lookup compaction of level 0, peak RSS"
         results.append(Result("changelog", name, peaks[0], "MiB", MOST_MIB, note=f"{total:,} rows").judged())
@@ -42,22 +39,8 @@ def run(rows: int | None, rounds: int) -> list[Result]:
             "changelog", f"{name}, of four times the table / of the table", peaks[1] / peaks[0], "x", MOST_GROWTH
         )
         for producer in ("full-compaction", "none"):
-            _table(folder, producer.partition("-")[0], total, producer)
+            compacted_with_new_versions(folder, producer.partition("-")[0], total, {"changelog-producer": producer})
         return [*results, grown.judged(), *_full(folder, rounds)]
-
-
-def _table(warehouse: Path, database: str, total: int, producer: str) -> Table:
-    """``total`` rows compacted to the last level, and commits of new versions on level 0."""
-    catalog = Catalog(str(warehouse))
-    catalog.create_database(database)
-    options = {"bucket": str(BUCKETS), "write-only": "true", "changelog-producer": producer}
-    table = catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=options))
-    table.write(made_rows(np.arange(total, dtype=np.int64), 0))
-    table.compact(full=True)
-    random = np.random.default_rng(7)
-    for commit in range(1, NEW_COMMITS + 1):
-        table.write(made_rows(np.sort(random.choice(total, NEW_ROWS, replace=False)), commit))
-    return table
 
 
 def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:

@@ -11,15 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from bench.data import SCHEMA, commits
+from bench.data import rows as made_rows
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage, Committer
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.metadata import manifests, snapshots
 
 SOURCE = "source"
+NEW_BUCKETS, NEW_COMMITS, NEW_ROWS = 4, 4, 50_000
+"""Buckets of a compacted table with new versions on level 0, commits of these, and rows of each."""
 
 
 def made(warehouse: Path, database: str, buckets: int) -> Table:
@@ -29,6 +33,20 @@ def made(warehouse: Path, database: str, buckets: int) -> Table:
     options = {"bucket": str(buckets), "write-only": "true"}
     catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=options))
     return catalog.table(f"{database}.t")
+
+
+def compacted_with_new_versions(warehouse: Path, database: str, rows: int, options: dict[str, str]) -> Table:
+    """``rows`` rows compacted to the last level, and :data:`NEW_COMMITS` of :data:`NEW_ROWS` new versions of them on level 0."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database(database)
+    settings = {"bucket": str(NEW_BUCKETS), "write-only": "true", **options}
+    table = catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=settings))
+    table.write(made_rows(np.arange(rows, dtype=np.int64), 0))
+    table.compact(full=True)
+    random = np.random.default_rng(7)
+    for commit in range(1, NEW_COMMITS + 1):
+        table.write(made_rows(np.sort(random.choice(rows, NEW_ROWS, replace=False)), commit))
+    return table
 
 
 def written_by_dredge(warehouse: Path, rows: int, number: int, buckets: int, database: str = "dredge") -> Table:

@@ -8,18 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.compaction import _peer, pinned
-from bench.data import SCHEMA
-from bench.data import rows as made_rows
 from bench.harness import Result, Timing, alternate, peak_of, ratio
 from bench.limits import decode_files, files_by_bucket
 from bench.table_life import scratch
-from bench.tables import copied
-from lsm_core import Catalog, Schema, Table
+from bench.tables import compacted_with_new_versions, copied
+from lsm_core import Catalog, Table
 
-BUCKETS, ROWS, NEW_COMMITS, NEW_ROWS = 4, 2_000_000, 4, 50_000
+ROWS = 2_000_000
+VECTORS = {"deletion-vectors.enabled": "true"}
 READ_TARGET, FASTER_THAN_JAVA, MOST_MIB, MOST_GROWTH = 1.15, 2.5, 700.0, 1.2
 _COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table(sys.argv[2]).compact()"
 
@@ -28,14 +25,14 @@ def run(rows: int | None, rounds: int) -> list[Result]:
     """4 x 50,000 new rows over 4 buckets of 500,000 rows in the last level; and over four times as many for the peak."""
     total = rows or ROWS
     with scratch() as folder, _peer(folder) as java:
-        table = _table(folder, "vectors", total)
+        table = compacted_with_new_versions(folder, "vectors", total, VECTORS)
         with copied(folder, "vectors") as database:
             merged = Catalog(str(folder)).table(f"{database}.t")
             merged.compact()
             results = _read(merged, total, rounds)
         if java is not None:
             results += _beside_java(folder, java, rounds)
-        _table(folder, "large", 4 * total)
+        compacted_with_new_versions(folder, "large", 4 * total, VECTORS)
         peaks = [
             peak_of([sys.executable, "-c", _COMPACT, str(folder), f"{name}.t"])[0] for name in ("vectors", "large")
         ]
@@ -46,20 +43,6 @@ def run(rows: int | None, rounds: int) -> list[Result]:
             *results,
             Result("dv", f"{name}, of four times the table / of the table", grown, "x", MOST_GROWTH).judged(),
         ]
-
-
-def _table(warehouse: Path, database: str, total: int) -> Table:
-    """``total`` rows compacted to the last level, and commits of new versions on level 0."""
-    catalog = Catalog(str(warehouse))
-    catalog.create_database(database)
-    options = {"bucket": str(BUCKETS), "write-only": "true", "deletion-vectors.enabled": "true"}
-    table = catalog.create_table(f"{database}.t", Schema(SCHEMA, primary_keys=["id"], options=options))
-    table.write(made_rows(np.arange(total, dtype=np.int64), 0))
-    table.compact(full=True)
-    random = np.random.default_rng(7)
-    for commit in range(1, NEW_COMMITS + 1):
-        table.write(made_rows(np.sort(random.choice(total, NEW_ROWS, replace=False)), commit))
-    return table
 
 
 def _read(table: Table, total: int, rounds: int) -> list[Result]:

@@ -103,6 +103,26 @@ class PlannedFile:
 
 
 @dataclass(frozen=True)
+class RewriteItem(PlanItem):
+    """An item that replaces files of one partition: ``inputs``, all of which apply requires.
+
+    ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when unpartitioned).
+    """
+
+    partition: bytes
+    partition_text: str
+    inputs: tuple[PlannedFile, ...]
+
+    @classmethod
+    def from_object(cls, value: Mapping[str, Any]) -> Self:
+        """Read back :meth:`to_object`: bytes from hex digits, files from objects, tuples from lists. Raises KeyError, TypeError or ValueError."""
+        fields: dict[str, Any] = {n: tuple(part) if isinstance(part, list) else part for n, part in value.items()}
+        fields["partition"] = bytes.fromhex(fields["partition"])
+        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
 class Declined:
     """Something the plan leaves alone, and why: ``subject`` is a bucket ("dt=1/bucket-0"), a file or a snapshot.
 

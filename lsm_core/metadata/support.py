@@ -18,7 +18,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import REGISTRY, canonical
-from lsm_core.types import DataType, TypeRoot
+from lsm_core.types import TypeRoot
 
 _REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
 _FORMATS = frozenset({"parquet", "orc", "avro"})
@@ -152,7 +152,7 @@ def _require(store: TableStore, purpose: Purpose) -> None:
 def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = None) -> Iterator[str]:
     yield from _options(store, purpose)
     for field in store.schema.fields:
-        if any(kind.root in _REFUSED_TYPES for kind in _with_inner(field.type)):
+        if any(kind.root in _REFUSED_TYPES for kind in field.type.with_inner()):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
     if purpose >= Purpose.WRITE:
         yield from _buckets(store)
@@ -217,13 +217,6 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
     for key in sorted(store.options.raw):
         if key.endswith(".index.columns") and key.startswith("pk-"):
             yield f"index '{key}'"
-
-
-def _with_inner(kind: DataType) -> Iterator[DataType]:
-    yield kind
-    for inner in (kind.element, kind.key, kind.value, *(field.type for field in kind.fields)):
-        if inner is not None:
-            yield from _with_inner(inner)
 
 
 def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:

@@ -209,17 +209,10 @@ def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None
         raise InvalidOption("record-level.time-field", name, "a column of type INT, BIGINT or TIMESTAMP", table)
 
 
-def _with_inner(kind: DataType) -> Iterator[DataType]:
-    yield kind
-    for inner in (kind.element, kind.key, kind.value, *(field.type for field in kind.fields)):
-        if inner is not None:
-            yield from _with_inner(inner)
-
-
 def _names(schema: TableSchema) -> Iterator[str]:
     for field in schema.fields:
         yield field.name
-        for kind in _with_inner(field.type):
+        for kind in field.type.with_inner():
             yield from (inner.name for inner in kind.fields)
 
 
@@ -255,7 +248,7 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
             raise InvalidSchema(
                 f"table {table}: Avro files cannot hold a column called '{name}': letters, digits, _ only"
             )
-    for field, kind in ((column, kind) for column in schema.fields for kind in _with_inner(column.type)):
+    for field, kind in ((column, kind) for column in schema.fields for kind in column.type.with_inner()):
         limit = _AVRO_DIGITS.get(kind.root)
         if limit is not None and (kind.precision or 0) > limit:
             raise InvalidSchema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -100,6 +101,13 @@ class DataType:
     def is_nested(self) -> bool:
         """Tell whether the type holds other types."""
         return self.root in NESTED
+
+    def with_inner(self) -> Iterator[DataType]:
+        """Yield the type itself and, outermost first, all types inside it."""
+        yield self
+        for inner in (self.element, self.key, self.value, *(field.type for field in self.fields)):
+            if inner is not None:
+                yield from inner.with_inner()
 
     def with_nullable(self, nullable: bool) -> DataType:
         """Return the same type, nullable or not."""

@@ -15,8 +15,9 @@ from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, kinds_from_text, to_arrow, to_sql
 from lsm_core.types.casts import CastError, cast_values
+from lsm_core.types.casts.cast_errors import shown
 from lsm_core.types.checks import find_misfit
-from lsm_core.types.nesting import compact, list_of, map_of, struct_of
+from lsm_core.types.nesting import compact, list_of, map_of, refit_table, struct_of
 
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _COUNT: Final = DataType(TypeRoot.INT, nullable=False)
@@ -96,6 +97,14 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
             row = given.row(_first(pc.is_null(column)))
             raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
     return pa.table(columns, schema=schema.arrow_schema)
+
+
+def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows that the table held, in its columns and types; nulls stay, also those that merging left in a NOT NULL column.
+
+    Raises pyarrow.ArrowException for columns of other types.
+    """
+    return refit_table(data.select(schema.field_names), schema.arrow_schema)
 
 
 def conform_kinds(
@@ -178,7 +187,7 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNum
             row, reason = _first_failure(chunk, field.type, error)
             try:
                 chunk.validate(full=True)
-                value = _shown(chunk[row].as_py())
+                value = shown(chunk[row].as_py(), _SHOWN)
             except pa.ArrowException:  # numbers outside of a dictionary, say: such a value must not be looked at
                 value = "a broken value"
             said = f"{given.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
@@ -192,7 +201,7 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNum
             raise InvalidData(table, field.name, f"{given.rows(len(fitted))}: broken value: {error}") from error
         found = find_misfit(fitted, field.type)
         if found is not None:
-            said = f"{_shown(found.value)} does not fit {to_sql(found.kind)}: {found.reason}"
+            said = f"{shown(found.value, _SHOWN)} does not fit {to_sql(found.kind)}: {found.reason}"
             raise InvalidData(table, field.name + found.path, f"{given.row(found.row)}: {said}")
         chunks.append(fitted)
         given = given.after(len(chunk))
@@ -242,11 +251,6 @@ def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[i
         except pa.ArrowException as inner:
             length, error = half, inner
     return start, str(error).splitlines()[0]
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def _first(mask: pa.Array | pa.ChunkedArray) -> int:

@@ -40,17 +40,17 @@ class KeyValueBucket:
         first_sequence: int,
         compaction: BucketCompaction | None = None,
         *,
-        tells_input: bool = False,
+        input_changelog: bool = False,
     ) -> None:
-        """``tells_input``: all rows also go into changelog files, as they came (`changelog-producer` = input)."""
+        """``input_changelog``: all rows also go into changelog files, as they came (`changelog-producer` = input)."""
         self._store = store
         self.compaction = compaction
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
         function = merge_function(store.schema, store.options.raw, store.name)
-        self._buffer = SortBuffer(pool, function, self._layout, store.name, keeps_all=tells_input)
-        self._function, self._tells_input = function, tells_input
+        self._buffer = SortBuffer(pool, function, self._layout, store.name, keeps_all=input_changelog)
+        self._function, self._input_changelog = function, input_changelog
         self.files: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
 
@@ -136,7 +136,7 @@ class KeyValueBucket:
     def _write_level0(self) -> list[DataFileMeta]:
         place = self._store, self.partition, self.bucket, self.total_buckets
         writer = KeyValueFileWriter(*place, level=0, file_source=SOURCE_APPEND)
-        told = KeyValueFileWriter.of_changes(*place, level=0) if self._tells_input else None
+        told = KeyValueFileWriter.of_changes(*place, level=0) if self._input_changelog else None
         try:
             with closing(self._buffer.drain()) as drained:
                 merged = drained if told is None else self._merged(drained, told)

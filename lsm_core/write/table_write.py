@@ -20,7 +20,6 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 from lsm_core.types import RowKind, is_retract
-from lsm_core.types.nesting import refit_table
 from lsm_core.write.append import AppendBucket
 from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
@@ -35,6 +34,7 @@ from lsm_core.write.incoming_rows import (
     as_rows,
     conform,
     conform_kinds,
+    conform_stored,
     counted,
     counted_columns,
     kinds_of_column,
@@ -98,15 +98,15 @@ class TableWrite:
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._pool = BufferPool(store.options)
         self._compactor = compactor if store.has_primary_key and not overwrite else None
-        self._force = bool(store.options.get("commit.force-compact"))
-        self._live: dict[tuple[bytes, int], list[DataFileMeta]] = {}
-        self._offset = sequence_offset
+        self._force_compact = bool(store.options.get("commit.force-compact"))
+        self._live_files: dict[tuple[bytes, int], list[DataFileMeta]] = {}
+        self._sequence_offset = sequence_offset
         # an overwrite tells no changes
-        self._tells_input = store.options.changelog_producer == "input" and not overwrite
-        self._halfway = False
+        self._input_changelog = store.options.changelog_producer == "input" and not overwrite
+        self._write_incomplete = False
         """Whether rows of a call that has not ended well lie in the buffer."""
         self._kind_field = store.options.rowkind_field if store.has_primary_key else None
-        self._counts = counted_columns(store.schema)
+        self._counted_columns = counted_columns(store.schema)
         self._postponing: TableStore | None = None
         if store.bucket_mode is BucketMode.POSTPONE:
             self._compactor, self._postponing = None, postponing(store, commit_user)
@@ -135,7 +135,7 @@ class TableWrite:
         and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`. Where rows of the failed call are in
         the buffer already, the writer can only be aborted.
         """
-        self._require_whole()
+        self._require_complete()
         given = as_rows(data, self.store.name)
         if row_kinds is not None and isinstance(given, pa.RecordBatchReader):
             given = given.read_all()
@@ -146,7 +146,7 @@ class TableWrite:
             part = None if kinds is None else kinds.slice(start, piece.num_rows)
             self._write_piece(piece, part, ALL.after(start))
             start += piece.num_rows
-        self._halfway = False
+        self._write_incomplete = False
 
     def routed(
         self,
@@ -183,12 +183,12 @@ class TableWrite:
         return table, kinds
 
     def add_routed(self, routed: RoutedRows) -> None:
-        """Add rows that :meth:`routed` of any writer of this table gave."""
-        self._require_whole()
+        """Add rows that :meth:`routed` of any writer of this table returned. Raises :class:`WriterStale`, :class:`StorageFull`."""
+        self._require_complete()
         if self._indexes is not None:
             self._indexes.learn(routed.partition, routed.bucket, key_hashes(self.store, routed.rows))
         self._add(routed.partition, routed.bucket, routed.rows, routed.kinds)
-        self._halfway = False
+        self._write_incomplete = False
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
         """Flush a bucket and compact it in the background: what the table's options pick, or everything (``full``).
@@ -210,7 +210,7 @@ class TableWrite:
         last = self.store.options.bucket - 1 if self.store.options.bucket > 0 else LARGEST_BUCKET
         if not 0 <= bucket <= last:
             raise InvalidData(self.store.name, "", f"there is no bucket {bucket}, only 0 to {last}")
-        self._meet([(partition, bucket)])
+        self._look_up([(partition, bucket)])
         writer = self._bucket(partition, bucket)
         assert isinstance(writer, KeyValueBucket)
         writer.flush(wait=True)
@@ -229,15 +229,15 @@ class TableWrite:
 
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
         """One message a bucket, empty ones too; ``full``: each compacted as a whole before. All buckets are settled before the first one lets go of its files."""
-        self._require_whole()
+        self._require_complete()
         if self._moves is not None:
             self._route_keys(self._moves)
         writers = [writer for _, writer in sorted(self._buckets.items())]
         for writer in writers:
             if isinstance(writer, KeyValueBucket):
-                writer.settle(wait or self._force, full)
+                writer.settle(wait or self._force_compact, full)
             else:
-                writer.settle(wait or self._force)
+                writer.settle(wait or self._force_compact)
         if self._indexes is not None:
             self._indexes.write()
         self._pool.close()
@@ -255,13 +255,13 @@ class TableWrite:
 
     def _route_keys(self, moves: KeyMoves) -> None:
         """Send the rows gathered for this commit to where their keys live in the newest snapshot, or move the keys."""
-        self._halfway = True
+        self._write_incomplete = True
         snapshot = snapshots.latest(self.store)
         self._keys_as_of = 0 if snapshot is None else snapshot.id
         for moved in moves.routed(snapshot):
-            self._meet([(moved.partition, moved.bucket)])
+            self._look_up([(moved.partition, moved.bucket)])
             self._add(moved.partition, moved.bucket, moved.rows, moved.kinds)
-        self._halfway = False
+        self._write_incomplete = False
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
         """``messages`` with the hash indexes of their buckets."""
@@ -273,8 +273,8 @@ class TableWrite:
         indexes.handed_out()
         return found
 
-    def _require_whole(self) -> None:
-        if self._halfway:
+    def _require_complete(self) -> None:
+        if self._write_incomplete:
             reason = "a write failed halfway, some of its rows are in: abort it and write them again"
             raise DredgeError(f"table {self.store.name}: {reason}")
 
@@ -291,7 +291,7 @@ class TableWrite:
             self._indexes.abort()
         if self._moves is not None:
             self._moves.close()
-        self._halfway = False
+        self._write_incomplete = False
         self._pool.close()
         if self._compactor is not None:
             self._compactor.close()
@@ -306,7 +306,7 @@ class TableWrite:
             self._moves.add(*self._checked(piece, kinds, given))
             return
         routed = self.routed(piece, kinds, given)
-        self._meet([(group.partition, group.bucket) for group in routed])
+        self._look_up([(group.partition, group.bucket) for group in routed])
         for group in routed:
             self._add(group.partition, group.bucket, group.rows, group.kinds)
 
@@ -336,7 +336,7 @@ class TableWrite:
             kinds = kinds_of_column(table, self._kind_field, self.store.name, given)
         if self.store.has_primary_key:
             self._refusals.require_readable(table, self._ignored(kinds), given.row)
-        return counted(table, self._counts), kinds
+        return counted(table, self._counted_columns), kinds
 
     def _without_ignored(
         self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
@@ -371,21 +371,21 @@ class TableWrite:
         if not rows.num_rows:
             return
         writer = self._bucket(partition, bucket)
-        self._halfway = True
+        self._write_incomplete = True
         if isinstance(writer, KeyValueBucket | PostponeBucket):
             writer.add(rows, kinds)
         else:
             writer.add(rows)
         self._make_room()
 
-    def _meet(self, places: Sequence[tuple[bytes, int]]) -> None:
-        """Learn about the buckets that are not open yet, all in one go."""
+    def _look_up(self, places: Sequence[tuple[bytes, int]]) -> None:
+        """Read, for all of ``places`` that have no writer yet at once, what the snapshot holds: sequence numbers, and files to compact."""
         new = [place for place in places if place not in self._buckets]
         if self.store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or not new:
             return
         self._history.look_up(partition for partition, _ in new)
         if self._compactor is not None and self._compactor.automatic:
-            self._live = live_files(self.store, self._history.snapshot, new)
+            self._live_files = live_files(self.store, self._history.snapshot, new)
 
     def _bucket(self, partition: bytes, bucket: int) -> KeyValueBucket | AppendBucket:
         writer = self._buckets.get((partition, bucket))
@@ -399,21 +399,21 @@ class TableWrite:
             return PostponeBucket(self._postponing, partition)
         if self.store.bucket_mode is BucketMode.UNAWARE:
             return AppendBucket(self.store, partition, bucket, _NO_BUCKETS)
-        first = self._history.next_sequence(partition, bucket) + self._offset
+        first = self._history.next_sequence(partition, bucket) + self._sequence_offset
         if not self.store.schema.primary_keys:
             return AppendBucket(self.store, partition, bucket, total, first)
         compaction = None
         if self._compactor is not None and self._compactor.automatic:
             compaction = self._compaction_of(partition, bucket)
         return KeyValueBucket(
-            self.store, self._pool, partition, bucket, total, first, compaction, tells_input=self._tells_input
+            self.store, self._pool, partition, bucket, total, first, compaction, input_changelog=self._input_changelog
         )
 
     def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
         """The tree of a bucket at the snapshot that the history saw, and what was flushed to it since."""
         assert self._compactor is not None
         place, snapshot = (partition, bucket), self._history.snapshot
-        files = self._live.pop(place, None)
+        files = self._live_files.pop(place, None)
         if files is None:
             files = live_files(self.store, snapshot, [place])[place]
         own = self._buckets[place].files if place in self._buckets else []
@@ -440,12 +440,10 @@ class TableWrite:
 
 
 class StoredRows(TableWrite):
-    """Writes rows that were rows of a table before, merged, again as they stand, into the buckets they belong to now.
+    """Writes merged rows that a table held before into the buckets they belong to now, as they stand.
 
-    It takes rows for what they say: no defaults for nulls, counted columns hold counts already.
-
-    Partitions are written afresh: sequence numbers start at 0, unless the rows come to others (``beside``). ``store`` may have
-    other buckets than the table.
+    Nulls take no defaults, and counted columns hold counts already. Sequence numbers start at 0, as in an overwrite, unless the
+    rows are written beside others (``beside``). ``store`` may have other buckets than the table.
     """
 
     def __init__(self, store: TableStore, *, beside: bool = False) -> None:
@@ -453,8 +451,7 @@ class StoredRows(TableWrite):
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
-        # Arrow's own cast also refuses the nulls that merging left in NOT NULL columns
-        return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
+        return conform_stored(piece, self.store.schema)
 
     def _merged_inputs(
         self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering

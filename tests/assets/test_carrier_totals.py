@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -28,40 +27,15 @@ from assets.demo.carrier_totals import (
     with_changes,
     write_progress,
 )
-from assets.demo.replay import create_tables
-from assets.demo.replay_clock import BACKFILL, batch_clock_ms
 from assets.demo.tables import CARRIER_DAILY
 from lsm_core import Table
-from lsm_core.clock import FileClock
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.metadata import consumers
 from orchestration import names
 from orchestration.resources import WarehouseResource
-from tests.support.platform import House, evaluations, open_house
+from tests.support.platform import House, evaluations
 
 CARRIERS = ("AA", "B6", "UA")
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> WarehouseResource:
-    clock = FileClock(str(tmp_path / "clock"))
-    clock.set(batch_clock_ms(BACKFILL))
-    found = WarehouseResource(
-        path=str(tmp_path / "warehouse"), clock=clock.to_spec(), replay_state=str(tmp_path / "replay")
-    )
-    create_tables(found.catalog())
-    return found
-
-
-@pytest.fixture
-def house(warehouse: WarehouseResource) -> Iterator[House]:
-    environment = {
-        "DREDGE_DEMO": "1",
-        "DREDGE_CLOCK": warehouse.clock,
-        "DREDGE_REPLAY_STATE": warehouse.replay_state,
-    }
-    with open_house(Path(warehouse.path), **environment) as found:
-        yield found
 
 
 def send(table: Table, number: int) -> None:

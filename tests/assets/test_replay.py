@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeGuard
 
@@ -19,7 +19,6 @@ from assets.demo.expected_decisions import expected_alerts, expected_decisions
 from assets.demo.outcomes import changes, outcomes_due
 from assets.demo.replay import (
     batches_of,
-    create_tables,
     events_of,
     in_flight,
     kept_events_of,
@@ -29,38 +28,19 @@ from assets.demo.replay import (
     with_kinds,
     write_here,
 )
-from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, commits_at
+from assets.demo.replay_clock import TICKS, Tick, commits_at
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, DemoTable
 from lsm_core import Schema, Table
-from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.resources import SparkResource, WarehouseResource
-from tests.support.platform import House, open_house
+from tests.support.platform import House
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> WarehouseResource:
-    clock = FileClock(str(tmp_path / "clock"))
-    clock.set(batch_clock_ms(BACKFILL))
-    found = WarehouseResource(
-        path=str(tmp_path / "warehouse"), clock=clock.to_spec(), replay_state=str(tmp_path / "replay")
-    )
-    create_tables(found.catalog())
-    return found
-
-
-@pytest.fixture
-def house(warehouse: WarehouseResource) -> Iterator[House]:
-    environment = {
-        "DREDGE_DEMO": "1",
-        "DREDGE_CLOCK": warehouse.clock,
-        "DREDGE_REPLAY_STATE": warehouse.replay_state,
-        "DREDGE_POLICIES": str(Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"),
-    }
-    with open_house(Path(warehouse.path), **environment) as found:
-        yield found
+def policies() -> Path:
+    return Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"
 
 
 def hold_answers(house: House, tick: Tick, *, recovered: bool = False) -> None:

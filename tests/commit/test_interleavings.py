@@ -17,6 +17,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
+from tests.support.references import metadata_references
 
 PHASES = [Phase.READ_BASE, Phase.WRITE_MANIFESTS, Phase.PUBLISH]
 
@@ -270,8 +271,8 @@ def test_a_base_that_expires_while_it_is_read_is_read_again(tmp_path: Path) -> N
         other = reopen(tmp_path).copy({"manifest.merge-min-count": "1"})
         for i in range(2):
             Committer(other, "w").commit([rows(other, [10 + i], "r", 10 + i)])
-        gone = manifests.metadata_references(other, snapshots.read(other, 2))
-        kept = set().union(*(manifests.metadata_references(other, snapshots.read(other, i)) for i in (3, 4)))
+        gone = metadata_references(other, snapshots.read(other, 2))
+        kept = set().union(*(metadata_references(other, snapshots.read(other, i)) for i in (3, 4)))
         assert gone - kept
         for name in gone - kept:
             (tmp_path / "manifest" / name).unlink()

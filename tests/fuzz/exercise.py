@@ -23,6 +23,7 @@ from lsm_core.read import plan_scan, to_batches
 from lsm_core.table.system import SYSTEM_TABLES
 from lsm_core.write import TableWrite
 from tests.fuzz.guard import GuardedFileIO
+from tests.support.references import all_references
 
 NOW = 1_900_000_000_000
 Probe = tuple[str, Callable[[], Any]]
@@ -96,7 +97,7 @@ class Exercise:
     def _references(self) -> None:
         store = self.store()
         for snapshot in [*snapshots.iterate(store), *tags.list_tags(store).values()]:
-            manifests.all_references(store, snapshot)
+            all_references(store, snapshot)
 
     def _indexes(self) -> None:
         store = self.store()

@@ -52,6 +52,18 @@ COLUMNS = {
     "range-bitmap": list(TYPES),
     "bloom-filter": [name for name in TYPES if name not in ("flag", "price")],
 }
+every_kind = pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("bitmap", {}),
+        ("bitmap", {"index-block-size": "200b"}),
+        ("bitmap", {"version": "1"}),
+        ("bsi", {}),
+        ("range-bitmap", {}),
+        ("range-bitmap", {"chunk-size": "100b"}),
+    ],
+)
+"""Java's indexes that tell rows, in every form that its options choose."""
 OPERATORS = {
     "=": pc.equal,
     "!=": pc.not_equal,
@@ -60,6 +72,26 @@ OPERATORS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+
+
+def empty_table(
+    tmp_path: Path, java: Java, indexes: dict[str, str], columns: dict[str, str], *, keyed: bool, threshold: str
+) -> TableStore:
+    """A table that Java made: `id`, ``columns`` and a map `tags`, with ``indexes`` (in manifests up to ``threshold``), without statistics."""
+    settings = {
+        "bucket": "1" if keyed else "-1",
+        "write-only": "true",
+        "file-index.in-manifest-threshold": threshold,
+        "metadata.stats-mode": "none",
+        **{f"file-index.{key}": value for key, value in indexes.items()},
+    }
+    fields = [
+        {"name": "id", "type": "INT NOT NULL" if keyed else "INT"},
+        *({"name": name, "type": text} for name, text in columns.items()),
+        {"name": "tags", "type": {"type": "MAP", "key": "STRING", "value": "INT"}},
+    ]
+    java("create", schema={"fields": fields, "primaryKeys": ["id"] if keyed else [], "options": settings})
+    return TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")
 
 
 def a_row(number: int, rng: random.Random) -> dict[str, Any]:
@@ -119,17 +151,7 @@ def literals_of(values: pa.Array) -> list[pa.Scalar]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("bitmap", {}),
-        ("bitmap", {"index-block-size": "200b"}),
-        ("bitmap", {"version": "1"}),
-        ("bsi", {}),
-        ("range-bitmap", {}),
-        ("range-bitmap", {"chunk-size": "100b"}),
-    ],
-)
+@every_kind
 def test_rows_by_java_s_index_are_the_rows_by_value(
     tmp_path: Path, java: Java, kind: str, settings: dict[str, str]
 ) -> None:
@@ -174,24 +196,10 @@ def test_our_bloom_filters_have_java_s_bits_for_every_type(tmp_path: Path, java:
 @pytest.mark.parametrize("threshold", ["1 mb", "0 b"])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_java_skips_our_files_by_their_bloom_filters(tmp_path: Path, java: Java, threshold: str, keyed: bool) -> None:
-    options = {
-        "bucket": "1" if keyed else "-1",
-        "write-only": "true",
-        "file-index.bloom-filter.columns": "text,n,tags[a]",
-        "file-index.bloom-filter.text.items": "100",
-        "file-index.bloom-filter.n.items": "100",
-        "file-index.bloom-filter.tags.items": "100",
-        "file-index.in-manifest-threshold": threshold,
-        "metadata.stats-mode": "none",
-    }
-    fields = [
-        {"name": "id", "type": "INT NOT NULL" if keyed else "INT"},
-        {"name": "text", "type": "STRING"},
-        {"name": "n", "type": "BIGINT"},
-        {"name": "tags", "type": {"type": "MAP", "key": "STRING", "value": "INT"}},
-    ]
-    java("create", schema={"fields": fields, "primaryKeys": ["id"] if keyed else [], "options": options})
-    store = TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")
+    indexes = {"columns": "text,n,tags[a]"} | {f"{name}.items": "100" for name in ("text", "n", "tags")}
+    options = {f"bloom-filter.{key}": value for key, value in indexes.items()}
+    columns = {"text": "STRING", "n": "BIGINT"}
+    store = empty_table(tmp_path, java, options, columns, keyed=keyed, threshold=threshold)
     for start in (0, 50):
         ids = list(range(start, start + 50))
         data = {"id": ids, "text": [f"text-{i}" for i in ids], "n": [i * 1000 for i in ids]}
@@ -227,17 +235,7 @@ def containers(store: TableStore) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        ("bitmap", {}),
-        ("bitmap", {"index-block-size": "200b"}),
-        ("bitmap", {"version": "1"}),
-        ("bsi", {}),
-        ("range-bitmap", {}),
-        ("range-bitmap", {"chunk-size": "100b"}),
-    ],
-)
+@every_kind
 def test_our_indexes_are_java_s_bytes_for_every_type(
     tmp_path: Path, java: Java, kind: str, settings: dict[str, str]
 ) -> None:
@@ -269,24 +267,9 @@ def test_java_finds_rows_by_our_bitmaps_slices_and_ranges(
     tmp_path: Path, java: Java, threshold: str, keyed: bool
 ) -> None:
     """Also after a compaction of ours; Java's own filter is off, so that its answer is what the indexes left."""
-    options = {
-        "bucket": "1" if keyed else "-1",
-        "write-only": "true",
-        "file-index.bitmap.columns": "word,tags[a]",
-        "file-index.bsi.columns": "n",
-        "file-index.range-bitmap.columns": "x",
-        "file-index.in-manifest-threshold": threshold,
-        "metadata.stats-mode": "none",
-    }
-    fields = [
-        {"name": "id", "type": "INT NOT NULL" if keyed else "INT"},
-        {"name": "word", "type": "STRING"},
-        {"name": "n", "type": "BIGINT"},
-        {"name": "x", "type": "DOUBLE"},
-        {"name": "tags", "type": {"type": "MAP", "key": "STRING", "value": "INT"}},
-    ]
-    java("create", schema={"fields": fields, "primaryKeys": ["id"] if keyed else [], "options": options})
-    store = TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")
+    options = {"bitmap.columns": "word,tags[a]", "bsi.columns": "n", "range-bitmap.columns": "x"}
+    columns = {"word": "STRING", "n": "BIGINT", "x": "DOUBLE"}
+    store = empty_table(tmp_path, java, options, columns, keyed=keyed, threshold=threshold)
     for start in (0, 500):
         ids = list(range(start, start + 500))
         words = [None if i % 11 == 0 else f"w{i % 50 + start}" for i in ids]

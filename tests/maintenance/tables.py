@@ -12,6 +12,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO
+from tests.support.references import file_names, metadata_references
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -63,8 +64,8 @@ def referenced(table: Table) -> set[str]:
 
     names: set[str] = set()
     for snapshot in [*snapshots.iterate(table.store), *tags.list_tags(table.store).values()]:
-        names |= manifests.metadata_references(table.store, snapshot)
-        names |= manifests.file_names(manifests.live_entries(table.store, snapshot))
+        names |= metadata_references(table.store, snapshot)
+        names |= file_names(manifests.live_entries(table.store, snapshot))
     return names
 
 

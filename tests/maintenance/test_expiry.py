@@ -21,6 +21,7 @@ from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
 from lsm_core.table import Catalog, Table
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
 from tests.support import data
+from tests.support.references import file_names, metadata_references
 
 
 def _history(tmp_path: Path, **options: str) -> Table:
@@ -335,9 +336,9 @@ def test_javas_tags_and_branches_keep_all_they_name(tmp_path: Path) -> None:
     views = [table.store, *(branches.open_branch(table.store, name) for name in branches.list_branches(table.store))]
     for view in views:
         for snapshot in [*snapshots.iterate(view), *tags.list_tags(view).values()]:
-            for name in manifests.metadata_references(view, snapshot):
+            for name in metadata_references(view, snapshot):
                 assert (root / "manifest" / name).is_file()
-            for name in manifests.file_names(manifests.live_entries(view, snapshot)):
+            for name in file_names(manifests.live_entries(view, snapshot)):
                 assert (root / "bucket-0" / name).is_file(), (view.branch, snapshot.id, swept)
     assert content(table) == newest
 

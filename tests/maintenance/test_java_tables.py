@@ -10,6 +10,7 @@ from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata import branches, manifests, snapshots, tags
 from lsm_core.table import Catalog, Table
 from tests.support import data
+from tests.support.references import file_names, metadata_references
 
 
 def _needed(table: Table) -> set[str]:
@@ -17,9 +18,9 @@ def _needed(table: Table) -> set[str]:
     names: set[str] = set()
     for view in branches.all_stores(table.store):
         for snapshot in [*snapshots.iterate(view), *tags.list_tags(view).values()]:
-            names |= manifests.metadata_references(view, snapshot)
-            names |= manifests.file_names(manifests.live_entries(view, snapshot))
-            names |= manifests.file_names(manifests.changelog_entries(view, snapshot))
+            names |= metadata_references(view, snapshot)
+            names |= file_names(manifests.live_entries(view, snapshot))
+            names |= file_names(manifests.changelog_entries(view, snapshot))
     return names
 
 

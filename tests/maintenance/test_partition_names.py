@@ -9,6 +9,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.metadata import manifests, snapshots
+from tests.support.references import file_names
 
 OLD, NEW, PLAIN = "p=1.9999999999999998E23", "p=2.0E23", "p=1.5"
 COLUMNS = pa.schema([pa.field("p", pa.float64(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
@@ -35,7 +36,7 @@ def files(root: Path, name: str) -> set[str]:
 def live(table: Table) -> set[str]:
     latest = snapshots.latest(table.store)
     assert latest is not None
-    return set(manifests.file_names(manifests.live_entries(table.store, latest)))
+    return set(file_names(manifests.live_entries(table.store, latest)))
 
 
 def listed(root: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from lsm_core.metadata import TableStore, branches, bucket_groups, manifests, sn
 from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import LocalFileIO
 from tests.support.data import golden_dir, golden_names, unpack_golden
+from tests.support.references import all_references, file_names, metadata_references
 
 
 @pytest.mark.parametrize("name", golden_names())
@@ -60,6 +61,6 @@ def test_every_reference_of_a_java_table_exists(tmp_path: Path) -> None:
         for each in branches.all_stores(store):
             held = [*snapshots.iterate(each), *tags.list_tags(each).values()]
             for snapshot in held:
-                live = manifests.file_names(manifests.live_entries(each, snapshot))
-                assert manifests.metadata_references(each, snapshot) | live <= on_disk
-                assert manifests.metadata_references(each, snapshot) <= manifests.all_references(each, snapshot)
+                live = file_names(manifests.live_entries(each, snapshot))
+                assert metadata_references(each, snapshot) | live <= on_disk
+                assert metadata_references(each, snapshot) <= all_references(each, snapshot)

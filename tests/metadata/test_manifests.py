@@ -26,6 +26,7 @@ from lsm_core.metadata import TableStore, bucket_groups, manifests, snapshots, t
 from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
+from tests.support.references import all_references, metadata_references
 
 PARTITIONED = {"dt": "STRING", "k": "BIGINT NOT NULL", "v": "DOUBLE"}
 
@@ -208,7 +209,7 @@ def test_a_missing_or_cut_list_is_named(store: TableStore) -> None:
                 manifests.live_entries(store, known)
     path.unlink()
     with pytest.raises(CorruptFile, match="missing"):
-        manifests.all_references(store, snapshot)
+        all_references(store, snapshot)
 
 
 def test_a_manifest_with_fewer_entries_than_recorded_is_corrupt(store: TableStore) -> None:
@@ -313,8 +314,8 @@ def test_references_hold_every_name_in_use(store: TableStore) -> None:
         store, 1, table_of(with_index, entry(store, "b")), table_of(entry(store, "b", kind=1), entry(store, "c"))
     )
     on_disk = {p.name for p in Path(store.manifest_dir).iterdir()}
-    assert manifests.metadata_references(store, snapshot) == on_disk
-    assert manifests.all_references(store, snapshot) == on_disk | {"a", "a.index", "b", "c"}
+    assert metadata_references(store, snapshot) == on_disk
+    assert all_references(store, snapshot) == on_disk | {"a", "a.index", "b", "c"}
 
 
 def test_buckets_are_grouped_and_keep_the_order_of_their_files(tmp_path: Path) -> None:

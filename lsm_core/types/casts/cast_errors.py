@@ -31,10 +31,10 @@ def refuse(array: pa.Array, bad: pa.Array | npt.NDArray[np.bool_], target: DataT
         raise CastError(f"{shown(array[at].as_py())} is no {target.with_nullable(nullable=True)}", at)
 
 
-def shown(value: Any) -> str:
-    """A value for a message, cut when long."""
+def shown(value: Any, most: int = _SHOWN) -> str:
+    """``value`` as Python writes it, for a message; at most ``most`` characters."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 __all__ = ["CastError", "refuse", "shown"]

@@ -22,8 +22,7 @@ from lsm_core.merge.digest import digest
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, to_batches
 from lsm_core.types import RowKind, is_retract
-from lsm_core.types.nesting import refit_table
-from lsm_core.write.incoming_rows import RowNumbering
+from lsm_core.write.incoming_rows import RowNumbering, conform_stored
 from lsm_core.write.row_changes.assign import Assignments
 from lsm_core.write.table_write import TableWrite
 
@@ -69,7 +68,7 @@ class _Deletes(TableWrite):
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
-        return refit_table(piece.select(self.store.schema.field_names), self.store.schema.arrow_schema)
+        return conform_stored(piece, self.store.schema)
 
 
 class _Effect:

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,9 +29,9 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     Outcome,
     PlanEstimate,
-    PlanItem,
     PlannedFile,
     Report,
+    RewriteItem,
 )
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -45,34 +45,20 @@ _BYTES_PER_SECOND: Final = 12_000_000
 
 
 @dataclass(frozen=True)
-class AssignItem(PlanItem):
-    """The postponed files of one partition, ``inputs`` in the order of their replay, and the number of its ``buckets``.
-
-    ``partition`` is the serialised BinaryRow, ``partition_text`` Paimon's path of it ("" when unpartitioned).
-    """
+class AssignItem(RewriteItem):
+    """The postponed files of one partition, ``inputs`` in the order of their replay, and the number of its ``buckets``."""
 
     item_kind: ClassVar[str] = "assign_buckets"
     title: ClassVar[str] = "would assign buckets"
     columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "files", "rows", "bytes", "why")
 
-    partition: bytes
-    partition_text: str
     buckets: int
-    inputs: tuple[PlannedFile, ...]
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
         """Buckets, and what moves into them."""
         rows, size = (sum(getattr(file, name) for file in self.inputs) for name in ("rows", "size"))
         return self.partition_text or "-", self.buckets, len(self.inputs), rows, size, self.reason
-
-    @classmethod
-    def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`."""
-        fields = dict(value)
-        fields["partition"] = bytes.fromhex(fields["partition"])
-        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -134,7 +120,7 @@ def plan_assignment(
         inputs = tuple(
             PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in in_order(waiting)
         )
-        items.append(AssignItem(partition, text, count, inputs, reason))
+        items.append(AssignItem(partition, text, inputs, count, reason))
     size = sum(file.size for item in items for file in item.inputs)
     estimate = PlanEstimate(
         bytes_in=size,

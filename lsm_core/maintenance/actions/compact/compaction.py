@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Applied, Declined, Fact, PlanItem, PlannedFile, Report
+from lsm_core.maintenance.action import Applied, Declined, Fact, Report, RewriteItem
 
 EXPIRED_AT: Final = "dredge.expired-at"
 """Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
@@ -22,12 +22,11 @@ def expiry_clock(snapshot: Snapshot) -> int:
 
 
 @dataclass(frozen=True)
-class CompactItem(PlanItem):
+class CompactItem(RewriteItem):
     """One bucket's unit: ``inputs`` go to ``output_level`` (append tables: every bin becomes one rolling output).
 
-    ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when
-    unpartitioned). ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own. ``reason`` is one sentence for people,
-    ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
+    ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own.
+    ``reason`` is one sentence for people, ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
     ``expire_at_ms``: rows over at this clock (epoch ms) are left out, None: the table's rows do not expire.
     ``order_by``: the columns that a sort compaction sorts by, along ``strategy`` ("order", "zorder", "hilbert").
     """
@@ -36,11 +35,8 @@ class CompactItem(PlanItem):
     title: ClassVar[str] = "would compact"
     columns: ClassVar[tuple[str, ...]] = ("partition", "bucket", "files", "bytes", "to level", "upgrades", "why")
 
-    partition: bytes
-    partition_text: str
     bucket: int
     total_buckets: int
-    inputs: tuple[PlannedFile, ...]
     output_level: int
     trigger: str
     reason: str
@@ -76,14 +72,9 @@ class CompactItem(PlanItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`."""
-        fields = dict(value)
-        fields["partition"] = bytes.fromhex(fields["partition"])
-        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
-        fields["bins"] = tuple(tuple(names) for names in fields["bins"])
-        fields["upgrades"] = tuple(fields["upgrades"])
-        fields["order_by"] = tuple(fields["order_by"])
-        return cls(**fields)
+        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError for anything else."""
+        item = super().from_object(value)
+        return replace(item, bins=tuple(tuple(names) for names in item.bins))
 
 
 INDEPENDENCE: Final[Mapping[str, str]] = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,9 @@ from lsm_core.maintenance.action import (
     MaintenancePlan,
     Outcome,
     PlanEstimate,
-    PlanItem,
     PlannedFile,
     Report,
+    RewriteItem,
 )
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
@@ -54,21 +54,15 @@ Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
 
 
 @dataclass(frozen=True)
-class RescaleItem(PlanItem):
-    """One partition that is rewritten with ``buckets_after`` buckets; ``inputs`` are all its files, which apply requires.
-
-    ``partition`` is the serialised BinaryRow, ``partition_text`` Paimon's path of it ("" when unpartitioned).
-    """
+class RescaleItem(RewriteItem):
+    """One partition that is rewritten with ``buckets_after`` buckets; ``inputs`` are all its files."""
 
     item_kind: ClassVar[str] = "rescale"
     title: ClassVar[str] = "would rescale"
     columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "then", "files", "bytes", "why")
 
-    partition: bytes
-    partition_text: str
     buckets_before: int
     buckets_after: int
-    inputs: tuple[PlannedFile, ...]
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
@@ -76,14 +70,6 @@ class RescaleItem(PlanItem):
         size = sum(file.size for file in self.inputs)
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
         return (*place, len(self.inputs), size, self.reason)
-
-    @classmethod
-    def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`."""
-        fields = dict(value)
-        fields["partition"] = bytes.fromhex(fields["partition"])
-        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -159,7 +145,7 @@ def plan_rescale(
                 f"; writers refuse this partition as long as the table's option 'bucket' is {store.options.bucket}"
             )
         inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
-        items.append(RescaleItem(partition, text, before, target, inputs, reason))
+        items.append(RescaleItem(partition, text, inputs, before, target, reason))
     size = sum(file.size for item in items for file in item.inputs)
     estimate = PlanEstimate(
         bytes_in=size,

@@ -1,0 +1,48 @@
+"""Which files a snapshot names, told without the code that decides what expiry may delete."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests
+from lsm_core.metadata.store import TableStore
+
+
+def metadata_references(store: TableStore, snapshot: Snapshot) -> set[str]:
+    """Return the bare names of all metadata files that ``snapshot`` uses: lists, manifests, indexes, statistics."""
+    lists = [(snapshot.base_manifest_list, snapshot.base_manifest_list_size)]
+    lists.append((snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+    if snapshot.changelog_manifest_list is not None:
+        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
+    names = {name for name, _ in lists}
+    for name, size in lists:
+        names.update(meta.file_name for meta in manifests.read_list(store, name, size))
+    if snapshot.index_manifest is not None:
+        names.add(snapshot.index_manifest)
+        names.update(entry.file_name for entry in manifests.index_entries(store, snapshot))
+    if snapshot.statistics is not None:
+        names.add(snapshot.statistics)
+    return names
+
+
+def all_references(store: TableStore, snapshot: Snapshot) -> set[str]:
+    """Return the bare names of every file that ``snapshot`` uses: metadata, live data files and what lies beside them.
+
+    Entries that the snapshot deletes count as used too (they are what time travel to the snapshot before still needs).
+    Raises CorruptFile: whoever deletes must stop when a reference cannot be read.
+    """
+    names = metadata_references(store, snapshot)
+    metas = manifests.data_manifests(store, snapshot)
+    if snapshot.changelog_manifest_list is not None:
+        metas += manifests.read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    for entries in manifests.iter_entries(store, metas):
+        names.update(file_names(entries))
+    return names
+
+
+def file_names(entries: pa.Table) -> set[str]:
+    """Return the names of the data files and their extra files in ``entries``."""
+    beside = pc.list_flatten(entries.column("extra_files"))
+    return set(pc.unique(entries.column("file_name")).to_pylist()) | set(pc.unique(beside).to_pylist())
