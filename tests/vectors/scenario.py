@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.read.changes import StreamScan
 from lsm_core.types import DataType, parse, to_arrow
 from tests.golden.cases import unreadable
+from tests.maintenance.tables import tag
 from tests.vectors.cases import BadVectors, Case, not_yet
 from tests.vectors.values import column, rows_of, same_rows, value, without_order
 
@@ -35,12 +36,9 @@ _DETAILS: Final = frozenset(
         "unordered_columns",
     }
 )
-_LATER: Final = {
-    "add_column": "schema change add_column",
-    "tag": "creating tags",
-}
-# Options of Flink's connector, which are not the table's.
-_CONNECTOR: Final = frozenset({"scan.partitions"})
+_LATER: Final = {"add_column": "schema change add_column"}
+_PARTITIONS: Final = "scan.partitions"
+"""An option of Flink's connector, which makes a filter of it: "dt=a,hh=1;dt=b"."""
 
 
 def table_feature(table: Case) -> str | None:
@@ -54,6 +52,33 @@ def table_feature(table: Case) -> str | None:
     return unreadable({"schema": schema, "steps": []})
 
 
+class ChangelogNormalize:
+    """Flink's operator of this name: it completes a stream that tells new rows only, from the newest row of each key that it has seen.
+
+    Of a known key -U the row before and +U the new one, nothing where both are equal; of a deleted key -D the row before.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = keys
+        self.newest: dict[tuple[Any, ...], Case] = {}
+
+    def completed(self, changes: pa.Table) -> pa.Table:
+        """What the operator tells of ``changes``."""
+        told: list[Case] = []
+        for row in changes.to_pylist():
+            kind, key = row.pop("_ROW_KIND"), tuple(row[name] for name in self.keys)
+            if kind in ("-U", "-D"):
+                before = self.newest.pop(key, None)
+                told += [{"_ROW_KIND": "-D", **before}] if before else []
+                continue
+            before, self.newest[key] = self.newest.get(key), row
+            if before is None:
+                told.append({"_ROW_KIND": "+I", **row})
+            elif before != row:
+                told += [{"_ROW_KIND": "-U", **before}, {"_ROW_KIND": "+U", **row}]
+        return pa.Table.from_pylist(told, changes.schema)
+
+
 class Scenario:
     """One table of a case and the verbs on it."""
 
@@ -61,6 +86,7 @@ class Scenario:
         self.catalog, self.definition, self.steps = catalog, case["table"], case["steps"]
         self.kinds: dict[str, DataType] = {name: parse(kind) for name, kind in self.definition["columns"]}
         self.stream: StreamScan | None = None
+        self.normalize: ChangelogNormalize | None = None
         self.verbs: dict[str, Callable[[Case], None]] = {
             "write": self.write,
             "overwrite": self.overwrite,
@@ -68,6 +94,7 @@ class Scenario:
             "update_where": self.update_where,
             "truncate": self.truncate,
             "compact": self.compact,
+            "tag": self.tag,
             "set": self.set_options,
             "expire": self.expire,
             "query": self.query,
@@ -174,6 +201,12 @@ class Scenario:
         assert step["compact"] == "full"
         self.table.compact(full=True)
 
+    def tag(self, step: Case) -> None:
+        table = self.table
+        latest = table.latest_snapshot()
+        assert latest is not None
+        tag(table, step["tag"], step.get("snapshot", latest.id))
+
     def expire(self, step: Case) -> None:
         self.table.expire_snapshots(older_than_ms=self.catalog.clock.now_ms() + 1, **step["expire"])
         if "expect_snapshot_count" in step:
@@ -202,14 +235,20 @@ class Scenario:
         kind = self.kinds[name]
         return [[value(raw, kind) for raw in one] if isinstance(one, list) else value(one, kind) for one in rest]
 
+    def _of_partition(self, text: str) -> list[list[Any]]:
+        """The filter that a `scan.partitions` of one partition stands for; columns that it does not name are null there."""
+        assert ";" not in text and not text.startswith("max_"), text
+        named = dict(pair.split("=") for pair in text.split(",") if pair)
+        others = [name for name in self.definition.get("partition_by") or [] if named and name not in named]
+        return [*([name, "=", value] for name, value in named.items()), *([name, "is_null"] for name in others)]
+
     def read(self, asked: Case) -> pa.Table:
         options = {key: str(text) for key, text in (asked.get("options") or {}).items()}
-        for key in sorted(_CONNECTOR & set(options)):
-            not_yet(f"read option '{key}'")
+        where = [*(asked.get("where") or []), *self._of_partition(options.pop(_PARTITIONS, ""))]
         select, keys = asked.get("select"), asked.get("group_by") or []
         used = [*keys, *(name for name in map(_argument, asked.get("aggregate") or []) if name)]
         names = select if select is not None else list(dict.fromkeys(used)) or None
-        return self.table.copy(options).to_arrow(columns=names, filter=self.filter(asked.get("where")))
+        return self.table.copy(options).to_arrow(columns=names, filter=self.filter(where))
 
     def query(self, step: Case) -> None:
         asked = step["query"]
@@ -246,19 +285,26 @@ class Scenario:
         same_rows(rows_of(found), [tuple(row) for row in expected])
 
     def open_stream(self, step: Case) -> None:
-        self.stream = self.table.copy(step["open_stream"]).new_stream_scan()
+        self.stream_of(self.table.copy(step["open_stream"]))
+
+    def stream_of(self, table: Table, from_snapshot: int | None = None) -> StreamScan:
+        """A new stream, as Flink reads it: ChangelogNormalize completes what a table without a changelog of its own tells."""
+        self.stream, options = table.new_stream_scan(from_snapshot=from_snapshot), table.store.options
+        whole = not table.primary_keys or options.changelog_producer != "none" or options.merge_engine == "first-row"
+        self.normalize = None if whole else ChangelogNormalize(table.primary_keys)
+        return self.stream
 
     def changes(self, step: Case) -> None:
         """What the stream tells since it was asked last; upstream's default stream is open before the first write."""
-        if self.stream is None:
-            self.stream = self.table.new_stream_scan(from_snapshot=1)
+        stream = self.stream or self.stream_of(self.table, from_snapshot=1)
         batches = []
-        while (batch := self.stream.next()) is not None:
+        while (batch := stream.next()) is not None:
             batches.append(batch.to_arrow())
         if not step["changes"]:
             assert not batches
             return
-        self.same_changes(pa.concat_tables(batches), step, step["changes"])
+        found = pa.concat_tables(batches)
+        self.same_changes(self.normalize.completed(found) if self.normalize else found, step, step["changes"])
 
     def delta_of_last_snapshot(self, step: Case) -> None:
         newest = self.table.latest_snapshot()

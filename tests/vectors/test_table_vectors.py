@@ -25,8 +25,6 @@ REFUSED = {
         "deletion vectors merged on read",
     ),
 }
-# The stream of a table without a changelog: what Flink's own operator adds (the rows before, -U) is not in the table.
-NORMALIZED_BY_FLINK = frozenset({"dv-stream-none-32"})
 
 
 @pytest.mark.parametrize("case", cases("table_sql"))
@@ -52,8 +50,4 @@ def test_table_sql(case: Case, tmp_path: Path) -> None:
         with pytest.raises(UnsupportedFeature, match=REFUSED[case["id"]]):
             scenario.run_all()
         not_yet(REFUSED[case["id"]])
-    if case["id"] in NORMALIZED_BY_FLINK:
-        with pytest.raises(AssertionError):
-            scenario.run_all()
-        not_yet("changes of a table without a changelog, completed as Flink does")
     scenario.run_all()
