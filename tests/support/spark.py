@@ -95,18 +95,18 @@ def kill_when(
     stop = threading.Event()
 
     def watch() -> None:
-        deadline = time.monotonic() + seconds
+        deadline, place, begun = time.monotonic() + seconds, start, b""
         while time.monotonic() < deadline and len(killed) < times and not stop.is_set():
-            text = trace.read_bytes()[start:].decode("utf-8", "replace") if trace.exists() else ""
-            for line in text.splitlines():
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                pid = entry["pid"]
-                if pid != os.getpid() and pid not in killed and matches(entry) and _kill(pid):
-                    killed.append(pid)
-                    break
+            if trace.exists():
+                with trace.open("rb") as file:
+                    file.seek(place)
+                    new = file.read()
+                place += len(new)
+                *lines, begun = (begun + new).split(b"\n")
+                due = dict.fromkeys(entry["pid"] for entry in map(json.loads, lines) if matches(entry))
+                for pid in due:
+                    if len(killed) < times and pid != os.getpid() and pid not in killed and _kill(pid):
+                        killed.append(pid)
             time.sleep(0.001)
 
     thread = threading.Thread(target=watch, daemon=True)
