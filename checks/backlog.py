@@ -36,7 +36,7 @@ def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinit
 
 def hides_level0(options: TableOptions) -> bool:
     """Whether readers of the table see nothing of level 0 before it is compacted."""
-    return options.merge_engine == "first-row" or options.deletion_vectors_enabled
+    return options.batch_scan_skips_level0
 
 
 def backlog_evaluation(

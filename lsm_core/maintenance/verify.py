@@ -37,7 +37,7 @@ from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.merge.changelog import Against, Telling
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Split, read_bucket_merged
@@ -516,9 +516,11 @@ def _fixed(side: _Buckets) -> dict[bytes, list[_Bucket]]:
 
 def _buckets(store: TableStore, snapshot_id: int) -> _Buckets:
     snapshot = snapshots.read(store, snapshot_id)
+    entries = manifests.live_entries(store, snapshot)
+    require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot)
     found = {}
-    for partition, bucket, total, table in bucket_groups(manifests.live_entries(store, snapshot)):
+    for partition, bucket, total, table in bucket_groups(entries):
         files = tuple(entry.file for entry in table_to_entries(table))
         gone = vectors.get((partition, bucket), {})
         found[partition, bucket] = _Bucket(partition, bucket, total, files, tuple(gone.get(f.file_name) for f in files))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,7 @@ from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
 from lsm_core.format.file_index import FileIndex, head_length, read_head
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
+from lsm_core.format.partition_path import partition_text
 from lsm_core.format.side_files import decode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
@@ -107,27 +108,33 @@ def deletion_vectors(
     }
 
 
-def require_in_place(
-    store: TableStore, vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]], entries: pa.Table
-) -> None:
-    """Raise CorruptFile naming the index file when a vector of a file in ``entries`` is listed for another bucket than the file's.
+def require_in_place(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
+    """Raise CorruptFile naming the index file when ``snapshot`` lists a vector of a file in ``entries`` for another place than the file's.
 
-    Nobody would find it there, and rows that were deleted would come back. Vectors of files that are gone may lie about (Java
-    leaves some). ``entries``: live ones, with partition, bucket and file_name.
+    Nobody would find it there, and rows that were deleted would come back: whoever reads, rewrites or compares files with their
+    vectors asks first. Vectors of files that are gone may lie about (Java leaves some). ``entries``: live ones, with partition,
+    bucket and file_name.
     """
-    places = {name: (place, vector.path) for place, found in vectors.items() for name, vector in found.items()}
-    if not places:
+    listed: dict[str, list[IndexManifestEntry]] = {}
+    for entry in manifests.index_entries(store, snapshot):
+        for one in (entry.deletion_vectors or ()) if entry.index_type == VECTORS_INDEX else ():
+            listed.setdefault(one.data_file, []).append(entry)
+    if not listed:
         return
-    marked = entries.filter(pc.is_in(entries.column("file_name"), pa.array(list(places), pa.string())))
+    marked = entries.filter(pc.is_in(entries.column("file_name"), pa.array(list(listed), pa.string())))
     columns = (marked.column(name).to_pylist() for name in ("partition", "bucket", "file_name"))
     for partition, bucket, name in zip(*columns, strict=True):
-        listed, path = places[name]
-        if listed != (partition, bucket):
-            raise CorruptFile(
-                path,
-                f"table {store.name}: the index manifest lists it for bucket {listed[1]}, but {name}, of which it has a "
-                f"deletion vector, lies in bucket {bucket}",
-            )
+        for entry in listed[name]:
+            if (entry.partition, entry.bucket) != (partition, bucket):
+                said, really = (
+                    ", ".join(filter(None, (partition_text(store.schema, p, store.options), f"bucket {b}")))
+                    for p, b in ((entry.partition, entry.bucket), (partition, bucket))
+                )
+                raise CorruptFile(
+                    index_file_path(store, entry),
+                    f"table {store.name}: the index manifest lists it for {said}, but {name}, of which it has a deletion "
+                    f"vector, lies in {really}",
+                )
 
 
 def vector_files(

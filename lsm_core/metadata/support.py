@@ -28,7 +28,6 @@ _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
 # Boolean options that change what rows mean or what must be written, and what they are called.
 _SWITCHES_READ = {
-    "deletion-vectors.merge-on-read": "deletion vectors merged on read",
     "data-evolution.enabled": "data evolution",
     "chain-table.enabled": "chain tables",
     "pk-clustering-override": "primary-key tables clustered by other columns",

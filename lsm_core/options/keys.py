@@ -168,7 +168,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("deletion-vector.index-file.target-size", MEMORY, "2 mb"),
     Key("deletion-vectors.bitmap64", BOOL, "false"),
     Key("deletion-vectors.enabled", BOOL, "false"),
-    Key("deletion-vectors.merge-on-read", BOOL, "false", since="2.0", effect=REFUSED),
+    Key("deletion-vectors.merge-on-read", BOOL, "false", since="2.0"),
     Key("deletion-vectors.modifiable", BOOL, "false", since="1.4"),
     Key("disable-explicit-type-casting", BOOL, "false"),
     Key("dynamic-bucket.assigner-parallelism", INT),

@@ -182,6 +182,16 @@ class TableOptions:
         return bool(self.get("deletion-vectors.enabled"))
 
     @property
+    def batch_scan_skips_level0(self) -> bool:
+        """Whether batch reads of a primary-key table see only what was compacted (``CoreOptions.batchScanSkipLevel0``).
+
+        So it is with deletion vectors, unless ``deletion-vectors.merge-on-read`` is set, and with merge engine first-row.
+        """
+        if self.deletion_vectors_enabled:
+            return not self.get("deletion-vectors.merge-on-read")
+        return self.merge_engine == "first-row"
+
+    @property
     def vectors_target_size(self) -> int:
         """``deletion-vector.index-file.target-size``: bytes at which a table without buckets begins another index file."""
         return int(self.get("deletion-vector.index-file.target-size"))

@@ -11,7 +11,7 @@ from lsm_core.options import TableOptions
 
 def compacted_only(store: TableStore) -> bool:
     """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
-    return bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
+    return store.options.batch_scan_skips_level0
 
 
 def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:

@@ -143,7 +143,7 @@ def plan_version(
     disjoint = keyed and hidden and compacted_only(store) and not has_unmarked_levels(store, entries)
     entries = prune_files(store, entries, predicate, disjoint=disjoint)
     deletions = deletion_vectors(store, snapshot, wanted)
-    require_in_place(store, deletions, entries)
+    require_in_place(store, snapshot, entries)
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:
         splits = _first_splits(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())

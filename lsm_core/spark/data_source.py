@@ -54,6 +54,8 @@ _PLACE: Final = ("warehouse", "table")
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
 TABLE_READ_OPTIONS: Final = READING
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
+MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
+"""An option of the table that a read may set beside any choice of version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
 WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
@@ -91,14 +93,14 @@ def table_to_read(options: Mapping[str, str]) -> Table:
     Raises InvalidOption for a key that is no option of a read and for two that choose a version, TableNotFound, UnsupportedFeature.
     """
     reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
-    _check_keys(
-        options, (*READ_OPTIONS, *reading), f"{', '.join(READ_OPTIONS)}, and the table's reading options (scan.*)"
-    )
+    merging = {MERGE_ON_READ: options[MERGE_ON_READ]} if MERGE_ON_READ in options else {}
+    accepted = f"{', '.join(READ_OPTIONS)}, {MERGE_ON_READ}, and the table's reading options (scan.*)"
+    _check_keys(options, (*READ_OPTIONS, *reading, *merging), accepted)
     if options.get("snapshot-id") and reading:
         rival = next(iter(reading))
         raise InvalidOption(rival, reading[rival], "nothing beside snapshot-id: either of them chooses what is read")
     table = Catalog(options["warehouse"]).table(options["table"])
-    return table.copy(reading) if reading else table
+    return table.copy({**reading, **merging}) if reading or merging else table
 
 
 def table_to_write(options: Mapping[str, str]) -> TableStore:

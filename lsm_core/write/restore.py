@@ -14,7 +14,7 @@ from lsm_core.format.manifest import HASH_INDEX, IndexFileMeta, IndexManifestEnt
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import MAX_SEQUENCE, Snapshot
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.indexes import vector_files
+from lsm_core.metadata.indexes import require_in_place, vector_files
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
@@ -140,12 +140,19 @@ def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[Inde
 
 
 def live_vectors(
-    store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
+    store: TableStore, snapshot: Snapshot | None, files: Mapping[tuple[bytes, int], Sequence[DataFileMeta]]
 ) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
-    """Index files with deletion vectors of the given (partition, bucket)s at ``snapshot``; nothing is read without the option."""
-    wanted = set(places)
+    """Index files with deletion vectors at ``snapshot`` of the (partition, bucket)s that have these ``files``.
+
+    Nothing is read without the option. Raises CorruptFile, also for a vector that lies in another bucket than its file.
+    """
+    wanted = set(files)
     if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
         return {}
+    placed = [(*place, file.file_name) for place, found in files.items() for file in found]
+    columns = zip(("partition", "bucket", "file_name"), zip(*placed, strict=True), strict=True) if placed else ()
+    if entries := {name: list(values) for name, values in columns}:
+        require_in_place(store, snapshot, pa.table(entries))
     return vector_files(store, snapshot, {partition for partition, _ in wanted}, {bucket for _, bucket in wanted})
 
 

@@ -225,8 +225,9 @@ class StreamTableWrite(TableWrite):
         for compaction in compactions.values():
             compaction.discard()
         snapshot = snapshots.read(self.store, self._follower.seen) if self._follower.seen else None
-        indexes = live_vectors(self.store, snapshot, compactions)
-        for place, files in live_files(self.store, snapshot, compactions).items():
+        trees = live_files(self.store, snapshot, compactions)
+        indexes = live_vectors(self.store, snapshot, trees)
+        for place, files in trees.items():
             writer = self._buckets[place]
             assert isinstance(writer, KeyValueBucket)
             # Files that were handed out and are not known to be committed, and the last such commit that compacts.

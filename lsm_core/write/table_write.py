@@ -419,7 +419,7 @@ class TableWrite:
         own = self._buckets[place].files if place in self._buckets else []
         base = 0 if snapshot is None else snapshot.id
         where = Bucket(partition, bucket, self.store.options.bucket)
-        indexes = live_vectors(self.store, snapshot, [place])
+        indexes = live_vectors(self.store, snapshot, {place: files})
         return BucketCompaction(self._compactor, where, [*files, *own], base, indexes.get(place, ()))
 
     def _make_room(self) -> None:

@@ -13,6 +13,7 @@ from lsm_core import Table
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, DredgeError, InvalidOption
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.format.manifest import DeletionVectorRange, IndexManifestEntry
+from lsm_core.format.partition_path import partition_bytes
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
@@ -194,3 +195,68 @@ def test_a_bad_target_that_a_write_is_given_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(InvalidOption, match=r"dynamic-bucket\.target-row-num.*db\.t"):
         attempt()
     assert files(opened(tmp_path)) == before
+
+
+def _of_partition(partition: bytes) -> Change:
+    def moved(_: TableStore, entry: IndexManifestEntry, __: Path) -> IndexManifestEntry:
+        return replace(entry, partition=partition)
+
+    return moved
+
+
+def _rescale(table: Table) -> Any:
+    return table.apply(table.plan_maintenance("rescale", bucket_num=2))
+
+
+def _background(table: Table) -> Any:
+    with table.new_stream_write("job") as writer:
+        writer.write(rows(range(5), 1000))
+        writer.compact({"p": "a"}, 0, full=True)
+        return writer.prepare_commit(wait_compaction=True, commit_identifier=1)
+
+
+def _stream(table: Table) -> Any:
+    stream = table.copy({"streaming-read-overwrite": "true"}).new_stream_scan(from_snapshot=1)
+    while stream.next() is not None:
+        pass
+
+
+def _difference(table: Table) -> Any:
+    latest = table.snapshots()[-1].id
+    return table.incremental(latest - 1, latest, mode="diff")
+
+
+WHO: dict[str, Callable[[Table], Any]] = {
+    "read": lambda table: table.to_arrow(),
+    "lookup": lambda table: table.lookup(rows([3, 12], 0).select(["p", "k"])),
+    "explain": lambda table: table.explain_row({"p": "a", "k": 12}),
+    "difference": _difference,
+    "stream of overwrites": _stream,
+    "verify": lambda table: table.verify(table.snapshots()[-1].id - 1, table.snapshots()[-1].id),
+    "rescale": _rescale,
+    "compaction": lambda table: table.compact(full=True),
+    "background compaction": _background,
+}
+
+
+@pytest.mark.parametrize("elsewhere", ["bucket", "partition"])
+@pytest.mark.parametrize("who", WHO)
+def test_whoever_needs_a_vector_that_is_listed_for_another_place_says_so(
+    tmp_path: Path, who: str, elsewhere: str
+) -> None:
+    kind = KINDS["vectors minor"]
+    kind.fill(kind.create(tmp_path))
+    table = opened(tmp_path)
+    table.write(rows(range(5), 0, "b"))
+    table.compact()
+    other = partition_bytes(table.schema, {"p": "b"}, table.name)
+    file = damage(opened(tmp_path), _elsewhere(777) if elsewhere == "bucket" else _of_partition(other))
+    if who == "stream of overwrites":
+        # it takes back what the rows were before: vectors of the version that was replaced
+        table.drop_partitions([{"p": "a"}])
+    before, latest = files(table), table.snapshots()[-1].id
+    with pytest.raises(CorruptFile, match=rf"(?s){file}.*table db\.t.*p=a, bucket 0") as caught:
+        WHO[who](opened(tmp_path))
+    assert ("bucket 777" if elsewhere == "bucket" else "p=b") in str(caught.value)
+    assert opened(tmp_path).snapshots()[-1].id == latest
+    assert files(table) == before

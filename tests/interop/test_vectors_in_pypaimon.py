@@ -1,8 +1,10 @@
-"""pypaimon reads tables whose rows Dredge marked: append tables and primary-key tables, v1 and bitmap64."""
+"""pypaimon reads tables whose rows Dredge marked: append tables and primary-key tables, v1 and bitmap64; merged on read as here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,3 +45,26 @@ def test_pypaimon_reads_what_is_not_marked(tmp_path: Path, pypaimon: PyPaimon, k
         return
     theirs = pypaimon.read("db.t").select(["k", "v"]).sort_by("k")
     assert theirs.to_pylist() == mine.to_pylist()
+
+
+@pytest.mark.paimon_java
+def test_level_0_merged_on_read_is_what_pypaimon_shows_and_java_1_4_passes_over(
+    tmp_path: Path, pypaimon: PyPaimon, java: Callable[..., dict[str, Any]]
+) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    options = {"deletion-vectors.enabled": "true", "deletion-vectors.merge-on-read": "true", "bucket": "1"}
+    table = catalog.create_table("db.t", Schema(COLUMNS, ["k"], [], options))
+    table.write(pa.table([list(range(3000)), [k * 7919 % 1_000_003 for k in range(3000)]], schema=COLUMNS))
+    table.compact(full=True)
+    table.write(pa.table([[10, 11, 12], [1, 2, 3]], schema=COLUMNS))
+    table.compact()
+    compacted = table.to_arrow().sort_by("k").to_pylist()
+    assert [row["v"] for row in compacted[10:13]] == [1, 2, 3]
+    java("write", rows=[{"k": 12, "v": 9}, {"_kind": "-D", "k": 10}, {"k": 4000, "v": 9}], compact="none")
+    mine = table.to_arrow().sort_by("k").to_pylist()
+    assert (len(mine), mine[11]["v"], mine[-1]["k"]) == (3000, 9, 4000)
+    assert pypaimon.read("db.t").select(["k", "v"]).sort_by("k").to_pylist() == mine
+    # Java 1.4 does not know the option
+    shown = [{"k": row["k"], "v": row["v"]} for row in java("read")["rows"]]
+    assert sorted(shown, key=lambda row: row["k"]) == compacted

@@ -33,7 +33,6 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
     [
         ({"file.format": "lance"}, "file format 'lance'", READ),
         ({"file.format.per.level": "0:csv"}, "file format 'csv'", READ),
-        ({"deletion-vectors.merge-on-read": "true"}, "merged on read", READ),
         ({"bucket": "-2", "changelog-producer": "input"}, "postponed buckets", WRITE),
         ({"data-evolution.enabled": "true"}, "data evolution", READ),
         ({"type": "format-table"}, "format-table", READ),

@@ -94,6 +94,22 @@ def test_reading_options_of_the_table_are_obeyed(spark: Any, tmp_path: Path) -> 
         ).mode("append").save()
 
 
+def test_level_0_of_a_table_with_vectors_is_seen_by_readers_that_merge(spark: Any, tmp_path: Path) -> None:
+    option = "deletion-vectors.merge-on-read"
+    table = make_table(tmp_path, options={"deletion-vectors.enabled": "true"})
+    table.write(rows(list(range(300))))
+    table.compact(full=True)
+    table.write(rows(list(range(100, 120)), "b"))
+    table.compact()
+    table.write(rows(list(range(110, 130)), "c"), row_kinds=pa.array(["-D"] * 10 + ["+I"] * 10))
+    merged = table.copy({option: "true"}).to_arrow()
+    assert (table.to_arrow().num_rows, merged.num_rows) == (300, 290)
+    assert same(table.to_arrow(), reader(spark, tmp_path).load().toArrow())
+    assert same(merged, reader(spark, tmp_path).option(option, "true").load().toArrow())
+    assert same(merged, reader(spark, tmp_path).option(option, "true").option("snapshot-id", "5").load().toArrow())
+    assert same(merged, read_table(spark, table.copy({option: "true"})).toArrow())
+
+
 CONDITIONS = (
     "k = 5",
     "s = 'a-1' OR k = 399",

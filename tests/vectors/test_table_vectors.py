@@ -14,17 +14,7 @@ from tests.vectors.scenario import Scenario, table_feature
 
 START = 1_800_000_000_000
 # Cases that Paimon's tests want otherwise, and why they end early here; each must still end in just this way.
-REFUSED = {
-    "cross-partition-fixed-bucket": "cross-partition updates",
-    **dict.fromkeys(
-        (
-            "dv-level0-hidden-unless-merge-on-read-none-32",
-            "dv-level0-hidden-unless-merge-on-read-none-64",
-            "dv-level0-hidden-unless-merge-on-read-lookup-64",
-        ),
-        "deletion vectors merged on read",
-    ),
-}
+REFUSED = {"cross-partition-fixed-bucket": "cross-partition updates"}
 
 
 @pytest.mark.parametrize("case", cases("table_sql"))

@@ -16,10 +16,11 @@ from lsm_core.format.kv_layout import key_name
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec
-from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import parse_filter
+from lsm_core.read.compacted import compacted_only
 from lsm_core.read.inputs import sections_of
 from lsm_core.read.prune import manifest_chooser, prune_buckets, prune_files, prune_partitions
 
@@ -98,6 +99,7 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
     entries = live_entries(store, snapshot, partitions=partitions, choose=manifest_chooser(schema, None, predicate))
     entries = prune_partitions(schema, entries, predicate)
     entries = prune_files(store, prune_buckets(schema, entries, predicate, store.options.bucket_function), predicate)
+    require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot, partitions)
     deletions = {name: file for found in vectors.values() for name, file in found.items()}
     return Places(tuple(table_to_entries(entries)), deletions)
@@ -125,7 +127,7 @@ def _in_file(
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
     vector = None if gone is None else read_vector(store, gone, entry.file.row_count)
-    compacted = bool(store.options.get("deletion-vectors.enabled")) or store.options.merge_engine == "first-row"
+    compacted = compacted_only(store)
     passed_over = None  # why batch reads pass over the whole file
     if entry.bucket < 0:
         passed_over = POSTPONED

@@ -18,7 +18,7 @@ from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.internal import Differences
-from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups
@@ -79,6 +79,7 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
     store, predicate = choice.store, choice.predicate
     compacted = store.has_primary_key and compacted_only(store)
     entries = live_entries(store, snapshot, keep=partial(visible, store, compacted))
+    require_in_place(store, snapshot, entries)
     entries = prune_partitions(store.schema, entries, predicate)
     entries = prune_buckets(store.schema, entries, predicate, store.options.bucket_function)
     vectors = deletion_vectors(store, snapshot)

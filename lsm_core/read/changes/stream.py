@@ -13,7 +13,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, SnapshotNotFound
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
-from lsm_core.metadata.indexes import deletion_vectors
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_readable
 from lsm_core.options import parse_digits, whole_number
@@ -159,7 +159,10 @@ class Follower:
         if store.has_primary_key:
             removed = removed_files(store, snapshot)
             before = snapshots.try_read(store, snapshot.id - 1)
-            vectors = {} if before is None or not removed.num_rows else deletion_vectors(store, before)
+            vectors: dict[tuple[bytes, int], dict[str, DeletionFile]] = {}
+            if before is not None and removed.num_rows:
+                require_in_place(store, before, removed)
+                vectors = deletion_vectors(store, before)
             with closing(removed_rows(self.choice, removed, vectors)) as batches:
                 yield from batches
         with closing(file_rows(self.choice, added_files(store, snapshot))) as batches:

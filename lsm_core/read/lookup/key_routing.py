@@ -19,7 +19,7 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys, normalise_keys
 from lsm_core.merge.comparable import Ints, Mask, flat
-from lsm_core.metadata.indexes import DeletionFile, deletion_vectors
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
@@ -277,6 +277,7 @@ def buckets_of(
         keep=keep,
         buckets=None,
     )
+    require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot, routing.partitions)
     key_types = list(store.schema.trimmed_key_types)
     for partition, bucket, _, part in bucket_groups(routing.entries(entries)):

@@ -29,7 +29,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots, support
-from lsm_core.metadata.indexes import deleted_rows, deletion_vectors, require_in_place, vector_files
+from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
@@ -157,7 +157,7 @@ def tasks_of_plan(
     entries = manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
     support.require_current(store, entries, "compacting it")
     live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
-    require_in_place(store, deletion_vectors(store, snapshot, partitions), entries)
+    require_in_place(store, snapshot, entries)
     vectors = vector_files(store, snapshot, partitions, buckets)
     tasks, stale = [], []
     for item in items:

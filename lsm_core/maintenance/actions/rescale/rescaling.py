@@ -37,7 +37,7 @@ from lsm_core.maintenance.action import (
     RewriteItem,
 )
 from lsm_core.metadata import manifests, snapshots, support
-from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
+from lsm_core.metadata.indexes import DeletionFile, deletion_files, require_in_place, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
@@ -220,6 +220,7 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
         raise PlanStale(f"{where} is empty now", store.name)
     entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
     support.require_current(store, entries, "rescaling it")
+    require_in_place(store, snapshot, entries)
     vectors = vector_files(store, snapshot, [item.partition])
     found = [
         (p, b, tuple(e.file for e in table_to_entries(group)), vectors.get((p, b), ()))
