@@ -56,7 +56,7 @@ class TableStore:
         options: TableOptions | Mapping[str, str] | None = None,
         clock: Clock | str | None = None,
         branch: str = "main",
-        dynamic_options: Mapping[str, str] | None = None,
+        dynamic_options: Mapping[str, str | None] | None = None,
     ) -> None:
         self.file_io, self.root, self.name, self.schema = file_io, root.rstrip("/"), name, schema
         if not isinstance(options, TableOptions):
@@ -79,7 +79,7 @@ class TableStore:
         root: str,
         name: str,
         clock: Clock | str | None = None,
-        dynamic_options: Mapping[str, str] | None = None,
+        dynamic_options: Mapping[str, str | None] | None = None,
         branch: str = "main",
         schema_id: int | None = None,
     ) -> TableStore:
@@ -104,9 +104,13 @@ class TableStore:
 
     # -- other views of the same table -----------------------------------------------------------------------------
 
-    def copy(self, dynamic: Mapping[str, str]) -> TableStore:
-        """Return this table with more dynamic options. Raises InvalidOption for an immutable one."""
-        together = {**self.dynamic_options, **{str(k): str(v) for k, v in dynamic.items()}}
+    def copy(self, dynamic: Mapping[str, str | None]) -> TableStore:
+        """Return this table with more dynamic options; None takes an option away, also a stored one (Java `FileStoreTable.copy`).
+
+        Raises InvalidOption for an immutable one.
+        """
+        given = {str(key): None if value is None else str(value) for key, value in dynamic.items()}
+        together = {**self.dynamic_options, **given}
         made = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
         made._found = {} if PAIMON_VERSION in dynamic else self._found
         return made
@@ -124,7 +128,7 @@ class TableStore:
         return TableStore.open(self.file_io, self.root, self.name, self.clock, self.given_options, self.branch)
 
     @property
-    def given_options(self) -> dict[str, str]:
+    def given_options(self) -> dict[str, str | None]:
         """The dynamic options but for what opening the table found out."""
         return {key: value for key, value in self.dynamic_options.items() if key not in self._found}
 

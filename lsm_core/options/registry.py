@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.keys import (
@@ -45,6 +45,7 @@ _BOOLEANS = {"true": True, "false": False}
 # Paimon lists it as a number, while its Parquet writer asks for a boolean: every number leaves dictionaries on.
 _SWITCHES = frozenset({"parquet.enable.dictionary"})
 _warned: set[tuple[str, str]] = set()
+_Value = TypeVar("_Value")
 
 
 def parse_value(key: Key, value: str) -> Any:
@@ -125,7 +126,7 @@ def _parse_map(name: str, text: str) -> dict[str, str]:
     return pairs
 
 
-def canonical(options: Mapping[str, str]) -> dict[str, str]:
+def canonical(options: Mapping[str, _Value]) -> dict[str, _Value]:
     """Return ``options`` by their main names: an alias counts only where the main name is not set."""
     result = {key: value for key, value in options.items() if key not in ALIASES}
     for key, value in options.items():
@@ -139,7 +140,7 @@ def find_key(name: str) -> Key | None:
     return REGISTRY.get(name) or family_key(name)
 
 
-def mistyped_reading(options: Mapping[str, str], others: Collection[str] = ()) -> dict[str, InvalidOption]:
+def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] = ()) -> dict[str, InvalidOption]:
     """Those of ``options`` that begin as reading options do and are none, nor among ``others``; by name, with the error to raise."""
     found = {}
     for name, value in options.items():

@@ -94,18 +94,20 @@ class TableOptions:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table)
 
-    def copy(self, dynamic: Mapping[str, str]) -> TableOptions:
-        """Return options with ``dynamic`` on top.
+    def copy(self, dynamic: Mapping[str, str | None]) -> TableOptions:
+        """Return options with ``dynamic`` on top; one that is None there is taken away, as if the table had never had it.
 
         Raises InvalidOption when one that files depend on would change, and for a reading option that does not exist: a read that
         passed it over would answer another question.
         """
         for error in mistyped_reading(dynamic).values():
             raise InvalidOption(error.key, error.value, error.accepted, self._table)
-        own, given = canonical(self._raw), canonical({str(k): str(v) for k, v in dynamic.items()})
+        own = canonical(self._raw)
+        given = canonical({str(k): None if v is None else str(v) for k, v in dynamic.items()})
         for name, value in given.items():
             check_change(own, name, value, self._table, dynamic=True)
-        made = TableOptions({**own, **given}, self._table, self._stored)
+        together = {name: value for name, value in {**own, **given}.items() if value is not None}
+        made = TableOptions(together, self._table, self._stored)
         for name, error in made._refused.items():
             if name in given or name not in self._refused:
                 raise error

@@ -69,8 +69,8 @@ class Table(Readable):
         """Partition columns."""
         return self.store.schema.partition_keys
 
-    def copy(self, options: Mapping[str, str]) -> Table:
-        """The same table with dynamic options on top. Raises InvalidOption for an immutable one."""
+    def copy(self, options: Mapping[str, str | None]) -> Table:
+        """The same table with dynamic options on top; None takes an option away. Raises InvalidOption for an immutable one."""
         return Table(self.store.copy(options))
 
     # -- changing data -----------------------------------------------------------------------------------------------

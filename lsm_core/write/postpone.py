@@ -44,7 +44,8 @@ def postponing(store: TableStore, commit_user: str | None) -> TableStore:
     kept = {
         key: value
         for key, value in options.items()
-        if key not in left_out
+        if value is not None
+        and key not in left_out
         and not ("file.format" in chosen and key.endswith(".stats-mode") and key.startswith("fields."))
     }
     schema = replace(store.schema, options=kept)

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc as orc
@@ -17,9 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema
-from lsm_core.errors import InvalidData, InvalidOption, UnsupportedFeature
-from lsm_core.files.formats import compression_of, extension_of, format_of, open_sink, open_source
+from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature
+from lsm_core.files.formats import compression_of, extension_of, format_of, open_sink, open_source, thrift
 from lsm_core.files.formats.orc import unwritable
+from lsm_core.files.formats.parquet_footer import parse_footer, stored_footer
 from lsm_core.files.formats.parquet_schema import schema_elements
 from lsm_core.format import DataField, ManifestEntry, TableSchema
 from lsm_core.format.avro.avro_schema import avro_schema
@@ -303,6 +305,31 @@ def test_format_codec_and_suffix_follow_the_level() -> None:
     assert extension_of(TableOptions({}, "db.t"), "parquet") == "parquet"
     with pytest.raises(InvalidOption, match=r"file\.format\.per\.level.*csv"):
         format_of(TableOptions({"file.format.per.level": "2:csv"}, "db.t"), 2)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_flipped_bit_that_decodes_is_seen_where_the_page_has_a_checksum(tmp_path: Path, told: bool) -> None:
+    """Java's files have checksums; without one a flipped value is a value (docs/verification.md)."""
+    path = tmp_path / "a.parquet"
+    column = pa.array(np.arange(1_000), pa.int64())
+    pq.write_table(pa.table({"k": column}), path, compression="none", use_dictionary=False, write_page_checksum=told)
+    data = bytearray(path.read_bytes())
+    at = data.index((500).to_bytes(8, "little"))
+    data[at] ^= 1
+    path.write_bytes(data)
+    if told:
+        with pytest.raises(CorruptFile, match=r"a\.parquet.*(?i:checksum)"):
+            read(path)
+    else:
+        assert read(path).column("k").to_pylist()[500] == 501
+
+
+@pytest.mark.parametrize("name", [n for n in golden_names() if n in ("append_bucketed", "changelog_lookup", "dv_pk")])
+def test_files_of_java_carry_checksums_of_their_pages(name: str, tmp_path: Path) -> None:
+    path, _, _ = next(iter(golden_files(name, tmp_path)))
+    footer = parse_footer(stored_footer(pa.OSFile(str(path)), str(path)), str(path), path.stat().st_size)
+    header = thrift.Reader(path.read_bytes(), footer.groups[0].chunks[0].start).struct()
+    assert header[4][0] == thrift.I32
 
 
 def test_a_file_of_an_unknown_format_is_refused_by_name(tmp_path: Path) -> None:

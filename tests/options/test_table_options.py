@@ -75,6 +75,17 @@ def test_a_copy_replaces_the_value_under_its_alias_too() -> None:
     assert not TableOptions({"write.compaction-skip": "true"}).copy({"write-only": "false"}).write_only
 
 
+def test_none_in_a_copy_takes_the_option_away_and_its_default_counts() -> None:
+    stored = TableOptions({"write.compaction-skip": "true", "target-file-size": "1 mb"}, "db.t")
+    left = stored.copy({"write-only": None, "target-file-size": None, "never.set": None})
+    assert not left.write_only and left.raw == {}
+    assert left.target_file_size(has_primary_key=True) == 128 * MB
+    with pytest.raises(InvalidOption, match=r"'bucket' of table db\.t"):
+        TableOptions({"bucket": "4"}, "db.t").copy({"bucket": None})
+    with pytest.raises(InvalidOption, match="snapshotid"):
+        stored.copy({"scan.snapshotid": None})
+
+
 def test_options_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InvalidOption, match=r"snapshot\.num-retained\.max"):
         TableOptions({"snapshot.num-retained.max": "2", "snapshot.num-retained.min": "5"})

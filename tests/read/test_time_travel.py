@@ -19,6 +19,7 @@ from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.branches import open_branch
 from lsm_core.metadata.schemas import write_schema
+from lsm_core.metadata.store import TableStore
 from lsm_core.types import parse
 from tests.support.stores import make_store, write
 
@@ -48,6 +49,21 @@ def test_an_option_pins_the_snapshot(table: Table) -> None:
 
 def test_an_argument_wins_over_the_option(table: Table) -> None:
     assert table.copy({"scan.snapshot-id": "1"}).to_arrow(snapshot_id=3).num_rows == 3
+
+
+def test_none_takes_a_pinned_version_away(table: Table) -> None:
+    pinned = table.copy({"scan.snapshot-id": "1"})
+    freed = pinned.copy({"scan.snapshot-id": None})
+    assert (pinned.to_arrow().num_rows, freed.to_arrow().num_rows) == (1, 3)
+    elsewhere = TableStore.from_json(freed.store.to_json())  # as Spark's tasks open it
+    assert Table(elsewhere).to_arrow().num_rows == 3
+    assert Table(pinned.store.copy({"scan.snapshot-id": None}).refresh()).to_arrow().num_rows == 3
+    stored = Catalog(Path(table.store.root).parent.parent).create_table(
+        "db.u", Schema(pa.schema([("a", pa.int32())]), options={"scan.snapshot-id": "1"})
+    )
+    for number in (1, 2):
+        stored.write(pa.table({"a": pa.array([number], pa.int32())}))
+    assert (stored.to_arrow().num_rows, stored.copy({"scan.snapshot-id": None}).to_arrow().num_rows) == (1, 2)
 
 
 def test_a_snapshot_out_of_range_is_not_found(table: Table) -> None:

@@ -354,6 +354,7 @@ class ParquetSource:
                     read_dictionary=list(dictionaries) or None,
                     buffer_size=BUFFER_SIZE,
                     pre_buffer=False,
+                    page_checksum_verification=True,  # of pages that carry one, as Java's do
                 )
             if not dictionaries:
                 self._file = file

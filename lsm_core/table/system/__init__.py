@@ -60,8 +60,8 @@ class SystemTable(ReadOnlyTable):
     def __repr__(self) -> str:
         return f"SystemTable({self.name!r})"
 
-    def copy(self, options: Mapping[str, str]) -> SystemTable:
-        """The same view of the table with dynamic options on top. Raises InvalidOption for an immutable one."""
+    def copy(self, options: Mapping[str, str | None]) -> SystemTable:
+        """The same view of the table with dynamic options on top; None takes one away. Raises InvalidOption for an immutable one."""
         return SystemTable(self.store.copy(options), self.system)
 
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
