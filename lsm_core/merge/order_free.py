@@ -18,6 +18,7 @@ from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.function import MergeFunction, merge_function
 from lsm_core.merge.functions import AggregateFunction
+from lsm_core.options import PaimonVersion
 from lsm_core.types import TypeRoot
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
@@ -128,9 +129,12 @@ def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
             yield f"column '{column}': {aggregate.name} is not known to be order-free"
         elif sequences and aggregate.name not in _COMMUTING | {"last_value", "primary-key"}:
             yield f"column '{column}': {aggregate.name} folds by sequence.field, under which a merged row has one place only"
-        keyed = aggregate.name == "nested_update" and bool(aggregate.options.text("nested-key"))
-        if keyed and aggregate.options.text("count-limit") is not None:
-            yield f"column '{column}': {aggregate.name} with count-limit leaves out updates of keys that only older rows have"
+        if aggregate.name == "nested_update" and aggregate.options.text("count-limit") is not None:
+            said = f"column '{column}': {aggregate.name} with count-limit"
+            if aggregate.options.text("nested-key"):
+                yield f"{said} leaves out updates of keys that only older rows have"
+            elif not aggregate.options.version.at_least(PaimonVersion.V2_0):
+                yield f"{said} counts rows that are null until merging leaves them out (until 2.0)"
         if not has_retracts:
             continue
         # Retracts that are merged before what they take back has arrived are lost.

@@ -77,7 +77,8 @@ _INTEGERS: Final = {
     TypeRoot.INT: "INT",
     TypeRoot.BIGINT: "BIGINT",
 }
-_BLANKS: Final = " \t\n\x0b\x0c\r"
+# Java's Character.isWhitespace
+_BLANKS: Final = " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
 _MOST_DIGITS: Final = 38
 
 
@@ -228,7 +229,11 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
             joined = f"aggregate({split(x)}, {a}, (t, p) -> IF({known}, t, concat(t, {between}, p)))"
         return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {joined} END"
 
-    return Function(_both(join))
+    def add(a: str, x: str) -> str:
+        """Since 2.0 a blank input is passed over before anybody looks whether there is an accumulator."""
+        return f"CASE WHEN {x} IS NULL OR {blank(x)} THEN {a} WHEN {a} IS NULL THEN {x} ELSE {join(a, x)} END"
+
+    return Function(add if trims else _both(join))
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:

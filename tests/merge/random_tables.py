@@ -83,7 +83,7 @@ POOLS: dict[str, Pool] = {
     "DOUBLE": _one_of(0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 0.3, math.nan, -math.inf, 1e16),
     "DECIMAL(5, 2)": _one_of(*map(Decimal, ("0.00", "1.05", "-2.50", "999.99", "-600.00", "3.00"))),
     "DECIMAL(20, 2)": _one_of(*map(Decimal, ("0.00", "1.05", "-2.50", "999999999999999999.99", "8.00"))),
-    "STRING": _one_of("", " ", "a", "b", "ab", "a,b", ",a", "b,,c", "é", "a\x00"),
+    "STRING": _one_of("", " ", "\x1c\u3000", "\xa0", "a", "b", "ab", "a,b", ",a", "b,,c", "b, ,c", "é", "a\x00"),
     "BYTES": _one_of(b"", b"a", b"a\x00", b"\xff"),
     ORDERING: _one_of(0.0, -0.0, 1.5, -2.25, 0.1, 0.2, 0.3, math.nan, -math.inf, 1e16),
     "DATE": _one_of(-1, 0, 19000),
@@ -221,7 +221,10 @@ def _function_options(rng: random.Random, function: str) -> dict[str, str]:
 
 
 def random_table(rng: random.Random, values: dict[str, Pool] | None = None) -> RandomTable:
-    """Any engine with any options that go together. ``values``: other pools than the usual ones, and nothing is refused."""
+    """Any engine with any options that go together, of any version of Paimon.
+
+    ``values``: other pools than the usual ones, of the default version, and nothing is refused.
+    """
     engine = rng.choice(ENGINES)
     table = RandomTable({"merge-engine": engine}, values=values or POOLS, refusals=values is None)
     for i in range(rng.choice([1, 1, 1, 2])):
@@ -238,6 +241,8 @@ def random_table(rng: random.Random, values: dict[str, Pool] | None = None) -> R
     table.names[len(table.keys) :] = rest
     if rng.random() < 0.3:
         rng.shuffle(table.names)
+    if values is None and rng.random() < 0.75:
+        table.options["dredge.paimon-version"] = rng.choice(["1.4", "2.0", "2.1"])
     return table
 
 

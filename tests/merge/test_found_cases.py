@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from lsm_core.errors import InvalidData
-from lsm_core.maintenance.reference import Row
-from tests.merge.random_histories import History, differences, expected, merged, to_rows
-from tests.merge.random_tables import KEYTIME, NESTED, RandomTable
+from tests.merge.one_key import BEFORE, DELETE, INSERT, answer, history
+from tests.merge.random_histories import merged
+from tests.merge.random_tables import KEYTIME, NESTED
 
-INSERT, BEFORE, AFTER, DELETE = range(4)
 GROUP = {"merge-engine": "partial-update", "fields.g.sequence-group": "a"}
 AGGREGATION = {"merge-engine": "aggregation"}
-
-
-def history(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> History:
-    """Versions of one key: kind, then the values of the columns."""
-    table = RandomTable(options, keys=["k"])
-    table.column("k", "INT NOT NULL", lambda _: 1)
-    for name, kind in kinds.items():
-        table.column(name, kind)
-    runs = tuple((Row((1,), (), n, kind, (1, *values), 0, n),) for n, (kind, *values) in enumerate(versions))
-    return History(table, runs, drop_delete=False)
-
-
-def answer(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The values of the merged row, by the kernels; the reference must have the same."""
-    told = history(options, kinds, versions)
-    found = merged(told)
-    wanted = expected(told)
-    assert not differences(told, {key: row for key, row in wanted.items() if not isinstance(row, type)}, found)
-    return to_rows(found, told.schema)[0].values[1:]
 
 
 def test_ignored_deletes_do_not_move_a_sequence_group() -> None:
@@ -68,58 +47,7 @@ def test_quotients_of_decimals_that_do_not_end_are_refused() -> None:
             merged(history(options, kinds, [(INSERT, Decimal("8.00")), (BEFORE, Decimal(divisor))]))
 
 
-@pytest.mark.parametrize("version", ["1.4", "2.0", "2.1"])
-@pytest.mark.parametrize(
-    ("distinct", "inputs", "until_2_0", "since"),
-    [
-        ("false", ["a", " ", "b"], "a, ,b", "a,b"),
-        ("false", [" ", "a"], " ,a", "a"),
-        ("false", ["", "a", "", "b"], "a,b", "a,b"),
-        ("false", ["\t", None], "\t", "\t"),
-        ("true", ["a", "b, ,a,,c"], "a,b, ,c", "a,b,c"),
-    ],
-)
-def test_blank_texts_are_joined_until_2_0(
-    version: str, distinct: str, inputs: list[str | None], until_2_0: str, since: str
-) -> None:
-    options = {
-        **AGGREGATION,
-        "fields.a.aggregate-function": "listagg",
-        "fields.a.distinct": distinct,
-        "dredge.paimon-version": version,
-    }
-    wanted = until_2_0 if version == "1.4" else since
-    assert answer(options, {"a": "STRING"}, [(INSERT, value) for value in inputs]) == (wanted,)
-
-
 NESTED_UPDATE = {**AGGREGATION, "fields.a.aggregate-function": "nested_update"}
-PARTIAL = {**AGGREGATION, "fields.a.aggregate-function": "nested_partial_update", "fields.a.nested-key": "k"}
-
-
-@pytest.mark.parametrize(
-    ("options", "inputs", "wanted"),
-    [
-        # rows that are null go as soon as there is something to add, a table alone stays as it is
-        (NESTED_UPDATE, [[(1, "a", 1), None], [(2, "b", 2), None]], [(1, "a", 1), (2, "b", 2)]),
-        (NESTED_UPDATE, [[(1, "a", 1), None], None], [(1, "a", 1), None]),
-        (PARTIAL, [[(1, "a", None)], [None, (1, None, 2)]], [(1, "a", 2)]),
-        # what a fold begins with is not cut, whatever the limit
-        (
-            {**NESTED_UPDATE, "fields.a.count-limit": "1"},
-            [[(1, "a", 1), (2, "b", 2)], [(3, "c", 3)]],
-            [(1, "a", 1), (2, "b", 2)],
-        ),
-        (
-            {**NESTED_UPDATE, "fields.a.nested-key": "k", "fields.a.count-limit": "1"},
-            [[(1, "a", 1), (2, "b", 2)], [(3, "c", 3), (2, "new", 2)]],
-            [(1, "a", 1), (2, "new", 2)],
-        ),
-        # the limit is nested_update's alone
-        ({**PARTIAL, "fields.a.count-limit": "1"}, [[(1, "a", 1)], [(2, "b", 2)]], [(1, "a", 1), (2, "b", 2)]),
-    ],
-)
-def test_nested_tables(options: dict[str, str], inputs: list[Any], wanted: list[Any]) -> None:
-    assert answer(options, {"a": NESTED}, [(INSERT, value) for value in inputs]) == (wanted,)
 
 
 def test_retracting_from_no_nested_table_looks_at_no_key() -> None:

@@ -17,6 +17,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_rows
 from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.merge.order_free import order_free
+from lsm_core.options import PaimonVersion
 from tests.merge.random_histories import (
     History,
     differences,
@@ -95,10 +96,15 @@ def _cases() -> Iterator[Case]:
             )
     for function in ("nested_update", "nested_partial_update"):
         yield Case(f"{function} by key", _with(function, AGGREGATION, nested_key="k"), NESTED)
-        limited = _with(function, AGGREGATION, nested_key="k", count_limit="2")
-        yield Case(f"{function} by key, limited", limited, NESTED)
-    limited = _with("nested_update", AGGREGATION, count_limit="2")
-    yield Case("nested_update, limited", limited, NESTED)
+    limited = _with("nested_partial_update", AGGREGATION, nested_key="k", count_limit="2")
+    yield Case("nested_partial_update by key, limited", limited, NESTED)
+    for version in PaimonVersion:
+        followed = {**AGGREGATION, "dredge.paimon-version": str(version)}
+        limited = _with("nested_update", followed, count_limit="2")
+        yield Case(f"nested_update, limited, {version}", limited, NESTED)
+        limited = _with("nested_update", followed, nested_key="k", count_limit="2")
+        yield Case(f"nested_update by key, limited, {version}", limited, NESTED)
+        yield Case(f"listagg, {version}", _with("listagg", followed), "STRING")
     sequenced = _with("nested_update", AGGREGATION, nested_key="k", nested_sequence_field="w")
     yield Case("nested_update by key and sequence", sequenced, NESTED)
     yield Case("listagg distinct", _with("listagg", AGGREGATION, distinct="true"), "STRING")

@@ -47,13 +47,47 @@ def write(catalog, command):
     return {"secs": time.perf_counter() - started}
 
 
+def fold(catalog, command):
+    """Fold inputs of one column with one of its functions; nested rows come and go as lists."""
+    del catalog
+    from pypaimon.common.options.core_options import CoreOptions
+    from pypaimon.common.options.options import Options
+    from pypaimon.read.reader.aggregate import create_field_aggregator
+    from pypaimon.schema.data_types import ArrayType, AtomicType, DataField, RowType
+
+    names = command["fields"]
+    kind = AtomicType("STRING")
+    if names:
+        fields = [DataField(i, name, AtomicType(one)) for i, (name, one) in enumerate(names.items())]
+        kind = ArrayType(nullable=True, element_type=RowType(nullable=True, fields=fields))
+
+    def given(value):
+        if value is None or not names:
+            return value
+        return [None if row is None else dict(zip(names, row, strict=True)) for row in value]
+
+    function = create_field_aggregator(kind, "a", command["function"], CoreOptions(Options(command["options"])))
+    # pypaimon folds no late input of these functions; Java lets the arguments change places
+    steps = {"agg": function.agg, "late": lambda acc, one: function.agg(one, acc), "retract": function.retract}
+    value = None
+    try:
+        for op, one in command["inputs"]:
+            value = steps[op](value, given(one))
+    except ValueError as error:
+        return {"refused": str(error)}
+    if value is None or not names:
+        return {"value": value}
+    return {"value": [None if row is None else [row[name] for name in names] for row in value]}
+
+
 def main():
     for line in sys.stdin:
         command = json.loads(line)
         # A fresh catalog per command: changes made by another engine are seen.
         catalog = CatalogFactory.create({"warehouse": command["warehouse"]})
         try:
-            answer = {"ok": True, **{"read": read, "create": create, "write": write}[command["op"]](catalog, command)}
+            operations = {"read": read, "create": create, "write": write, "fold": fold}
+            answer = {"ok": True, **operations[command["op"]](catalog, command)}
         except Exception as error:
             answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         print("PEER " + json.dumps(answer), flush=True)

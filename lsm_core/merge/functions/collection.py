@@ -20,7 +20,8 @@ from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 from lsm_core.types.data_type import MAX_LENGTH
 
-_WHITESPACE: Final = " \t\n\x0b\x0c\r"
+_WHITESPACE: Final = " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+"""Java's `Character.isWhitespace`: spaces that break, in every script."""
 
 
 def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
@@ -63,8 +64,9 @@ class Collect(ListFold):
 
 
 class ListAggregate(ListFold):
-    """Texts joined by a delimiter. Null and empty ones (since 2.0 blank ones too) are left out, unless there is nothing else.
+    """Texts joined by a delimiter. Null and empty ones (since 2.0 blank ones too) are left out.
 
+    Where there is nothing else, the accumulator stays; until 2.0 a null one gives way to the first text, blank or not.
     `distinct`: inputs are split at the delimiter, and only parts that are not there yet are added; the first text stays as it is.
     """
 
@@ -92,7 +94,8 @@ class ListAggregate(ListFold):
         lists_of = pa.ListArray.from_arrays(parts.offsets(), parts.elements)
         joined = pc.binary_join(lists_of, self.delimiter)
         some = np.bincount(owner[given], minlength=count) > 0
-        # nothing but blank texts: the foremost that is not null
+        if self.trims:
+            return pc.if_else(pa.array(some), joined, lists.take(pa.array(bounds[:-1])))
         valid = _valid(lists)
         number = np.append(np.where(valid, np.arange(len(valid)), len(valid)), len(valid))
         soonest = np.minimum.accumulate(number[::-1])[::-1][bounds[:-1]]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.arrays import offsets_from
 from lsm_core.errors import InvalidOption
@@ -17,6 +18,7 @@ from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptio
 from lsm_core.merge.functions.collection import Collect, _all_null
 from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, dense, flattened, rebuilt
 from lsm_core.merge.keys import order_parts
+from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 
 _STRATEGIES: Final = ("merge", "ignore", "error")
@@ -115,10 +117,24 @@ class MergeMapWithKeyTime(ListFold):
         return rebuilt(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
 
 
-def _alone(lists: pa.Array, bounds: Ints) -> Mask:
-    """Groups of which only one list is not null: there is nothing to add to it, it stays as it is."""
-    valid = offsets_from(_valid(lists))
-    return np.asarray(np.diff(valid[bounds]) == 1, np.bool_)
+def _begun(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
+    """The list of each group that inputs are added to, and whether one that is not null is: else it stays as it is.
+
+    ``with_null``: it is the foremost even where that is null (since 2.0), else the first that is not (until then the first input
+    took the place of a null accumulator untouched).
+    """
+    valid = _valid(lists)
+    base = bounds[:-1]
+    if not with_null:
+        number = np.append(np.where(valid, np.arange(len(valid)), len(valid)), len(valid))
+        base = np.minimum(np.minimum.accumulate(number[::-1])[::-1][base], bounds[1:] - 1)
+    counts = offsets_from(valid)
+    return base, np.asarray(counts[bounds[1:]] > counts[base + 1], np.bool_)
+
+
+def _lengths(lists: pa.Array) -> Ints:
+    """How many rows each list has, null ones among them; null: 0."""
+    return np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
 
 
 def _chosen(first: Mask, yes: pa.Array, no: pa.Array) -> pa.Array:
@@ -130,7 +146,10 @@ def _chosen(first: Mask, yes: pa.Array, no: pa.Array) -> pa.Array:
 
 
 class _Nested(ListFold):
-    """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean. Rows that are null go."""
+    """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean. Rows that are null go.
+
+    Where versions of Paimon answer differently the table's is followed, and 2.0 for columns with options that 1.4 does not know.
+    """
 
     _late_one_by_one = True
     limited: ClassVar[bool] = True
@@ -156,22 +175,61 @@ class _Nested(ListFold):
             )
         self.strategy = strategy or "merge"
         self.limit = _limit(options) if self.limited else _UNLIMITED
+        newer = strategy is not None or bool(self.sequence)
+        self.since_2_0 = newer or options.version.at_least(PaimonVersion.V2_0)
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        flat = self._with_keys(flattened(lists, bounds), groups)
-        alone = _alone(lists, bounds)
-        several = ~alone[flat.group] & _valid(flat.elements)
-        nothing = _all_null(lists, bounds)
-        untouched = rebuilt(flat.only(np.flatnonzero(alone[flat.group])), self.arrow_type, nothing)
-        flat = flat.only(np.flatnonzero(several))
+        if self.limit != _UNLIMITED and not self.since_2_0:
+            return self._one_after_another(lists, bounds)
+        base, added = _begun(lists, bounds, self.since_2_0)
+        flat = flattened(lists, bounds)
+        flat = self._with_keys(flat.only(np.flatnonzero(added[flat.group] & _valid(flat.elements))), groups)
         chains = Chains.of(flat.group, dense([codes(flat.elements.field(place)) for place in self.keys]))
         order = np.argsort(chains.first, kind="stable")
         first = chains.first[order]
         owner = flat.group[first]
-        # beside the keys of the first list, the first ones of a group, as many as the limit lets in
+        # beside the keys of the list that is there, the first ones of a group, as many as the limit lets in
         number = np.arange(len(order)) - np.searchsorted(owner, owner, side="left")
-        order = order[(number < self.limit) | _in_first_list(lists, bounds, flat)[first]]
-        return _chosen(alone, untouched, rebuilt(self._rows(flat, chains, order), self.arrow_type, nothing))
+        order = order[(number < self.limit) | (flat.source[first] == base[owner])]
+        made = rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(len(base), np.bool_))
+        return _chosen(~added, lists.take(pa.array(base)), made)
+
+    def _one_after_another(self, lists: pa.Array, bounds: Ints) -> pa.Array:
+        """A limit as 1.4 has it: of each input as many rows as are missing, whether their keys are there or not.
+
+        What an input leaves out depends on how many keys the ones before it had, so each group takes its inputs in turn, until
+        it is full.
+        """
+        base, _ = _begun(lists, bounds, with_null=False)
+        place = np.arange(len(lists))
+        owner = np.repeat(np.arange(len(base)), np.diff(bounds))
+        inputs = np.flatnonzero(_valid(lists) & (place > base[owner]))
+        ends = np.cumsum(np.bincount(owner[inputs], minlength=len(base)))
+        following = np.append(0, ends[:-1])
+        groups, held = np.arange(len(base)), lists.take(pa.array(base))
+        finished, parts = [groups[:0]], [held.slice(0, 0)]
+        while len(groups):
+            going = (following[groups] < ends[groups]) & (_lengths(held) < self.limit)
+            finished.append(groups[~going])
+            parts.append(held.filter(pa.array(~going)))
+            groups, held = groups[going], held.filter(pa.array(going))
+            held = self._filled_up(held, lists.take(pa.array(inputs[following[groups]])))
+            following[groups] += 1
+        order = np.argsort(np.concatenate(finished), kind="stable")
+        return pa.concat_arrays(parts).take(pa.array(order))
+
+    def _filled_up(self, held: pa.Array, given: pa.Array) -> pa.Array:
+        """Each list of ``held`` with the first rows of its input, by key the last one."""
+        count = len(held)
+        both = pa.concat_arrays([held, given]).take(pa.array(np.arange(2 * count).reshape(2, count).T.ravel()))
+        flat = flattened(both, np.arange(0, 2 * count + 1, 2))
+        flat = flat.only(np.flatnonzero(_valid(flat.elements)))
+        number = np.arange(len(flat.source)) - np.searchsorted(flat.source, flat.source, side="left")
+        room = self.limit - _lengths(held)
+        flat = flat.only(np.flatnonzero((flat.source % 2 == 0) | (number < room[flat.group])))
+        chains = Chains.of(flat.group, dense([codes(flat.elements.field(place)) for place in self.keys]))
+        order = np.argsort(chains.first, kind="stable")
+        return rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(count, np.bool_))
 
     def _with_keys(self, flat: Flat, groups: Ints) -> Flat:
         if self.strategy == "merge":
@@ -198,17 +256,18 @@ class _Nested(ListFold):
 
     def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
         held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
+        untouched = _all_null(taken, bounds)
         # from nothing nothing is taken, so nobody looks at the keys
         back = back.only(np.flatnonzero(_valid(back.elements) & _valid(before)[back.group]))
         back = self._with_keys(back, np.arange(len(before)))
-        held_rows = held.only(np.flatnonzero(_valid(held.elements)))
+        held = held.only(np.flatnonzero(_valid(held.elements) & ~untouched[held.group]))
+        held = self._with_keys(held, np.arange(len(before)))
         # what is left is a table with one row a key
-        chains = Chains.of(held_rows.group, dense([codes(held_rows.elements.field(place)) for place in self.keys]))
+        chains = Chains.of(held.group, dense([codes(held.elements.field(place)) for place in self.keys]))
         _, winners = _in_first_order(chains, chains.last)
-        left = held_rows.only(winners)
+        left = held.only(winners)
         left = left.only(np.flatnonzero(~_among(left, back, list(self.keys))))
-        rebuilt_rows = rebuilt(left, self.arrow_type, ~_valid(before))
-        return _chosen(_all_null(taken, bounds), before, rebuilt_rows)
+        return _chosen(untouched, before, rebuilt(left, self.arrow_type, ~_valid(before)))
 
 
 class NestedUpdate(_Nested):
@@ -246,15 +305,25 @@ class NestedAppend(Collect):
         super().__init__(kind, options)
         self.distinct = False
         self.limit = _limit(options)
+        self.since_2_0 = options.version.at_least(PaimonVersion.V2_0)
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
+        base, added = _begun(lists, bounds, self.since_2_0)
+        held, number_of = lists.take(pa.array(base)), offsets_from(_valid(lists))
+        sizes = _lengths(held)
+        added &= (sizes < self.limit) | ~_valid(held)
         flat = flattened(lists, bounds)
-        alone = _alone(lists, bounds)
-        rows = flat.only(np.flatnonzero(_valid(flat.elements)))
-        number = np.arange(len(rows.group)) - np.searchsorted(rows.group, rows.group, side="left")
-        kept = rows.only(np.flatnonzero((number < self.limit) | _in_first_list(lists, bounds, rows)))
-        nothing = _all_null(lists, bounds)
-        return _chosen(alone, rebuilt(flat, self.arrow_type, nothing), rebuilt(kept, self.arrow_type, nothing))
+        rows = flat.only(np.flatnonzero(added[flat.group] & _valid(flat.elements)))
+        own = rows.source == base[rows.group]
+        # rows that are null go, but of the room that they took the next input gets nothing
+        gone = sizes - np.bincount(rows.group[own], minlength=len(base))
+        if (gone[added] > 0).any():
+            next_one = number_of[rows.source] == number_of[base + 1][rows.group]
+            kept = own | ~next_one | (_within(rows) < (self.limit - gone)[rows.group])
+            rows = rows.only(np.flatnonzero(kept))
+            own = rows.source == base[rows.group]
+        rows = rows.only(np.flatnonzero(own | (_within(rows) < self.limit)))
+        return _chosen(~added, held, rebuilt(rows, self.arrow_type, np.zeros(len(base), np.bool_)))
 
     def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
         held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
@@ -262,6 +331,11 @@ class NestedAppend(Collect):
         kept = ~_among(rows, back, list(range(rows.elements.type.num_fields)))
         left = rebuilt(rows.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
         return _chosen(_all_null(taken, bounds), before, left)
+
+
+def _within(flat: Flat) -> Ints:
+    """For each element how many of its group come before it."""
+    return np.arange(len(flat.group)) - np.searchsorted(flat.group, flat.group, side="left")
 
 
 def _places(options: FieldOptions, key: str, names: list[str]) -> tuple[int, ...]:

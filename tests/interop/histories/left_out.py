@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,6 @@ from lsm_core.errors import ArithmeticOverflow, DredgeError, InvalidData, Retrac
 from lsm_core.maintenance.reference import Row
 from tests.merge.random_tables import RandomTable
 
-LATER_FUNCTIONS = ("merge_map_with_keytime", "nested_partial_update")
 LATER_OPTIONS = ("nested-sequence-field", "nested-key-null-strategy")
 
 
@@ -20,10 +19,8 @@ def later_version(table: RandomTable) -> dict[str, str]:
     found = {}
     for name in table.names:
         function = table.options.get(f"fields.{name}.aggregate-function", "")
-        if function in LATER_FUNCTIONS:
-            found[name] = f"function of 2.0: {function}"
-        elif any(f"fields.{name}.{option}" in table.options for option in LATER_OPTIONS):
-            found[name] = "option of 2.0 of nested_update"
+        if any(f"fields.{name}.{option}" in table.options for option in LATER_OPTIONS):
+            found[name] = "option of 2.0 of nested tables"
         elif table.types[name] == "BOOLEAN" and _function(table, name) in {"max", "min"}:
             found[name] = "max and min of BOOLEAN, compared by later versions"
         elif function == "collect":
@@ -57,6 +54,10 @@ def rule_of(table: RandomTable, writes: Sequence[Sequence[Row]], answer: Any) ->
     if table.descending and any(len({row.sequence_fields for row in rows}) > 1 for rows in writes):
         return "descending inside one flush (3.5: sorted ascending)"
     rows = [row for one in writes for row in one]
+    if any(len(one) > 1 for one in writes) or table.options["merge-engine"] == "partial-update":
+        for name in table.names:
+            if {f"fields.{name}.count-limit", f"fields.{name}.nested-key"} <= table.options.keys():
+                return "count-limit with a key, of arrays that were merged before (3.4: in hash order, undefined)"
     for i, name in enumerate(table.names):
         values = [row.values[i] for row in rows if row.values[i] is not None]
         if found := _of_column(table, name, _function(table, name), values):
@@ -75,14 +76,8 @@ def _is_odd(value: float) -> bool:
 
 
 def _of_column(table: RandomTable, name: str, function: str, values: list[Any]) -> str | None:
-    options: Mapping[str, str] = table.options
     if function == "sum" and table.types[name] == "DECIMAL(5, 2)" and sum(map(abs, values)) >= Decimal(1000):
         return "decimal sum of <= 18 digits over its precision (3.4: not checked)"
     if table.types[name] == "DOUBLE" and name in _ordering(table) and any(_is_odd(value) for value in values):
         return "NaN or -0.0 in an ordering field (1.4.2 has them equal to everything, and to 0.0, in some of its comparators)"
-    if function == "nested_update" and f"fields.{name}.count-limit" in options:
-        if f"fields.{name}.nested-key" in options:
-            return "count-limit with a key (3.4: stops new rows and keys since 2.0, everything before)"
-        if any(row is None for value in values for row in value):
-            return "null rows under count-limit (counted by 1.4.2)"
     return None

@@ -25,13 +25,16 @@ class _Keyed(Function):
         self.sequence = [names.index(name) for name in field.names("nested-sequence-field")]
         self.strategy = (field.text("nested-key-null-strategy") or "merge").strip().lower()
         self.limit = int(field.text("count-limit") or _NO_LIMIT)
+        # options that 1.4 does not know say that the column is folded as the first version does that knows them
+        newer = self.sequence or field.text("nested-key-null-strategy") is not None
+        self.as_2_0 = bool(newer) or field.since("2.0")
 
     def key_of(self, row: Nested) -> Any:
         """The key of a nested row."""
         return same(tuple(row[i] for i in self.key))
 
     def admitted(self, rows: list[Nested | None]) -> list[Nested]:
-        """Input rows that take part: none that are null, those with a null in the key as the strategy says."""
+        """Rows that take part: none that are null, those with a null in the key as the strategy says."""
         found = []
         for row in rows:
             if row is None:
@@ -43,22 +46,26 @@ class _Keyed(Function):
             found.append(row)
         return found
 
-    def lone(self, value: list[Nested | None] | None) -> list[Nested | None] | None:
-        """What nothing is added to stays as it is, except for nulls in the key."""
-        return value if value is None or self.strategy == "merge" else list(self.admitted(value))
-
 
 class NestedUpdate(_Keyed):
     """Rows appended, or upserted by key."""
 
     def agg(self, acc: Any, value: Any) -> Any:
         """The accumulator's rows and the input's, as far as the limit allows."""
-        if acc is None or value is None:
-            return self.lone(acc if value is None else value)
-        held = self.admitted(acc)
-        if not self.key:
-            return [*held, *self.admitted(value)[: max(0, self.limit - len(held))]]
+        if value is None or (acc is None and not self.as_2_0):
+            return acc if value is None else value
+        if self.key and self.as_2_0:
+            return self._upserted(acc or [], value)
+        if acc is not None and len(acc) >= self.limit:
+            return acc
+        held = self.admitted(acc or [])
+        rows = [*held, *self.admitted(value)[: max(0, self.limit - len(acc or []))]]
+        return list({self.key_of(row): row for row in rows}.values()) if self.key else rows
+
+    def _upserted(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
+        """By key; only keys of the input that are new count against the limit."""
         found: dict[Any, Nested] = {}
+        held = self.admitted(acc)
         for number, row in enumerate([*held, *self.admitted(value)]):
             there = found.get(self.key_of(row))
             if there is None:
@@ -84,10 +91,13 @@ class NestedUpdate(_Keyed):
         """Without the keys of the input; without a key, without all rows equal to one of the input."""
         if acc is None or value is None:
             return acc
-        of = self.key_of if self.key else same
-        gone = {of(row) for row in self.admitted(value)}
-        left = [row for row in acc if row is not None and of(row) not in gone]
-        return list({self.key_of(row): row for row in left}.values()) if self.key else left
+        if not self.key:
+            gone = {same(row) for row in value if row is not None}
+            return [row for row in acc if row is not None and same(row) not in gone]
+        left = {self.key_of(row): row for row in self.admitted(acc)}
+        for row in self.admitted(value):
+            left.pop(self.key_of(row), None)
+        return list(left.values())
 
 
 class NestedPartialUpdate(_Keyed):
@@ -95,10 +105,10 @@ class NestedPartialUpdate(_Keyed):
 
     def agg(self, acc: Any, value: Any) -> Any:
         """The accumulator's rows, changed by the input's."""
-        if acc is None or value is None:
-            return self.lone(acc if value is None else value)
+        if value is None or (acc is None and not self.as_2_0):
+            return acc if value is None else value
         found: dict[Any, Nested] = {}
-        for row in (*self.admitted(acc), *self.admitted(value)):
+        for row in (*self.admitted(acc or []), *self.admitted(value)):
             there = found.get(self.key_of(row), (None,) * len(row))
             found[self.key_of(row)] = tuple(old if new is None else new for old, new in zip(there, row, strict=True))
         return list(found.values())

@@ -112,9 +112,20 @@ class BoolOr(NullsChangeNothing):
 class ListAgg(NullsChangeNothing):
     """Texts joined. Empty inputs (since 2.0 blank ones) are passed over and such accumulators replaced."""
 
+    def agg(self, acc: Any, value: Any) -> Any:
+        """Since 2.0 a blank text is passed over before anybody looks whether there is an accumulator."""
+        if not self.field.since("2.0"):
+            return super().agg(acc, value)
+        if value is None or not self._says(value):
+            return acc
+        return value if acc is None else self.both(acc, value)
+
     def _says(self, text: str) -> bool:
         """Whether a text has something to add."""
-        return bool(text.strip() if self.field.since("2.0") else text)
+        if not self.field.since("2.0"):
+            return bool(text)
+        # Java's Character.isWhitespace: of what Python counts among spaces all but those that do not break
+        return any(not char.isspace() or char in "\x85\xa0\u2007\u202f" for char in text)
 
     def both(self, acc: str, value: str) -> str:
         """Joined; with `distinct` only those parts of the input that are not there yet."""

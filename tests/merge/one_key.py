@@ -1,0 +1,30 @@
+"""One key's versions, merged by the kernels and by the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lsm_core.maintenance.reference import Row
+from tests.merge.random_histories import History, differences, expected, merged, to_rows
+from tests.merge.random_tables import RandomTable
+
+INSERT, BEFORE, AFTER, DELETE = range(4)
+
+
+def history(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> History:
+    """Versions of one key: kind, then the values of the columns."""
+    table = RandomTable(options, keys=["k"])
+    table.column("k", "INT NOT NULL", lambda _: 1)
+    for name, kind in kinds.items():
+        table.column(name, kind)
+    runs = tuple((Row((1,), (), n, kind, (1, *values), 0, n),) for n, (kind, *values) in enumerate(versions))
+    return History(table, runs, drop_delete=False)
+
+
+def answer(options: dict[str, str], kinds: dict[str, str], versions: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The values of the merged row, by the kernels; the reference must have the same."""
+    told = history(options, kinds, versions)
+    found = merged(told)
+    wanted = expected(told)
+    assert not differences(told, {key: row for key, row in wanted.items() if not isinstance(row, type)}, found)
+    return to_rows(found, told.schema)[0].values[1:]
