@@ -231,7 +231,7 @@ class CommitRun:
                 told = manifests.write_manifests(self._drafts, request.changelog)
                 self._changelog = manifests.write_list(self._drafts, told)
             self._delta_files = self._files.take()
-        index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries)
+        index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries, request.user)
         # All manifests of the latest snapshot, base then delta, are the base of the next one.
         old: list[ManifestFileMeta] = []
         if latest is not None:

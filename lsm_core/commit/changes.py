@@ -62,7 +62,12 @@ def split(messages: Iterable[CommitMessage]) -> Parts:
         compact_changelog += _entries(message, message.compact_changelog, ADD)
         place = (message.partition, message.bucket)
         append_index += IndexChange.of(
-            *place, message.new_index_files, message.deleted_index_files, message.index_state, message.keys_as_of
+            *place,
+            message.new_index_files,
+            message.deleted_index_files,
+            message.index_state,
+            message.keys_as_of,
+            message.keys_after or (),
         )
         compact_index += IndexChange.of(*place, message.compact_new_index_files, message.compact_deleted_index_files)
     told = _table(append_changelog), _table(compact_changelog)

@@ -104,15 +104,16 @@ class Committer:
         committed, as in Java: they are deleted.
 
         ``partition_spec`` None: the partitions that get files, or the whole table when it has no partitions; ``{}``:
-        the whole table; ``{column: value}``: the partitions with these values. Raises as :meth:`commit`, and
-        :class:`ColumnNotFound` or :class:`InvalidData` for a spec that does not fit.
+        the whole table; ``{column: value}``: the partitions with these values. Files that follow their keys out of the scope
+        (`CommitMessage.follows`) are added there. Raises as :meth:`commit`, and :class:`ColumnNotFound` or :class:`InvalidData` for
+        a spec that does not fit.
         """
         messages = without_changelog(self._store, messages_of(self._store, messages))
         parts = self._parts(messages)
-        added = upgraded(self._store, parts.append)
-        scope = scope_of(self._store, added, partition_spec)
+        scope = scope_of(self._store, split(m for m in messages if not m.follows).append, partition_spec)
+        added = upgraded(self._store, parts.append, scope)
         ids = []
-        if not scope.is_empty and self._has_work(scope, added):
+        if (added.num_rows or not scope.is_empty) and self._has_work(scope, added):
             request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
             index = replace(parts.append_index, dropped=scope.matcher(self._store))
             request = replace(request, rescan=entries_source(self._store, added, scope), index=index)
@@ -161,7 +162,10 @@ class Committer:
         if not entries.num_rows:
             return CommitResult([])
         new = pc.equal(entries.column("kind"), ADD)
-        entries = pa.concat_tables([entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new))])
+        touched = Scope(tuple(partitions_of(entries)))
+        entries = pa.concat_tables(
+            [entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new), touched)]
+        )
         request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
         # Index files are not dropped with the partition: messages name those that they read, so that none of others is lost.
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -31,7 +31,7 @@ class IndexChange:
     ``added`` and ``removed`` as the messages tell it; ``dropped`` is true for partitions that lose whatever they have (an
     overwrite, rows of a dropped partition), also index files of types that are not known here. ``states``: what the hash indexes
     of partitions must be for their rows to be in the right buckets (`CommitMessage.index_state`). ``keys_as_of``: the oldest snapshot
-    at which the partitions of keys were looked up (`CommitMessage.keys_as_of`).
+    at which the partitions of keys were looked up (`CommitMessage.keys_as_of`), ``keys_after``: the commits of its user to come after.
     """
 
     added: tuple[IndexManifestEntry, ...] = ()
@@ -39,6 +39,7 @@ class IndexChange:
     dropped: Callable[[bytes], bool] | None = None
     states: tuple[tuple[bytes, str], ...] = ()
     keys_as_of: int | None = None
+    keys_after: frozenset[int] = frozenset()
 
     @staticmethod
     def of(
@@ -48,6 +49,7 @@ class IndexChange:
         deleted: Sequence[IndexFileMeta],
         state: str | None = None,
         keys_as_of: int | None = None,
+        keys_after: Iterable[int] = (),
     ) -> IndexChange:
         """The change of one bucket."""
         return IndexChange(
@@ -55,12 +57,14 @@ class IndexChange:
             tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
             states=() if state is None else ((partition, state),),
             keys_as_of=keys_as_of,
+            keys_after=frozenset(keys_after),
         )
 
     def __add__(self, other: IndexChange) -> IndexChange:
         together = self.added + other.added, self.removed + other.removed, self.dropped or other.dropped
         looked = [known for known in (self.keys_as_of, other.keys_as_of) if known is not None]
-        return IndexChange(*together, tuple(dict.fromkeys(self.states + other.states)), min(looked, default=None))
+        states = tuple(dict.fromkeys(self.states + other.states))
+        return IndexChange(*together, states, min(looked, default=None), self.keys_after | other.keys_after)
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.dropped or self.states) or self.keys_as_of is not None
@@ -85,11 +89,17 @@ NO_CHANGE: Final = IndexChange()
 
 
 def next_index_manifest(
-    store: TableStore, drafts: TableStore, latest: Snapshot | None, change: IndexChange, base: pa.Table, delta: pa.Table
+    store: TableStore,
+    drafts: TableStore,
+    latest: Snapshot | None,
+    change: IndexChange,
+    base: pa.Table,
+    delta: pa.Table,
+    user: str,
 ) -> str | None:
     """The name of the index manifest behind ``latest`` and ``change``, written through ``drafts`` where something changes.
 
-    ``base``: live entries of the partitions touched, ``delta``: the data files of the same commit. Raises
+    ``base``: live entries of the partitions touched, ``delta``: the data files of the same commit, ``user``: whose it is. Raises
     :class:`CommitConflict` (`INDEX_CHANGED`, or `INPUTS_GONE` for vectors of data files that are not there) where the change
     does not fit the table as it is at ``latest``.
     """
@@ -99,7 +109,7 @@ def next_index_manifest(
         return previous
     live = [] if latest is None else manifests.index_entries(store, latest)
     _require_states(store, latest, live, change.states)
-    _require_no_write_since(store, latest, change.keys_as_of)
+    _require_no_write_since(store, latest, change, user)
     drops = change.dropped or (lambda _: False)
     removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
@@ -131,10 +141,14 @@ def _require_states(
         raise _conflict(store, latest, f"{what} to buckets, so a key could lie in two of them", names[partition])
 
 
-def _require_no_write_since(store: TableStore, latest: Snapshot | None, keys_as_of: int | None) -> None:
-    """Where keys live was looked up at one snapshot: another commit may have moved one of them, or brought it."""
-    if keys_as_of is None:
+def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: IndexChange, user: str) -> None:
+    """Where keys live was looked up at one snapshot: another commit may have moved one of them, or brought it.
+
+    Commits of the same user that were known then must have come since, or keys are not where they were taken to be.
+    """
+    if change.keys_as_of is None:
         return
+    keys_as_of, waiting = change.keys_as_of, set(change.keys_after)
     now = 0 if latest is None else latest.id
     if now < keys_as_of:
         reason = f"table {store.name}: snapshot {keys_as_of}, at which keys were looked up, is gone"
@@ -145,9 +159,15 @@ def _require_no_write_since(store: TableStore, latest: Snapshot | None, keys_as_
         except SnapshotNotFound as error:
             reason = f"table {store.name}: snapshot {number} expired meanwhile, what it changed is unknown"
             raise CommitConflict(ConflictKind.BASE_GONE, (), None, now, reason) from error
-        if snapshot.commit_kind is not CommitKind.COMPACT:
+        if snapshot.commit_kind is CommitKind.COMPACT:
+            continue
+        if snapshot.commit_user != user or snapshot.commit_identifier not in change.keys_after:
             reason = f"table {store.name}: another commit wrote since it was looked up in which partition each key lives; write again"
             raise CommitConflict(ConflictKind.INDEX_CHANGED, (), snapshot.commit_user, number, reason)
+        waiting.discard(snapshot.commit_identifier)
+    if waiting:
+        reason = f"table {store.name}: commit {min(waiting)} of {user} is not in the table, whose keys this one counts on; commit in order"
+        raise CommitConflict(ConflictKind.BASE_GONE, (), user, now or None, reason)
 
 
 def _place(entry: IndexManifestEntry) -> _Place:

@@ -31,7 +31,7 @@ _INDEX_GROUPS: Final = (
 )
 
 WrittenFile = DataFileMeta | IndexFileMeta
-_OPTIONAL: Final = ("index_state", "keys_as_of")
+_OPTIONAL: Final = ("index_state", "keys_as_of", "keys_after", "follows")
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,12 @@ class CommitMessage:
     Index files come and go with either snapshot. A message names each index file that it replaces, as the maker of the new
     one read it: the commit conflicts where another one has taken its place since. The deletion vector of a data file that
     goes must go too, so the index file that holds it is replaced (or deleted) in the same message. ``index_state``: the hash
-    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without. ``keys_as_of``: the snapshot (0: none) at which it was looked up in which
-    partition each key lives; None where keys do not move.
+    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without.
+
+    Where keys may move between partitions: ``keys_as_of`` is the snapshot (0: none) at which it was looked up in which partition each key
+    lives, ``keys_after`` the commits of the same user that were not in the table then and count as if they were: this one must come
+    after them. ``follows``: the rows follow their keys into a partition that no row given to the writer named, so an overwrite that
+    replaces the named ones adds to this one.
     """
 
     partition: bytes
@@ -76,6 +80,8 @@ class CommitMessage:
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     index_state: str | None = None
     keys_as_of: int | None = None
+    keys_after: tuple[int, ...] | None = None
+    follows: bool | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -138,7 +144,7 @@ class CommitMessage:
             indexes = {
                 group: tuple(IndexFileMeta.of_list(f) for f in document.get(group, ())) for group in _INDEX_GROUPS
             }
-            state, as_of = (document.get(member) for member in _OPTIONAL)
+            state, as_of, after, follows = (document.get(member) for member in _OPTIONAL)
             made_by, origin = document.get("origin"), None
             if made_by is not None:
                 table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
@@ -151,6 +157,8 @@ class CommitMessage:
                 origin=origin,
                 index_state=None if state is None else str(state),
                 keys_as_of=None if as_of is None else int(as_of),
+                keys_after=None if after is None else tuple(int(number) for number in after),
+                follows=None if follows is None else bool(follows),
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error

@@ -128,10 +128,10 @@ def overwrite_entries(
     return live, pa.concat_tables([deletions_of(live), added])
 
 
-def upgraded(store: TableStore, added: pa.Table) -> pa.Table:
+def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     """New files of an overwrite on the top level, bucket by bucket, where their keys do not meet (Java `tryUpgrade`).
 
-    Nothing else lies in their buckets afterwards, so nothing needs merging. Option `overwrite-upgrade`; files with deletes stay on
+    Nothing else lies in the buckets of ``scope`` afterwards, so nothing needs merging; files outside stay as they are. Option `overwrite-upgrade`; files with deletes stay on
     level 0, where Java raises them too.
     """
     options = store.options
@@ -139,8 +139,11 @@ def upgraded(store: TableStore, added: pa.Table) -> pa.Table:
         return added
     if pc.any(pc.or_(pc.greater(added.column("level"), 0), pc.less(added.column("bucket"), 0))).as_py():
         return added
-    parts, level = [], ENTRY_SCHEMA.field("level")
-    for _, _, _, group in bucket_groups(added):
+    parts, level, replaced = [], ENTRY_SCHEMA.field("level"), scope.matcher(store)
+    for partition, _, _, group in bucket_groups(added):
+        if not replaced(partition):
+            parts.append(group)
+            continue
         files = sorted(tree_files(store, group), key=lambda file: (file.min_key, file.max_key))
         apart = all(one.max_key < following.min_key for one, following in pairwise(files))
         raised = apart and all(file.delete_row_count == 0 for file in files)

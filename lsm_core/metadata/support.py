@@ -198,8 +198,8 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
 
 def _buckets(store: TableStore) -> Iterator[str]:
     bucket = store.options.bucket
-    if store.schema.cross_partition and bucket != -1:
-        yield "primary keys that do not hold all partition keys (cross-partition updates) with fixed or postponed buckets"
+    if store.schema.cross_partition and bucket == POSTPONE_BUCKET:
+        yield "primary keys that do not hold all partition keys (cross-partition updates) with postponed buckets"
     elif store.has_primary_key and bucket == POSTPONE_BUCKET:
         options = store.options
         if options.changelog_producer != "none" or options.deletion_vectors_enabled:

@@ -2,18 +2,20 @@
 
 Sources: `GlobalIndexAssigner`, `IndexBootstrap`, `ExistingProcessor`. Java reads all keys of the table into RocksDB when a writer opens;
 here the keys of a commit are gathered (on the local disk where they are many, in parts by the hash of the key) and searched for in
-the table's sorted files, so that memory is bounded by a part and nothing is kept between commits.
+the table's sorted files and in those that are written and not committed yet, so that memory is bounded by a part and nothing is kept
+between commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.arrays import I64, arrow_array, one_array
 from lsm_core.files.spill import SpilledRun, SpillSpace
@@ -39,12 +41,44 @@ _MOST_BUCKETS: Final = 1 << 15
 
 @dataclass(frozen=True)
 class Moved:
-    """Rows of one bucket in order of arrival, with the kinds (int8) that move keys."""
+    """Rows of one bucket in order of arrival, with the kinds (int8) that move keys.
+
+    ``follows``: none of them named this partition; they follow their keys, whose rows live there (or lived, where they delete them).
+    """
 
     partition: bytes
     bucket: int
     rows: pa.Table
     kinds: pa.Array
+    follows: bool
+
+
+@dataclass(frozen=True)
+class Known:
+    """Where keys live: the rows at ``snapshot`` (None: there are none), and on top those of ``pending``.
+
+    ``pending``: entries (`ENTRY_SCHEMA`) of files that earlier commits of the same writer bring, which are not in the table yet.
+    """
+
+    snapshot: Snapshot | None
+    pending: pa.Table | None = None
+
+    def keys_by_bucket(self, store: TableStore, partitions: Sequence[bytes]) -> dict[bytes, dict[int, int]]:
+        """How many keys each bucket of ``partitions`` holds at most: versions of one key count each until they are compacted."""
+        columns = ["partition", "bucket", "row_count", "delete_row_count"]
+        tables = []
+        if self.snapshot is not None:
+            tables.append(live_entries(store, self.snapshot, partitions=partitions, columns=columns))
+        if self.pending is not None:
+            wanted = pa.array(partitions, pa.binary())
+            tables.append(self.pending.filter(pc.is_in(self.pending.column("partition"), wanted)).select(columns))
+        counts: dict[bytes, dict[int, int]] = {partition: {} for partition in partitions}
+        if tables:
+            sums = pa.concat_tables(tables).group_by(columns[:2]).aggregate([(name, "sum") for name in columns[2:]])
+            for found in sums.to_pylist():  # one a bucket
+                held = found["row_count_sum"] - 2 * (found["delete_row_count_sum"] or 0)
+                counts[found["partition"]][found["bucket"]] = max(held, 0)
+        return counts
 
 
 class _Gathered:
@@ -93,14 +127,15 @@ class _Gathered:
 class KeyMoves:
     """What one writer of such a table gathers for a commit; :meth:`routed` says where it goes."""
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, assigners: int = 1, number: int = 0) -> None:
+        """``assigners`` share the keys, and the buckets of every partition; this is the one with that ``number``."""
         self._store = store
         self._space = SpillSpace.of(store.options)
         self._gathered = _Gathered(store, self._space)
         lifetime = store.options.get("cross-partition-upsert.index-ttl")
         self._newer_than_ms = None if lifetime is None else store.clock.now_ms() - int(lifetime)
         # Java keeps no limit here
-        self._rules = replace(AssignerRules.of(store.options, store.name), limit=None)
+        self._rules = replace(AssignerRules.of(store.options, store.name, assigners, number), limit=None)
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
         """Gather checked rows (the table's columns) with their kinds (int8; None: all inserts). Raises StorageFull."""
@@ -109,15 +144,15 @@ class KeyMoves:
         said = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
         self._gathered.add(rows.append_column(_KIND, said))
 
-    def routed(self, snapshot: Snapshot | None) -> Iterator[Moved]:
-        """The rows by bucket, given where the table's keys live at ``snapshot``; afterwards nothing is gathered.
+    def routed(self, known: Known) -> Iterator[Moved]:
+        """The rows by bucket, given where the table's keys live; afterwards nothing is gathered.
 
         deduplicate deletes the old row where a key moves; partial-update and aggregation send the row to the old partition;
         first-row drops it. Raises CorruptFile.
         """
         rooms: dict[bytes, BucketRooms] = {}
         for table in self._gathered.parts():
-            yield from self._routed(table, snapshot, rooms)
+            yield from self._routed(table, known, rooms)
         self.close()
 
     def close(self) -> None:
@@ -125,7 +160,7 @@ class KeyMoves:
         self._gathered = _Gathered(self._store, self._space)
         self._space.close()
 
-    def _routed(self, table: pa.Table, snapshot: Snapshot | None, rooms: dict[bytes, BucketRooms]) -> Iterator[Moved]:
+    def _routed(self, table: pa.Table, known: Known, rooms: dict[bytes, BucketRooms]) -> Iterator[Moved]:
         store, schema = self._store, self._store.schema
         kinds = one_array(table.column(_KIND)).to_numpy(zero_copy_only=False)
         rows = table.drop_columns([_KIND])
@@ -138,11 +173,11 @@ class KeyMoves:
         numbers = {partition: at for at, partition in enumerate(partitions)}
         home = np.full(int(number[-1]) + 1, _NOWHERE, np.int64)
         bucket_there = np.full(len(home), _NOWHERE, np.int64)
-        if snapshot is not None:
-            asked = rows.select(schema.primary_keys).take(arrow_array(order[first]))
-            for partition, bucket, which in places_of_keys(store, snapshot, asked, self._newer_than_ms):
-                home[which] = numbers.setdefault(partition, len(numbers))
-                bucket_there[which] = bucket
+        asked = rows.select(schema.primary_keys).take(arrow_array(order[first]))
+        lives = places_of_keys(store, known.snapshot, asked, self._newer_than_ms, known.pending)
+        for partition, bucket, which in lives:
+            home[which] = numbers.setdefault(partition, len(numbers))
+            bucket_there[which] = bucket
         partitions = list(numbers)
         part = codes[order].astype(np.int64)
         if store.options.merge_engine == "deduplicate":
@@ -157,7 +192,7 @@ class KeyMoves:
                 number = number[kept]
             part = settled if len(settled) == len(part) else part
         placed = np.full(len(part), _NOWHERE, np.int64)
-        self._place(placed, moves, part, order, partitions, snapshot, rooms)
+        self._place(placed, moves, part, order, partitions, known, rooms)
         # A row goes to the bucket of the last placement of its key, or to where the key lived.
         at = np.arange(len(part))
         started = np.maximum.accumulate(np.where(moves | _starts(number), at, 0))
@@ -167,8 +202,10 @@ class KeyMoves:
         yield from _emitted(
             rows,
             kinds,
-            _Emission(order, part, buckets, 2 * order + 1),
-            _Emission(order[deleted], before[deleted], old_bucket, 2 * order[deleted]),
+            _Emission(order, part, buckets, 2 * order + 1, codes[order] == part),
+            _Emission(
+                order[deleted], before[deleted], old_bucket, 2 * order[deleted], np.zeros(len(deleted), np.bool_)
+            ),
             partitions,
             store,
         )
@@ -180,7 +217,7 @@ class KeyMoves:
         part: I64,
         order: I64,
         partitions: list[bytes],
-        snapshot: Snapshot | None,
+        known: Known,
         rooms: dict[bytes, BucketRooms],
     ) -> None:
         """Give every placement (where ``moves``) a bucket of its partition, in order of arrival."""
@@ -191,15 +228,7 @@ class KeyMoves:
         groups = list(same_numbers(part[rows]))
         unknown = [partitions[code] for code, _ in groups if partitions[code] not in rooms]
         if unknown:
-            counts: dict[bytes, dict[int, int]] = {partition: {} for partition in unknown}
-            if snapshot is not None:
-                columns = ["partition", "bucket", "row_count", "delete_row_count"]
-                entries = live_entries(self._store, snapshot, partitions=unknown, columns=columns)
-                sums = entries.group_by(columns[:2]).aggregate([(name, "sum") for name in columns[2:]])
-                for found in sums.to_pylist():  # one a bucket
-                    # versions of one key count each until they are compacted
-                    held = found["row_count_sum"] - 2 * (found["delete_row_count_sum"] or 0)
-                    counts[found["partition"]][found["bucket"]] = max(held, 0)
+            counts = known.keys_by_bucket(self._store, unknown)
             rooms.update((partition, BucketRooms(self._rules, found)) for partition, found in counts.items())
         for code, which in groups:
             found_rooms = rooms[partitions[code]].take(len(which))
@@ -210,12 +239,13 @@ class KeyMoves:
 
 @dataclass(frozen=True)
 class _Emission:
-    """Rows to hand on: places in the table, partition numbers, buckets, and their turn among all of them."""
+    """Rows to hand on: places in the table, partition numbers, buckets, their turn among all of them, and which named the partition."""
 
     rows: I64
     part: I64
     bucket: I64
     turn: I64
+    named: npt.NDArray[np.bool_]
 
 
 def _emitted(
@@ -227,12 +257,13 @@ def _emitted(
     store: TableStore,
 ) -> Iterator[Moved]:
     """Both kinds of rows by bucket, each with the columns of the partition it goes to."""
-    source, part, bucket, turn = (
-        np.concatenate((getattr(kept, name), getattr(deleted, name))) for name in ("rows", "part", "bucket", "turn")
+    source, part, bucket, turn, named = (
+        np.concatenate((getattr(kept, name), getattr(deleted, name)))
+        for name in ("rows", "part", "bucket", "turn", "named")
     )
     said = np.concatenate((kinds[kept.rows], np.full(len(deleted.rows), RowKind.DELETE, np.int8)))
     arrival = np.argsort(turn)
-    source, part, bucket, said = source[arrival], part[arrival], bucket[arrival], said[arrival]
+    source, part, bucket, said, named = (side[arrival] for side in (source, part, bucket, said, named))
     values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
     for place, at in same_numbers(part * _MOST_BUCKETS + bucket) if len(source) else ():
         code, number = divmod(place, _MOST_BUCKETS)
@@ -242,7 +273,7 @@ def _emitted(
             field = found.schema.field(name)
             repeated = pa.repeat(column[code], len(at)).cast(field.type)
             found = found.set_column(where, field, repeated)
-        yield Moved(partitions[code], number, found, pa.array(said[at]))
+        yield Moved(partitions[code], number, found, pa.array(said[at]), not named[at].any())
 
 
 def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:
@@ -260,4 +291,4 @@ def _starts(number: I64) -> npt.NDArray[np.bool_]:
     return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))
 
 
-__all__ = ["KeyMoves", "Moved"]
+__all__ = ["KeyMoves", "Known", "Moved"]

@@ -9,13 +9,14 @@ from typing import Final
 import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import CorruptFile, DredgeError, InvalidData, SnapshotNotFound
-from lsm_core.format.file_meta import ADD, DataFileMeta, table_to_entries
+from lsm_core.errors import CorruptFile, InvalidData, SnapshotNotFound
+from lsm_core.format.file_meta import ADD, DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.write.background import BucketCompaction, Compactor
+from lsm_core.write.cross_partition import Known
 from lsm_core.write.key_value import KeyValueBucket
 from lsm_core.write.restore import live_files, live_vectors
 from lsm_core.write.table_write import TableWrite
@@ -123,10 +124,6 @@ class StreamTableWrite(TableWrite):
             reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must grow"
             raise InvalidData(self.store.name, "", reason)
         self._catch_up()
-        waiting = [number for number, due in self._handed.items() if any(m.new_files for m in due.values())]
-        if self._moves is not None and waiting:
-            reason = f"commit {waiting[-1]} is not in the table yet: keys that may move between partitions are looked up in what is"
-            raise DredgeError(f"table {self.store.name}: {reason}")
         # What a lookup tells comes with the rows that it tells of.
         options, compacts = self.store.options, self._compactor is not None and self._compactor.automatic
         looks_up = compacts and options.needs_lookup and bool(options.get("lookup-wait"))
@@ -164,6 +161,24 @@ class StreamTableWrite(TableWrite):
     def open_buckets(self) -> int:
         """Buckets that are held open."""
         return len(self._buckets)
+
+    def _known_keys(self) -> Known:
+        """Where keys live: in the snapshot that was seen last, and in what was handed out and is not in the table yet."""
+        waiting = {
+            identifier: messages
+            for identifier, messages in self._handed.items()
+            if CommitKind.APPEND not in self._kinds.get(identifier, ()) and any(m.new_files for m in messages.values())
+        }
+        self._keys_after = tuple(sorted(waiting))
+        pending = [
+            ManifestEntry(ADD, message.partition, message.bucket, message.total_buckets, file)
+            for messages in waiting.values()
+            for message in messages.values()
+            for file in message.new_files
+        ]
+        seen = self._follower.seen
+        snapshot = snapshots.read(self.store, seen) if seen else None
+        return Known(snapshot, entries_to_table(pending) if pending else None)
 
     # -- what others did -----------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from lsm_core.write.assigner import LARGEST_BUCKET, AssignerRules
 from lsm_core.write.background import Bucket, BucketCompaction, Compactor
 from lsm_core.write.bucket import Assign, groups, key_hashes
 from lsm_core.write.buffer import BufferPool
-from lsm_core.write.cross_partition import KeyMoves
+from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes
 from lsm_core.write.incoming_rows import (
     ALL,
@@ -53,12 +53,16 @@ _MOST_OPEN_FILES: Final = 10
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """Rows of one bucket in the table's Arrow schema, checked; ``kinds``: int8 (0..3) per row, None where all are inserts."""
+    """Rows of one bucket in the table's Arrow schema, checked; ``kinds``: int8 (0..3) per row, None where all are inserts.
+
+    ``follows``: see `CommitMessage`.
+    """
 
     partition: bytes
     bucket: int
     rows: pa.Table
     kinds: pa.Array | None = None
+    follows: bool = False
 
 
 class TableWrite:
@@ -94,7 +98,9 @@ class TableWrite:
         self.store = store
         self.commit_user = commit_user
         self._planned = planned is not None
-        self._history = BucketHistory(store, ignore=overwrite, follow=follow) if planned is None else planned
+        # rows that follow their keys out of what is replaced come on top of what is there
+        afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
+        self._history = BucketHistory(store, ignore=afresh, follow=follow) if planned is None else planned
         self._buckets: dict[tuple[bytes, int], KeyValueBucket | AppendBucket] = {}
         self._pool = BufferPool(store.options)
         self._compactor = compactor if store.has_primary_key and not overwrite else None
@@ -115,11 +121,15 @@ class TableWrite:
             rules = AssignerRules.of(store.options, store.name)
             self._indexes = HashIndexes(store, self._history, rules, ignore=overwrite)
         self._moves: KeyMoves | None = None
+        # Of the commit that is being prepared: where keys were looked up, and the buckets that rows named, which do not follow
         self._keys_as_of: int | None = None
+        self._keys_after: tuple[int, ...] = ()
+        self._named: set[tuple[bytes, int]] = set()
         if store.bucket_mode is BucketMode.CROSS_PARTITION:
-            if overwrite:
-                raise UnsupportedFeature("overwriting a table whose keys may move between partitions", store.name)
-            self._moves = KeyMoves(store)
+            if planned is None:
+                self._moves = KeyMoves(store)
+            else:
+                self._keys_as_of = 0 if planned.snapshot is None else planned.snapshot.id
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +197,8 @@ class TableWrite:
         self._require_complete()
         if self._indexes is not None:
             self._indexes.learn(routed.partition, routed.bucket, key_hashes(self.store, routed.rows))
+        if not routed.follows:
+            self._named.add((routed.partition, routed.bucket))
         self._add(routed.partition, routed.bucket, routed.rows, routed.kinds)
         self._write_incomplete = False
 
@@ -248,20 +260,36 @@ class TableWrite:
         else:
             origin = origin_of(self.store)
         messages = [replace(writer.drain(), origin=origin) for writer in writers]
-        if self._moves is not None:
-            as_of = self._keys_as_of
-            return [replace(message, keys_as_of=as_of if message.new_files else None) for message in messages]
+        if self._keys_as_of is not None:
+            named, self._named = self._named, set()
+            return [
+                replace(
+                    message,
+                    keys_as_of=self._keys_as_of,
+                    keys_after=self._keys_after or None,
+                    follows=None if (message.partition, message.bucket) in named else True,
+                )
+                if message.new_files
+                else message
+                for message in messages
+            ]
         return messages if self._indexes is None else self._indexed(messages, self._indexes)
 
     def _route_keys(self, moves: KeyMoves) -> None:
-        """Send the rows gathered for this commit to where their keys live in the newest snapshot, or move the keys."""
+        """Send the rows gathered for this commit to where their keys live, or move the keys."""
         self._write_incomplete = True
-        snapshot = snapshots.latest(self.store)
-        self._keys_as_of = 0 if snapshot is None else snapshot.id
-        for moved in moves.routed(snapshot):
+        known = self._known_keys()
+        self._keys_as_of = 0 if known.snapshot is None else known.snapshot.id
+        for moved in moves.routed(known):
             self._look_up([(moved.partition, moved.bucket)])
+            if not moved.follows:
+                self._named.add((moved.partition, moved.bucket))
             self._add(moved.partition, moved.bucket, moved.rows, moved.kinds)
         self._write_incomplete = False
+
+    def _known_keys(self) -> Known:
+        """Where keys live: in the newest snapshot."""
+        return Known(snapshots.latest(self.store))
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
         """``messages`` with the hash indexes of their buckets."""

@@ -101,8 +101,11 @@ def test_append_tables_with_buckets_need_a_bucket_key(tmp_path: Path) -> None:
         _refuses(gate, store, "no bucket-key")
 
 
-def test_keys_that_move_between_partitions_are_not_written_into_fixed_buckets(tmp_path: Path) -> None:
-    store = make_store(tmp_path, {"dt": "STRING", "k": "BIGINT NOT NULL"}, ["k"], ["dt"])
+def test_keys_without_all_partition_columns_are_not_written_into_postponed_buckets(tmp_path: Path) -> None:
+    fields, keys = {"dt": "STRING", "k": "BIGINT NOT NULL"}, (["k"], ["dt"])
+    for bucket in ("2", "-1"):
+        require_compactable(make_store(tmp_path / bucket, fields, *keys, options={"bucket": bucket}))
+    store = make_store(tmp_path / "postponed", fields, *keys, options={"bucket": "-2"})
     require_readable(store)
     _refuses(require_compactable, store, "cross-partition")
 

@@ -218,7 +218,11 @@ BAD = {
     ),
     "callbacks": (_schema(options={"bucket": "1", "commit.callbacks": "a.B"}), UnsupportedFeature, "callbacks"),
     "format": (_schema(options={"bucket": "1", "file.format": "lance"}), UnsupportedFeature, "lance"),
-    "cross partition": (_schema(partition_keys=["dt"]), UnsupportedFeature, "partition"),
+    "cross partition": (
+        _schema(partition_keys=["dt"], options={"bucket": "-2"}),
+        UnsupportedFeature,
+        "partition",
+    ),
 }
 
 

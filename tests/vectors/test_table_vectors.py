@@ -13,8 +13,6 @@ from tests.vectors.cases import Case, cases, not_yet, require_known
 from tests.vectors.scenario import Scenario, table_feature
 
 START = 1_800_000_000_000
-# Cases that Paimon's tests want otherwise, and why they end early here; each must still end in just this way.
-REFUSED = {"cross-partition-fixed-bucket": "cross-partition updates"}
 
 
 @pytest.mark.parametrize("case", cases("table_sql"))
@@ -36,8 +34,4 @@ def test_table_sql(case: Case, tmp_path: Path) -> None:
         with pytest.raises(DredgeError):
             scenario.create_and_write()
         return
-    if case["id"] in REFUSED:
-        with pytest.raises(UnsupportedFeature, match=REFUSED[case["id"]]):
-            scenario.run_all()
-        not_yet(REFUSED[case["id"]])
     scenario.run_all()

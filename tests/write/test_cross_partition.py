@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import CommitConflict, ConflictKind, DredgeError, UnsupportedFeature
+from lsm_core.errors import CommitConflict, ConflictKind, InvalidData
 from lsm_core.metadata.store import BucketMode
 from lsm_core.read import read_split
 from lsm_core.write import cross_partition
@@ -54,9 +54,14 @@ def table_of(rows: list[Row]) -> tuple[pa.Table, pa.Array]:
     return data, pa.array(columns[4], pa.string())
 
 
-def told(engine: str, keys: tuple[str, ...], batches: list[list[Row]]) -> dict[Any, tuple[str, int, int, int]]:
+def told(
+    engine: str,
+    keys: tuple[str, ...],
+    batches: list[list[Row]],
+    before: dict[Any, tuple[str, int, int, int]] | None = None,
+) -> dict[Any, tuple[str, int, int, int]]:
     """The rows afterwards, one at a time (`GlobalIndexAssigner.processInput`)."""
-    held: dict[Any, tuple[str, int, int, int]] = {}
+    held = dict(before or {})
     for p, q, k, v, kind in (row for batch in batches for row in batch):
         key = k if keys == ("k",) else (q, k)
         old = held.get(key)
@@ -160,22 +165,64 @@ def test_a_compaction_since_is_none(make: Make) -> None:
     assert found(table, ("k",)) == {1: ("b", 0, 1, 3)}
 
 
-def test_a_long_lived_writer_moves_keys_once_its_commits_are_in_the_table(make: Make) -> None:
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.lists(rows, max_size=12), st.integers(0, 2)), max_size=6),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_long_lived_writer_knows_where_its_uncommitted_keys_are(
+    make: Make, engine: str, turns: list[tuple[list[Row], int]], aside: bool, compacts: bool
+) -> None:
+    """``turns``: rows of a commit, and how many of those that wait are committed after it was prepared."""
+    if engine != "deduplicate":
+        turns = [([(*row[:4], "+I") for row in batch], done) for batch, done in turns]
+    sums = {"fields.v.aggregate-function": "sum", "fields.q.aggregate-function": "first_value"}
+    table = make(engine, **({} if engine != "aggregation" else sums), write_only=str(not compacts).lower())
+    commit, waiting = table.new_stream_commit("job"), {}
+    with pytest.MonkeyPatch.context() as patch, table.new_stream_write("job") as writer:
+        if aside:
+            patch.setattr(cross_partition, "PART_BYTES", 200)
+        for number, (batch, done) in enumerate(turns):
+            writer.write(*table_of(batch))
+            messages = writer.prepare_commit(commit_identifier=number)
+            waiting[number] = [CommitMessage.from_bytes(message.to_bytes()) for message in messages]
+            for first in sorted(waiting)[:done]:
+                commit.commit(waiting.pop(first), first)
+    commit.filter_and_commit(waiting)
+    if engine == "first-row":
+        table.compact(full=True)
+    assert found(table, ("k",)) == told(engine, ("k",), [batch for batch, _ in turns])
+
+
+def test_a_commit_whose_keys_count_on_an_earlier_one_does_not_come_before_it(make: Make) -> None:
+    table = make()
+    table.new_commit().commit(prepared(table, ("a", 0, 1, 1, "+I")))
+    with table.new_stream_write("job") as writer:
+        found_messages = {}
+        for number, place in enumerate("bc"):
+            writer.write(*table_of([(place, 0, 1, number, "+I")]))
+            found_messages[number] = writer.prepare_commit(commit_identifier=number)
+        with pytest.raises(CommitConflict, match="commit 0 of job is not in the table") as caught:
+            table.new_stream_commit("job").commit(found_messages[1], 1)
+        assert caught.value.kind is ConflictKind.BASE_GONE
+        assert found(table, ("k",)) == {1: ("a", 0, 1, 1)}
+
+
+def test_another_job_between_two_commits_that_count_on_each_other_is_a_conflict(make: Make) -> None:
     table = make()
     commit = table.new_stream_commit("job")
     with table.new_stream_write("job") as writer:
-        for number in range(6):
-            data, kinds = table_of([("abc"[(number + k) % 3], 0, k, number, "+I") for k in range(7)])
-            writer.write(data, kinds)
-            messages = writer.prepare_commit(commit_identifier=number)
-            if number == 3:
-                writer.write(data, kinds)
-                with pytest.raises(DredgeError, match="commit 3 is not in the table yet"):
-                    writer.prepare_commit(commit_identifier=4)
-            commit.filter_and_commit({number: messages})
-            if number == 3:
-                break
-    assert found(table, ("k",)) == {k: ("abc"[(3 + k) % 3], 0, k, 3) for k in range(7)}
+        writer.write(*table_of([("a", 0, 1, 1, "+I")]))
+        first = writer.prepare_commit(commit_identifier=0)
+        writer.write(*table_of([("b", 0, 1, 2, "+I")]))
+        second = writer.prepare_commit(commit_identifier=1)
+        commit.commit(first, 0)
+        table.new_commit().commit(prepared(table, ("c", 0, 1, 3, "+I")))
+        with pytest.raises(CommitConflict, match="another commit wrote since"):
+            commit.commit(second, 1)
+    assert found(table, ("k",)) == {1: ("c", 0, 1, 3)}
 
 
 def test_keys_of_old_files_alone_are_forgotten(make: Make) -> None:
@@ -197,11 +244,89 @@ def test_deletes_and_updates_change_rows_where_they_are(make: Make) -> None:
     assert found(table, ("k",)) == {k: ("abc"[k % 3], 0, k, 5 if k > 6 else 1) for k in range(3, 9)}
 
 
-def test_an_overwrite_is_refused_before_any_file(make: Make) -> None:
+def overwritten(
+    engine: str, held: dict[Any, tuple[str, int, int, int]], given: list[Row], replaced: str | None
+) -> dict[Any, tuple[str, int, int, int]]:
+    """The rows after an overwrite of the partitions ``replaced`` (None: those that rows named and got), one row at a time."""
+    homes, landed, named = {key: row[0] for key, row in held.items()}, [], set()
+    for p, q, k, v, kind in given:
+        place = p if engine == "deduplicate" else homes.get(k, p)
+        if engine == "first-row" and place != p:
+            continue
+        homes[k] = place
+        named |= {place} & {p}
+        landed.append((place, q, k, v, kind))
+    gone = named if replaced is None else set(replaced)
+    return told(engine, ("k",), [landed], {key: row for key, row in held.items() if row[0] not in gone})
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
+@pytest.mark.parametrize("scope", ["dynamic", "static", "whole"])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(rows, min_size=1, max_size=25), st.lists(rows, min_size=1, max_size=12), st.lists(rows, max_size=12))
+def test_an_overwrite_replaces_its_partitions_and_keys_leave_the_others(
+    make: Make, engine: str, scope: str, before: list[Row], given_rows: list[Row], after: list[Row]
+) -> None:
+    if engine != "deduplicate":
+        before, given_rows, after = ([(*row[:4], "+I") for row in part] for part in (before, given_rows, after))
+    if scope == "static":
+        given_rows = [("a", *row[1:]) for row in given_rows]
+    sums = {"fields.v.aggregate-function": "sum", "fields.q.aggregate-function": "first_value"}
+    whole = {"dynamic-partition-overwrite": "false"} if scope == "whole" else {}
+    table = make(engine, **({} if engine != "aggregation" else sums), **whole)
+
+    def settle() -> None:
+        if engine == "first-row":
+            table.compact(full=True)
+
+    table.write(*table_of(before))
+    settle()
+    table.write(*table_of(given_rows), {"p": "a"} if scope == "static" else True)
+    settle()
+    replaced = {"dynamic": None, "static": "a", "whole": "abc"}[scope]
+    held = overwritten(engine, told(engine, ("k",), [before]), given_rows, replaced)
+    assert found(table, ("k",)) == held
+    table.write(*table_of(after))
+    settle()
+    assert found(table, ("k",)) == told(engine, ("k",), [after], held)
+
+
+def test_rows_outside_the_partition_that_is_overwritten_are_refused(make: Make) -> None:
     table = make()
-    with pytest.raises(UnsupportedFeature, match="overwriting a table whose keys may move"):
-        table.write(table_of([("a", 0, 1, 1, "+I")])[0], overwrite=True)
-    assert table.latest_snapshot() is None
+    table.write(*table_of([("a", 0, 1, 1, "+I"), ("b", 0, 2, 1, "+I")]))
+    with pytest.raises(InvalidData, match="lie outside"):
+        table.write(*table_of([("a", 0, 2, 2, "+I"), ("b", 0, 3, 2, "+I")]), {"p": "a"})
+    assert found(table, ("k",)) == {1: ("a", 0, 1, 1), 2: ("b", 0, 2, 1)}
+    assert len(list(Path(table.store.root).rglob("data-*"))) == 2
+
+
+def test_a_dropped_partition_takes_its_keys_along(make: Make) -> None:
+    table = make()
+    table.write(*table_of([("a", 0, 1, 1, "+I"), ("a", 0, 2, 1, "+I"), ("b", 0, 3, 1, "+I")]))
+    table.drop_partitions([{"p": "a"}])
+    assert found(table, ("k",)) == {3: ("b", 0, 3, 1)}
+    table.write(*table_of([("c", 0, 1, 2, "+I"), ("a", 0, 3, 2, "+I")]))
+    assert found(table, ("k",)) == {1: ("c", 0, 1, 2), 3: ("a", 0, 3, 2)}
+    table.truncate()
+    table.write(*table_of([("b", 0, 1, 3, "+I")]))
+    assert found(table, ("k",)) == {1: ("b", 0, 1, 3)}
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "first-row"])
+def test_keys_of_fixed_buckets_stay_in_the_partition_that_rows_name(make: Make, engine: str) -> None:
+    table = make(engine, bucket="2", **{"dynamic-bucket.target-row-num": "3"})
+    table.write(*table_of([("a", 0, k, 1, "+I") for k in range(4)]))
+    table.write(*table_of([("b", 0, k, 2, "+I") for k in range(2, 6)]))
+    table.write(*table_of([("b", 0, 2, 3, "+I")]))
+    table.compact(full=True)
+    newest = 2 if engine == "first-row" else 3
+    expected = [("a", k, 1) for k in range(4)] + [("b", k, newest if k == 2 else 2) for k in range(2, 6)]
+    assert sorted((r["p"], r["k"], r["v"]) for r in table.to_arrow().to_pylist()) == expected
+    both = table.lookup(pa.table({"k": pa.array([3, 5, 9], pa.int64())})).to_pylist()
+    assert sorted((r["p"], r["k"]) for r in both) == [("a", 3), ("b", 3), ("b", 5)]
+    assert {split.bucket for split in table.plan_scan()} == {0, 1}
+    table.write(*table_of([("b", 0, 7, 4, "+I")]), overwrite=True)
+    assert sorted((r["p"], r["k"]) for r in table.to_arrow().to_pylist()) == [*(("a", k) for k in range(4)), ("b", 7)]
 
 
 def test_an_aborted_writer_leaves_no_file_and_no_spill(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, numpy_array, one_array, slice_places
+from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array, slice_places
 from lsm_core.errors import ColumnNotFound, InvalidFilter, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, decode_rows, encode_rows
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.file_meta import ENTRY_SCHEMA, DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.merge import ByteKeys, IntKeys, NormalisedKeys, normalise_keys
@@ -258,27 +258,28 @@ class BucketKeys:
 
 def buckets_of(
     store: TableStore,
-    snapshot: Snapshot,
+    snapshot: Snapshot | None,
     keys: LookupKeys,
     *,
     everything: bool = False,
     newer_than_ms: int | None = None,
+    pending: pa.Table | None = None,
 ) -> Iterator[BucketKeys]:
     """The buckets of ``snapshot`` that can hold ``keys``, by partition bytes and bucket. Raises CorruptFile.
 
     ``everything``: files that no batch reader sees yet, too. ``newer_than_ms``: buckets all of whose files are older are left out.
+    ``pending``: entries (`ENTRY_SCHEMA`) of files on top, which are written and not committed; ``snapshot`` None: of these alone.
     """
     routing = _Routing(keys)
     keep = None if everything else partial(visible, store, compacted_only(store))
-    entries = live_entries(
-        store,
-        snapshot,
-        partitions=routing.partitions,
-        keep=keep,
-        buckets=None,
-    )
-    require_in_place(store, snapshot, entries)
-    vectors = deletion_vectors(store, snapshot, routing.partitions)
+    entries = empty_table(ENTRY_SCHEMA)
+    vectors: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]] = {}
+    if snapshot is not None:
+        entries = live_entries(store, snapshot, partitions=routing.partitions, keep=keep)
+        require_in_place(store, snapshot, entries)
+        vectors = deletion_vectors(store, snapshot, routing.partitions)
+    if pending is not None:
+        entries = pa.concat_tables([entries, pending])
     key_types = list(store.schema.trimmed_key_types)
     for partition, bucket, _, part in bucket_groups(routing.entries(entries)):
         rows = routing.rows(partition, bucket, part)

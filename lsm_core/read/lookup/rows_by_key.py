@@ -262,16 +262,21 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
 
 
 def places_of_keys(
-    store: TableStore, snapshot: Snapshot, keys: pa.Table, newer_than_ms: int | None = None
+    store: TableStore,
+    snapshot: Snapshot | None,
+    keys: pa.Table,
+    newer_than_ms: int | None = None,
+    pending: pa.Table | None = None,
 ) -> Iterator[tuple[bytes, int, Ints]]:
     """(partition, bucket, rows of ``keys``) of the distinct ``keys`` that have a row at ``snapshot``, also one in level 0.
 
-    ``newer_than_ms``: buckets all of whose files are older hold none (`cross-partition-upsert.index-ttl`). Raises as :func:`lookup`.
+    ``newer_than_ms``: buckets all of whose files are older hold none (`cross-partition-upsert.index-ttl`). ``pending``: entries of
+    files that count, too, as if they were committed. Raises as :func:`lookup`.
     """
     wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
     if not len(wanted):
         return
-    for bucket in buckets_of(store, snapshot, wanted, everything=True, newer_than_ms=newer_than_ms):
+    for bucket in buckets_of(store, snapshot, wanted, everything=True, newer_than_ms=newer_than_ms, pending=pending):
         for _, which in _merged(store, bucket, names):
             yield bucket.partition, bucket.bucket, wanted.first_rows[which]
 
