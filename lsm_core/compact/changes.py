@@ -1,4 +1,4 @@
-"""What a compaction tells of changes: keys looked up above its output, and changelog files beside it."""
+"""The changelog that a compaction produces: keys looked up above its output, and changelog files beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lsm_core.files import KeyValueFileWriter, changelog_files_of, kv_read_schem
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND, key_name
-from lsm_core.merge import NormalisedKeys, Telling
+from lsm_core.merge import ChangelogRules, NormalisedKeys
 from lsm_core.merge.changelog import Against, LookUp
 from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.expire_rows import Living
@@ -33,8 +33,8 @@ _SYSTEM: Final = (SEQUENCE_NUMBER, VALUE_KIND)
 
 
 @dataclass(frozen=True)
-class Told:
-    """Changelog files, and the rows handed to their writer; ``superseded`` as :attr:`Teller.superseded`."""
+class ProducedChangelog:
+    """Changelog files, and the rows handed to their writer; ``superseded`` as :attr:`ChangelogProducer.superseded`."""
 
     files: tuple[DataFileMeta, ...]
     handed: Handed
@@ -46,10 +46,10 @@ class Told:
         return self.handed.content
 
 
-class Teller:
-    """Looks keys up for one rewrite (or one upgrade), and writes down what it tells. In a ``with`` block: files of one that fails are deleted.
+class ChangelogProducer:
+    """Looks keys up for one rewrite (or one upgrade), and writes its changelog (Java `ChangelogMergeTreeRewriter`). In a ``with`` block: files of one that fails are deleted.
 
-    ``witness`` sees what was looked up and what is told.
+    ``witness`` sees what was looked up and what is written.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Teller:
         store: TableStore,
         task: BucketTask,
         files: Sequence[DataFileMeta],
-        telling: Telling,
+        rules: ChangelogRules,
         shapes: Shapes,
         living: Living | None,
         witness: Witness | None = None,
@@ -70,7 +70,7 @@ class Teller:
             for file, shape in zip(task.files, tree, strict=True)
             if file.level > task.output_level and shape.min_key <= high and low <= shape.max_key
         ]
-        asks = telling.against is Against.HIGH_LEVELS and bool(above)
+        asks = rules.against is Against.HIGH_LEVELS and bool(above)
         # first-row asks only whether a key is there
         self._layout = kv_read_schema(store)
         target = pa.schema([]) if store.options.merge_engine == "first-row" else self._layout
@@ -78,7 +78,7 @@ class Teller:
         self._above = RowsAbove(*place, above, target, deletions=deletions) if asks else None
         self.above = tuple(above) if asks else ()
         self._writer = self._handed = None
-        if telling.tells:
+        if rules.produces:
             self._writer = KeyValueFileWriter.of_changes(*place, task.total_buckets, level=task.output_level)
             self._handed = Handed(changelog_files_of(store), task, task.output_level)
         self._living, self._witness = living, witness
@@ -86,7 +86,7 @@ class Teller:
         self._superseded: dict[str, list[DeletionVector]] = {}
         look_up: LookUp | None = self._find if asks else None
         max_level = Levels(tree, store.options.num_levels).max_level
-        self.changes = Changes(telling, max_level, look_up, self._tell)
+        self.changes = Changes(rules, max_level, look_up, self._write)
 
     def _find(self, keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
         assert self._above is not None
@@ -125,24 +125,24 @@ class Teller:
         made = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in layout]
         return pa.RecordBatch.from_arrays(made, layout.names)
 
-    def _tell(self, batch: pa.RecordBatch) -> None:
+    def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None or self._handed is None:
             return
         if self._witness is not None:
-            self._witness.told(batch)
+            self._witness.changed(batch)
         self._handed.add(batch)
         self._writer.write(batch)
         self._handed.written(self._writer.group_rows)
 
-    def close(self) -> Told | None:
-        """Finish the changelog files; None where none are told."""
+    def close(self) -> ProducedChangelog | None:
+        """Finish the changelog files; None where the table produces none. Raises :class:`StorageFull`."""
         if self._above is not None:
             self._above.close()
         if self._writer is None or self._handed is None:
             return None
         files = self._writer.close()
         self._handed.finish(self._writer.group_rows)
-        return Told(tuple(files), self._handed, self.superseded)
+        return ProducedChangelog(tuple(files), self._handed, self.superseded)
 
     def __enter__(self) -> Self:
         return self
@@ -154,20 +154,22 @@ class Teller:
             self._writer.abort()
 
 
-def telling_of(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], max_level: int) -> Telling | None:
-    """How the rewrite of ``files`` looks up and tells; None where it does neither.
+def changelog_rules(
+    store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], max_level: int
+) -> ChangelogRules | None:
+    """How the rewrite of ``files`` looks keys up and produces a changelog; None where it does neither.
 
     A lookup compares what comes up from level 0, a full compaction what reaches the top level (Java `ChangelogMergeTreeRewriter`).
     """
     options = store.options
     if options.deletion_vectors_enabled and newest_is_all(options) and options.changelog_producer != "lookup":
         return None  # what lies above is marked, and its values decide nothing
-    telling = Telling.of(store.schema, store.options)
-    if telling is None or task.output_level == 0:
+    rules = ChangelogRules.of(store.schema, store.options)
+    if rules is None or task.output_level == 0:
         return None
-    if telling.against is Against.TOP_LEVEL:
-        return telling if task.output_level == max_level else None
-    return telling if any(file.level == 0 for file in files) else None
+    if rules.against is Against.TOP_LEVEL:
+        return rules if task.output_level == max_level else None
+    return rules if any(file.level == 0 for file in files) else None
 
 
-__all__ = ["Teller", "Told", "telling_of"]
+__all__ = ["ChangelogProducer", "ProducedChangelog", "changelog_rules"]

@@ -268,8 +268,8 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
         compact_new_index_files=vectors.new,
         compact_deleted_index_files=vectors.deleted,
     )
-    told = tuple(file for result in results for file in result.message.compact_changelog)
-    message = replace(message, compact_changelog=told)
+    changelog = tuple(file for result in results for file in result.message.compact_changelog)
+    message = replace(message, compact_changelog=changelog)
     return BucketResult(message, _report(rewritten, len(moved), message, [result.report for result in results]))
 
 

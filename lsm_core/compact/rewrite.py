@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from lsm_core.compact.changes import Teller, Told, telling_of
+from lsm_core.compact.changes import ChangelogProducer, ProducedChangelog, changelog_rules
 from lsm_core.compact.content import Content
 from lsm_core.compact.handed import Handed
 from lsm_core.compact.pipeline import ahead
@@ -33,7 +33,7 @@ class Rewritten:
 
     ``handed`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
     ``rows_read``: rows by input file; for a key range those in it, None where nobody counted. The counts of keys are those of
-    `MergeCounters`. ``told``: the changelog files beside the output; ``above``: files that keys were
+    `MergeCounters`. ``changelog``: what was produced beside the output; ``above``: files that keys were
     looked up in, whose rows may be among the output.
     """
 
@@ -45,7 +45,7 @@ class Rewritten:
     keys_one_by_one: int = 0
     handed: Handed | None = None
     rows_read: dict[str, int] | None = None
-    told: Told | None = None
+    changelog: ProducedChangelog | None = None
     above: tuple[DataFileMeta, ...] = ()
     superseded: Mapping[str, DeletionVector] | None = None
 
@@ -74,14 +74,16 @@ def rewrite(
     neither.
     """
     levels = Levels(shapes.of(task.files), store.options.num_levels)
-    telling = telling_of(store, task, files, levels.max_level)
-    if telling is None:
+    rules = changelog_rules(store, task, files, levels.max_level)
+    if rules is None:
         return _rewrite(store, task, files, shapes, None, pipelined, witness, within, share, deletions)
-    with Teller(store, task, files, telling, shapes, living_at(store, task.now_ms), witness, deletions) as teller:
-        return _rewrite(store, task, files, shapes, teller, pipelined, witness, within, share, deletions)
+    with ChangelogProducer(
+        store, task, files, rules, shapes, living_at(store, task.now_ms), witness, deletions
+    ) as producer:
+        return _rewrite(store, task, files, shapes, producer, pipelined, witness, within, share, deletions)
 
 
-def tell_upgrade(
+def changelog_of_upgrade(
     store: TableStore,
     task: BucketTask,
     file: DataFileMeta,
@@ -89,25 +91,25 @@ def tell_upgrade(
     *,
     share: int = 1,
     deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
-) -> Told | None:
-    """What changes by raising ``file``, whose bytes stay, to the task's output level: its changelog files; None where none are told.
+) -> ProducedChangelog | None:
+    """The changelog of raising ``file``, whose bytes stay, to the task's output level; None where the table produces none.
 
     Raises :class:`VerificationFailed` ("V0") when rows were left out.
     """
-    telling = telling_of(store, task, [file], Levels(shapes.of(task.files), store.options.num_levels).max_level)
-    if telling is None or not telling.tells:
+    rules = changelog_rules(store, task, [file], Levels(shapes.of(task.files), store.options.num_levels).max_level)
+    if rules is None or not rules.produces:
         return None
     living = living_at(store, task.now_ms)
-    with Teller(store, task, [file], telling, shapes, living, None, deletions) as teller:
+    with ChangelogProducer(store, task, [file], rules, shapes, living, None, deletions) as producer:
         rows = 0
-        merging = _merging(store, task, None, share, teller, None, {})
+        merging = _merging(store, task, None, share, producer, None, {})
         for batch in _merged(merging, sections_of(store, [file], shapes)):
             rows += batch.num_rows
-        told = teller.close()
+        changelog = producer.close()
         gone = sum(merging.dropped.values())
         if rows + gone != file.row_count:
             raise VerificationFailed("V0", [f"{rows} rows of {file.file_name} were compared, it has {file.row_count}"])
-        return told
+        return changelog
 
 
 def _rewrite(
@@ -115,7 +117,7 @@ def _rewrite(
     task: BucketTask,
     files: Sequence[DataFileMeta],
     shapes: Shapes,
-    teller: Teller | None,
+    producer: ChangelogProducer | None,
     pipelined: bool,
     witness: Witness | None,
     within: KeyBounds | None,
@@ -129,7 +131,7 @@ def _rewrite(
         if witness is not None:
             witness.input(file, batch)
 
-    merging = _merging(store, task, within, share, teller, seen, deletions)
+    merging = _merging(store, task, within, share, producer, seen, deletions)
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
     )
@@ -146,7 +148,7 @@ def _rewrite(
                 handed.written(writer.group_rows)
         after = writer.close()
         handed.finish(writer.group_rows)
-        told = None if teller is None else teller.close()
+        changelog = None if producer is None else producer.close()
     except BaseException:
         writer.abort()
         raise
@@ -159,9 +161,9 @@ def _rewrite(
         *keys,
         handed,
         rows_read,
-        told,
-        () if teller is None else teller.above,
-        None if teller is None else teller.superseded,
+        changelog,
+        () if producer is None else producer.above,
+        None if producer is None else producer.superseded,
     )
 
 
@@ -170,7 +172,7 @@ def _merging(
     task: BucketTask,
     within: KeyBounds | None,
     share: int,
-    teller: Teller | None,
+    producer: ChangelogProducer | None,
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None,
     deletions: Mapping[str, DeletionFile],
 ) -> Merging:
@@ -186,7 +188,7 @@ def _merging(
         opener=None if within is None else within.open,
         budget=store.options.merge_budget // share,
         dictionaries=store.schema.field_names,
-        changes=None if teller is None else teller.changes,
+        changes=None if producer is None else producer.changes,
         deletions=deletions,
     )
 

@@ -179,8 +179,8 @@ class Witness(Protocol):
     def looked_up(self, batch: pa.RecordBatch) -> None:
         """Rows of the levels above the output, found for keys of the input; as :meth:`input` gets them."""
 
-    def told(self, batch: pa.RecordBatch) -> None:
-        """Rows handed to the writer of changelog files: as :meth:`input` gets them, the kinds being what is told."""
+    def changed(self, batch: pa.RecordBatch) -> None:
+        """Rows handed to the writer of changelog files: as :meth:`input` gets them, the kinds being those of the changelog."""
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
         """Positions of the rows of an output file, as it is read back, that :meth:`output` shall be shown; ``keys``: their key columns.

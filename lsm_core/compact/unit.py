@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.append import concatenate
-from lsm_core.compact.changes import Told
+from lsm_core.compact.changes import ProducedChangelog
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
 from lsm_core.compact.marks import Marks
-from lsm_core.compact.rewrite import Rewritten, rewrite, tell_upgrade
+from lsm_core.compact.rewrite import Rewritten, changelog_of_upgrade, rewrite
 from lsm_core.compact.superseded import joined_vectors, superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
@@ -53,7 +53,7 @@ def run_bucket_task(
     keep_small_arrays()
     started = time.perf_counter()
     done: list[Rewritten] = []
-    told: list[Told] = []
+    raised_changelogs: list[ProducedChangelog] = []
     shapes, marks = Shapes(store), Marks(store, task)
     witness: Witness | None = None
     try:
@@ -93,14 +93,28 @@ def run_bucket_task(
                     )
                 )
             if within is None or task.piece is None or task.piece.is_first:
-                for file in plan.told:
-                    changes = tell_upgrade(store, task, by_name[file.name], shapes, share=share, deletions=marks.places)
-                    told += [] if changes is None else [changes]
-        return _finish(store, task, plan, done, told, shapes, marks, witness, started, pipelined=pipelined, share=share)
+                for file in plan.compared:
+                    changes = changelog_of_upgrade(
+                        store, task, by_name[file.name], shapes, share=share, deletions=marks.places
+                    )
+                    raised_changelogs += [] if changes is None else [changes]
+        return _finish(
+            store,
+            task,
+            plan,
+            done,
+            raised_changelogs,
+            shapes,
+            marks,
+            witness,
+            started,
+            pipelined=pipelined,
+            share=share,
+        )
     except BaseException:
         discard(store, task, [file for part in done for file in part.after])
-        changes_told = [*told, *(part.told for part in done if part.told is not None)]
-        discard(store, task, [file for part in changes_told for file in part.files])
+        changelogs = [*raised_changelogs, *(part.changelog for part in done if part.changelog is not None)]
+        discard(store, task, [file for part in changelogs for file in part.files])
         raise
 
 
@@ -156,7 +170,7 @@ def _finish(
     task: BucketTask,
     plan: TaskPlan | None,
     done: list[Rewritten],
-    told: list[Told],
+    raised_changelogs: list[ProducedChangelog],
     shapes: Shapes,
     marks: Marks,
     witness: Witness | None,
@@ -177,9 +191,8 @@ def _finish(
         if plan is not None:
             check_metadata(store, task, part, shapes)
         read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
-    upgraded = told
-    told = [*(part.told for part in done if part.told is not None), *upgraded]
-    for changes in told:
+    changelogs = [*(part.changelog for part in done if part.changelog is not None), *raised_changelogs]
+    for changes in changelogs:
         check_counters(changes.content.rows, changes.content.rows, {}, changes.files)
         check_changes(store, task, changes, threads=2 if pipelined else 1)
     raised = [file.upgrade(task.output_level) for file in moved]  # their bytes, statistics and source stay as they are
@@ -196,13 +209,13 @@ def _finish(
         # Who looked rows up knows them; for the others a pass over the keys finds them.
         within = None if task.piece is None else KeyBounds(store, task.piece)
         asked = [file for part in done if part.superseded is None for file in part.before]
-        known = {file.name for file in plan.told} if upgraded else set()
-        untold = [file for file in moved if file.file_name not in known]
+        known = {file.name for file in plan.compared} if raised_changelogs else set()
+        unasked = [file for file in moved if file.file_name not in known]
         new = joined_vectors(
             *(part.superseded or {} for part in done),
-            *(changes.superseded for changes in upgraded),
+            *(changes.superseded for changes in raised_changelogs),
             superseded_rows(store, task, asked, marks, shapes, within, share),
-            superseded_rows(store, task, untold, marks, shapes, None, share),
+            superseded_rows(store, task, unasked, marks, shapes, None, share),
         )
     vectors = marks.change(before, new) if task.piece is None else VectorChange()
     message = CommitMessage(
@@ -211,13 +224,13 @@ def _finish(
         task.total_buckets,
         compact_before=(*before, *moved),
         compact_after=(*after, *raised),
-        compact_changelog=tuple(file for changes in told for file in changes.files),
+        compact_changelog=tuple(file for changes in changelogs for file in changes.files),
         compact_new_index_files=vectors.new,
         compact_deleted_index_files=vectors.deleted,
     )
     report = replace(
         _report(task, done, len(moved), marks),
-        changes_told=sum(changes.content.rows for changes in told),
+        changes_told=sum(changes.content.rows for changes in changelogs),
         verification=level,
         setting=task.verification,
         rows_read_again=read_again,

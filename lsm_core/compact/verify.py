@@ -10,7 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from lsm_core.compact.changes import Told
+from lsm_core.compact.changes import ProducedChangelog
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.handed import HandedGroup
 from lsm_core.compact.rewrite import Rewritten
@@ -139,9 +139,9 @@ def check_content(
     return rows
 
 
-def check_changes(store: TableStore, task: BucketTask, told: Told, *, threads: int = 1) -> None:
+def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
     """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
-    written = Rewritten((), told.files, told.content, {}, handed=told.handed)
+    written = Rewritten((), changelog.files, changelog.content, {}, handed=changelog.handed)
     check_content(store, task, written, threads=threads, repeats=True)
 
 

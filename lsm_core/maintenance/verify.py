@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.compact import BucketTask
-from lsm_core.compact.changes import telling_of
+from lsm_core.compact.changes import changelog_rules
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
@@ -34,7 +34,7 @@ from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
-from lsm_core.merge.changelog import Against, Telling
+from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
@@ -50,7 +50,7 @@ _SAMPLED_SHARE: Final = 4
 """With `dredge.verification` = sampled one key in so many is re-merged."""
 _HANDED: Final = "(what was handed to the writer)"
 _ABOVE: Final = "(what was looked up)"
-_TOLD: Final = "(what was told)"
+_CHANGELOG: Final = "(changelog)"
 _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
 
@@ -74,9 +74,9 @@ class ReferenceJudge:
         """
         keys = KEYS // (_SAMPLED_SHARE if task.verification == SAMPLED else 1) // pieces
         max_level = max([store.options.num_levels - 1, *(file.level for file in task.files)])
-        telling = telling_of(store, task, inputs, max_level)
+        rules = changelog_rules(store, task, inputs, max_level)
         place = Place(store, task.partition, task.bucket, within)
-        return ReferenceWitness(place, inputs, task.now_ms, max(1, keys), telling=telling, max_level=max_level)
+        return ReferenceWitness(place, inputs, task.now_ms, max(1, keys), rules=rules, max_level=max_level)
 
     def check(
         self,
@@ -112,16 +112,16 @@ class ReferenceWitness:
         now_ms: int | None = None,
         keys: int = KEYS,
         *,
-        telling: Telling | None = None,
+        rules: ChangelogRules | None = None,
         max_level: int = 0,
     ) -> None:
-        self._tells = telling is not None and telling.tells
+        self._produces_changelog = rules is not None and rules.produces
         self._comparison = None
         store = place.store
-        if telling is not None:
-            compared = telling.compared
+        if rules is not None:
+            compared = rules.compared
             self._comparison = Comparison(
-                max_level if telling.against is Against.TOP_LEVEL else None,
+                max_level if rules.against is Against.TOP_LEVEL else None,
                 None if compared is None else tuple(map(store.schema.field_names.index, compared)),
             )
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
@@ -138,9 +138,9 @@ class ReferenceWitness:
         """See rows of the levels above the output."""
         self._caught.add(_ABOVE, batch)
 
-    def told(self, batch: pa.RecordBatch) -> None:
+    def changed(self, batch: pa.RecordBatch) -> None:
         """See rows of the changelog."""
-        self._caught.add(_TOLD, batch)
+        self._caught.add(_CHANGELOG, batch)
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
         """Which rows read back from an output file :meth:`output` shall be shown next."""
@@ -181,7 +181,7 @@ class ReferenceWitness:
                 rows = living(rows, store.schema, store.options.raw, self._now_ms)
             outcomes, changes = merge_and_tell(rows, store.schema, store.options.raw, drop_delete, self._comparison)
             compared = _compare(store, rows, _rows(self.place, found), drop_delete, outcomes=outcomes)
-            if self._tells:
+            if self._produces_changelog:
                 self._compare_changes(rows, changes)
             return compared
         if self._now_ms is None and not builds_rows(store.options.raw):
@@ -192,8 +192,8 @@ class ReferenceWitness:
         return _compare(store, rows, _rows(self.place, found), drop_delete)
 
     def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
-        """What was told of the sample's keys is what the reference tells, in the same order per key."""
-        store, told = self.place.store, self._caught.table(_TOLD)
+        """The changelog of the sample's keys is the reference's, in the same order per key."""
+        store, told = self.place.store, self._caught.table(_CHANGELOG)
         same = _sameness(store, rows)
         found: dict[Any, list[Row]] = {}
         for row in _rows(self.place, [(told, 0, 0)]):

@@ -8,7 +8,7 @@ from lsm_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lsm_core.merge.changelog import ChangelogMerger as ChangelogMerger
-    from lsm_core.merge.changelog import Telling as Telling
+    from lsm_core.merge.changelog import ChangelogRules as ChangelogRules
     from lsm_core.merge.counters import DELETE_AT_BOTTOM as DELETE_AT_BOTTOM
     from lsm_core.merge.counters import EXPIRED as EXPIRED
     from lsm_core.merge.counters import IGNORED_DELETE as IGNORED_DELETE
@@ -42,7 +42,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "changelog": (
             "ChangelogMerger",
-            "Telling",
+            "ChangelogRules",
         ),
         "counters": (
             "DELETE_AT_BOTTOM",

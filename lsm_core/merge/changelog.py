@@ -39,25 +39,25 @@ class Against(StrEnum):
     """What the outcome of a compaction is compared with."""
 
     HIGH_LEVELS = "high levels"
-    """The row above level 0, among the versions or looked up: keys without a new version tell nothing."""
+    """The row above level 0, among the versions or looked up: keys without a new version have no change."""
     TOP_LEVEL = "top level"
     """The row of the top level, to which a full compaction writes."""
 
 
 @dataclass(frozen=True)
-class Telling:
-    """How a table's compactions tell what changed: ``tells`` False where they look up without telling (`force-lookup`, first-row).
+class ChangelogRules:
+    """How a table's compactions produce changelogs: ``produces`` False where they look keys up without one (`force-lookup`, first-row).
 
-    ``compared``: columns that must differ for an update to be told (None: all updates are).
+    ``compared``: columns that must differ for an update to be in the changelog (None: all updates are).
     """
 
     against: Against
-    tells: bool
+    produces: bool
     compared: tuple[str, ...] | None = None
 
     @staticmethod
-    def of(schema: TableSchema, options: TableOptions) -> Telling | None:
-        """What the table's options ask for; None where compactions neither look up nor tell.
+    def of(schema: TableSchema, options: TableOptions) -> ChangelogRules | None:
+        """What the table's options ask for; None where compactions neither look keys up nor produce a changelog.
 
         Raises InvalidOption for a column to ignore that the table does not have.
         """
@@ -70,42 +70,42 @@ class Telling:
                     raise InvalidOption(_IGNORED, name, f"columns: {', '.join(schema.field_names)}", options.table)
             compared = tuple(name for name in schema.field_names if name not in ignored)
         if producer == "full-compaction":
-            return Telling(Against.TOP_LEVEL, tells=True, compared=compared)
+            return ChangelogRules(Against.TOP_LEVEL, produces=True, compared=compared)
         if options.needs_lookup:
-            return Telling(Against.HIGH_LEVELS, tells=producer == "lookup", compared=compared)
+            return ChangelogRules(Against.HIGH_LEVELS, produces=producer == "lookup", compared=compared)
         return None
 
 
 LookUp = Callable[[NormalisedKeys, pa.RecordBatch], tuple[Ints, pa.RecordBatch]]
 """Ascending keys, each once, and their columns -> which of them lie in the levels above, and their rows there, in that order."""
-Tell = Callable[[pa.RecordBatch], None]
+WriteChanges = Callable[[pa.RecordBatch], None]
 
 
 @dataclass
 class ChangelogMerger:
-    """Merges windows of whole keys and tells what became of each key.
+    """Merges windows of whole keys and writes what changed of each key.
 
-    The rows of ``pieces`` are laid out as the merge's inputs; what is told has the same columns, `_VALUE_KIND` being +I, -U, +U or
+    The rows of ``pieces`` are laid out as the merge's inputs; changes have the same columns, `_VALUE_KIND` being +I, -U, +U or
     -D. Of the levels above 0 each key has one row at most (the lowest level's: it stands for all older ones), unless the
     comparison is with the top level, ``max_level``.
     """
 
-    telling: Telling
+    rules: ChangelogRules
     function: MergeFunction
     max_level: int
     look_up: LookUp | None
-    tell: Tell
+    write_changes: WriteChanges
     drop_delete: bool = False
     counters: MergeCounters = field(default_factory=MergeCounters)
 
     def merge(self, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
-        """The merged rows of all keys of ``pieces``, in key order; their changes are told, in key order too."""
+        """The merged rows of all keys of ``pieces``, in key order; their changes are written, in key order too."""
         count = sum(len(piece) for piece in pieces)
         if not count:
             return []
         self.counters.rows_in += count
         versions = _Versions.of(pieces, self.function)
-        full = self.telling.against is Against.TOP_LEVEL
+        full = self.rules.against is Against.TOP_LEVEL
         if full:
             merged = self._merged(versions, bypass=True)
             before = versions.row_of(versions.levels == self.max_level)
@@ -127,7 +127,7 @@ class ChangelogMerger:
                 before = np.where(before == NO_ROW, NO_ROW, before + len(found))
                 before[asked[found]] = np.arange(len(found))
             merged = self._merged(versions, bypass=False)
-        if self.telling.tells:
+        if self.rules.produces:
             self._told(versions, np.where(concerned, before, NO_ROW), merged, concerned)
         kept = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(kept))
@@ -164,15 +164,15 @@ class ChangelogMerger:
         return _Merged(versions.rows, picked)
 
     def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
-        """Keys that are ``known`` above vanish, those that the compaction has above level 0 stay as they are, ``new`` ones are told."""
+        """Keys that are ``known`` above vanish, those that the compaction has above level 0 stay as they are, ``new`` ones are written as +I."""
         merged = self._merged(versions, bypass=True)
         there = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(there))
         self.counters.drop(IGNORED_DELETE, int((~there).sum()))
         self.counters.drop(KNOWN_ABOVE, int((there & known).sum()))
-        if self.telling.tells:
+        if self.rules.produces:
             for batch in merged.batches(merged.place[there & new & ~known]):
-                self.tell(batch)
+                self.write_changes(batch)
         out = merged.place[there & ~known]
         if self.drop_delete and len(out):
             lone = retracts(merged.kinds[out])  # a retract alone passes, as in Java, until nothing older is left
@@ -182,16 +182,16 @@ class ChangelogMerger:
         return merged.batches(out)
 
     def _told(self, versions: _Versions, before: Ints, merged: _Merged, concerned: Mask) -> None:
-        """Tell each key's change: ``before`` is a row of ``versions``, NO_ROW for none; a retract is no row that was there."""
+        """Write each key's change: ``before`` is a row of ``versions``, NO_ROW for none; a retract is no row that was there."""
         was = before != NO_ROW
         was &= ~retracts(versions.kinds)[before]
-        told = concerned & (merged.place != NO_ROW)
-        adds = told & ~retracts(merged.kinds)[merged.place] if len(merged.kinds) else told
-        insert, delete, update = adds & ~was, told & ~adds & was, adds & was
-        if self.telling.compared is not None and update.any():
+        listed = concerned & (merged.place != NO_ROW)
+        adds = listed & ~retracts(merged.kinds)[merged.place] if len(merged.kinds) else listed
+        insert, delete, update = adds & ~was, listed & ~adds & was, adds & was
+        if self.rules.compared is not None and update.any():
             both = np.flatnonzero(update)
             equal = np.ones(len(both), np.bool_)
-            for name in self.telling.compared:
+            for name in self.rules.compared:
                 if name in versions.schema.names and not name.startswith(KEY_PREFIX) and equal.any():
                     sides = versions.rows.column(name, before[both]), merged.rows.column(name, merged.place[both])
                     code = codes(pa.concat_arrays([plain(side) for side in sides]))  # null equals null
@@ -212,7 +212,7 @@ class ChangelogMerger:
         for batch in batches:
             part = pa.array(kinds[done : done + batch.num_rows])
             columns = [part if n == VALUE_KIND else c for n, c in zip(batch.schema.names, batch.columns, strict=True)]
-            self.tell(batch_of(columns, batch.schema))
+            self.write_changes(batch_of(columns, batch.schema))
             done += batch.num_rows
 
 
@@ -317,4 +317,4 @@ def _taken_keys(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:
     return ByteKeys(keys.data, keys.starts[rows], keys.lengths[rows])
 
 
-__all__ = ["Against", "ChangelogMerger", "LookUp", "Tell", "Telling"]
+__all__ = ["Against", "ChangelogMerger", "ChangelogRules", "LookUp", "WriteChanges"]

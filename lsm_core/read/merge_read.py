@@ -17,16 +17,16 @@ from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import (
     EXPIRED,
     ChangelogMerger,
+    ChangelogRules,
     FoldFunction,
     MergeCounters,
     MergeFunction,
     NormalisedKeys,
     RunInput,
-    Telling,
     merge_function,
     merge_streams,
 )
-from lsm_core.merge.changelog import Against, LookUp, Tell
+from lsm_core.merge.changelog import Against, LookUp, WriteChanges
 from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
@@ -108,16 +108,16 @@ Input = Files | Parked | HighLevels
 
 @dataclass(frozen=True)
 class Changes:
-    """A merge that looks keys up, and tells what became of them (`merge.changelog`); for whole compaction units alone.
+    """A merge that looks keys up, and writes what changed of them (`merge.changelog`); for whole compaction units alone.
 
     ``max_level``: of the bucket's tree. ``look_up``: asks the levels above the output, None where none of them meets the unit's keys;
-    its rows have all columns of the merge. ``tell`` takes the changes as whole KV batches, by key.
+    its rows have all columns of the merge. ``write_changes`` takes the changes as whole KV batches, by key.
     """
 
-    telling: Telling
+    rules: ChangelogRules
     max_level: int
     look_up: LookUp | None
-    tell: Tell
+    write_changes: WriteChanges
 
 
 @dataclass
@@ -131,7 +131,7 @@ class Merging:
     ``budget``: decoded bytes of all windows together (None: what option `dredge.merge-budget` says).
     ``dictionaries``: text columns that may come out as Arrow dictionaries of int32: those do whose values repeat in the files, where the
     engine only chooses rows and never looks at them. A column may be one in some batches and plain in others.
-    ``changes``: keys are looked up, and their changes told.
+    ``changes``: keys are looked up, and their changes written.
     """
 
     store: TableStore
@@ -160,7 +160,7 @@ class Merging:
         every_version = folds or self.changes is not None
         self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if every_version else self.function
         # Of rows that are chosen, not built, the version of the lowest level is the newest one anyway.
-        compares = self.changes is not None and self.changes.telling.against is Against.HIGH_LEVELS
+        compares = self.changes is not None and self.changes.rules.against is Against.HIGH_LEVELS
         self.looks_up = (folds or compares) and self.store.options.needs_lookup
         by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
         self.by_level: MergeFunction = self.function if self.function.name == "first-row" else by_level
@@ -208,7 +208,7 @@ class Merging:
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are.
 
-        Where changes are told so does the oldest one above level 0, whose rows those of the others are compared with.
+        Where changes are written so does the oldest one above level 0, whose rows those of the others are compared with.
         """
         apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []
@@ -245,7 +245,7 @@ class Merging:
         counters = MergeCounters()
         whole_keys = None
         if changes is not None:
-            look_up, tell, names = changes.look_up, changes.tell, reader.schema.names
+            look_up, write_changes, names = changes.look_up, changes.write_changes, reader.schema.names
 
             def found(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
                 assert look_up is not None
@@ -253,11 +253,11 @@ class Merging:
                 return which, rows.select(names) if len(which) and rows.num_columns else rows
 
             whole_keys = ChangelogMerger(
-                changes.telling,
+                changes.rules,
                 function,
                 changes.max_level,
                 None if look_up is None else found,
-                lambda batch: tell(self._with_keys(batch)),
+                lambda batch: write_changes(self._with_keys(batch)),
                 drop_delete,
                 counters,
             ).merge

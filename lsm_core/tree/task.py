@@ -19,8 +19,8 @@ class Upgrade(Enum):
     """What raising a file to another level asks for beside its metadata (Java `UpgradeStrategy`)."""
 
     PLAIN = "plain"
-    TELLS = "tells"
-    """Its rows are compared with those above, and the changes told; its bytes stay."""
+    COMPARED = "compared"
+    """Its rows are compared with those above for the changelog; its bytes stay."""
     REWRITES = "rewrites"
     """It is rewritten instead."""
 
@@ -34,8 +34,8 @@ class TaskPlan:
 
     ``rewrites``: each is merged into one rolling output; its runs may mix files of several levels, so a row's level and
     age come from its file, not its run. ``upgrades``: files (as they are now) that move to ``output_level`` by metadata
-    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped. ``told``: those of
-    the ``upgrades`` whose changes are told.
+    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped. ``compared``: those of
+    the ``upgrades`` whose rows are compared with those above, for the changelog.
     """
 
     output_level: int
@@ -43,7 +43,7 @@ class TaskPlan:
     upgrades: tuple[DataFile, ...]
     drop_delete: bool
     unchanged: tuple[DataFile, ...] = ()
-    told: tuple[DataFile, ...] = ()
+    compared: tuple[DataFile, ...] = ()
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
@@ -121,7 +121,7 @@ class _Work:
         self.rewrites: list[Rewrite] = []
         self.upgrades: list[DataFile] = []
         self.unchanged: list[DataFile] = []
-        self.told: list[DataFile] = []
+        self.compared: list[DataFile] = []
 
     def upgrade(self, file: DataFile) -> None:
         useless = self.output_level == self.levels.max_level or (self.marks_above and self.output_level > 0)
@@ -136,8 +136,8 @@ class _Work:
                 self.rewrites.append((SortedRun((file,)),))
                 return
             self.upgrades.append(file)
-            if upgrade is Upgrade.TELLS:
-                self.told.append(file)
+            if upgrade is Upgrade.COMPARED:
+                self.compared.append(file)
 
     def rewrite(self, sections: list[list[SortedRun]]) -> None:
         if len(sections) == 1 and len(sections[0]) == 1:
@@ -155,7 +155,7 @@ class _Work:
             tuple(self.upgrades),
             drops_delete(self.levels, self.output_level) or (self.marks_above and self.output_level > 0),
             tuple(self.unchanged),
-            tuple(self.told),
+            tuple(self.compared),
         )
 
 

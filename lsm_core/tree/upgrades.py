@@ -1,4 +1,4 @@
-"""Which files may change their level by metadata alone, in tables whose compactions look keys up or tell what changed."""
+"""Which files may change their level by metadata alone, in tables whose compactions look keys up or produce a changelog."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
     lowest level: it stays as it is only on the top level, or where the newest version says everything.
     """
     if options.changelog_producer == "full-compaction":
-        return Upgrade.TELLS if output_level == max_level else Upgrade.PLAIN
+        return Upgrade.COMPARED if output_level == max_level else Upgrade.PLAIN
     if not options.needs_lookup or file.level != 0:
         return Upgrade.PLAIN
     if options.format_of_level(0) != options.format_of_level(output_level):
         return Upgrade.REWRITES
     if output_level != max_level and not newest_is_all(options):
         return Upgrade.REWRITES
-    return Upgrade.TELLS if options.changelog_producer == "lookup" else Upgrade.PLAIN
+    return Upgrade.COMPARED if options.changelog_producer == "lookup" else Upgrade.PLAIN
 
 
 def newest_is_all(options: TableOptions) -> bool:

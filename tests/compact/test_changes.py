@@ -12,7 +12,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketResult, BucketTask, local, run_bucket_task, run_tasks_locally
-from lsm_core.compact import changes as telling
+from lsm_core.compact.changes import ChangelogProducer
 from lsm_core.errors import VerificationFailed
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -108,7 +108,7 @@ def test_a_change_that_is_told_wrong_is_caught_before_it_is_published(
 ) -> None:
     table = made(tmp_path, KINDS["lookup"])
     before = {path.name for path in Path(table.store.root).glob("bucket-0/*")}
-    real = telling.Teller._tell
+    real = ChangelogProducer._write
 
     def bent(self: Any, batch: pa.RecordBatch) -> None:
         if wrong == "missing":
@@ -123,7 +123,7 @@ def test_a_change_that_is_told_wrong_is_caught_before_it_is_published(
             batch = batch.set_column(batch.schema.get_field_index("v"), batch.schema.field("v"), values)
         real(self, batch)
 
-    monkeypatch.setattr(telling.Teller, "_tell", bent)
+    monkeypatch.setattr(ChangelogProducer, "_write", bent)
     with pytest.raises(VerificationFailed, match="V2"):
         table.compact()
     assert {path.name for path in Path(table.store.root).glob("bucket-0/*")} == before
@@ -131,7 +131,7 @@ def test_a_change_that_is_told_wrong_is_caught_before_it_is_published(
 
 def test_a_changelog_file_that_is_not_what_was_told_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path, KINDS["lookup"])
-    real = telling.Teller.close
+    real = ChangelogProducer.close
 
     def damaged(self: Any) -> Any:
         if self._writer is not None:
@@ -140,11 +140,11 @@ def test_a_changelog_file_that_is_not_what_was_told_is_caught(tmp_path: Path, mo
 
     def kept(self: Any, batch: pa.RecordBatch) -> None:
         self._writer_last = batch.slice(batch.num_rows - 1)
-        tell(self, batch)
+        real_write(self, batch)
 
-    tell = telling.Teller._tell
-    monkeypatch.setattr(telling.Teller, "_tell", kept)
-    monkeypatch.setattr(telling.Teller, "close", damaged)
+    real_write = ChangelogProducer._write
+    monkeypatch.setattr(ChangelogProducer, "_write", kept)
+    monkeypatch.setattr(ChangelogProducer, "close", damaged)
     with pytest.raises(VerificationFailed, match=r"V[01]"):
         table.compact()
     assert len(table.snapshots()) == 7

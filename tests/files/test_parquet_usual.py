@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import parquet_footer, parquet_usual, thrift
 from lsm_core.files.formats.parquet_footer import Footer, parse_footer, stored_footer
-from lsm_core.files.formats.parquet_usual import ToldGroup, page_header
+from lsm_core.files.formats.parquet_usual import RowGroupFields, page_header
 from tests.fuzz.footers import samples
 from tests.support.parquet_files import footer_of
 
@@ -84,7 +84,8 @@ def test_what_writers_give_is_read_by_patterns(name: str, monkeypatch: pytest.Mo
     assert footer_of(data) == expected
     assert groups
     assert all(
-        isinstance(group, ToldGroup) and not any(isinstance(each, dict) for each in group.columns) for group in groups
+        isinstance(group, RowGroupFields) and not any(isinstance(each, dict) for each in group.columns)
+        for group in groups
     )
 
 

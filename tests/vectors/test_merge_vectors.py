@@ -18,7 +18,7 @@ from lsm_core.merge import (
     merge_streams,
     merge_unsorted,
 )
-from lsm_core.merge.changelog import Against, ChangelogMerger, Telling, _Versions
+from lsm_core.merge.changelog import Against, ChangelogMerger, ChangelogRules, _Versions
 from lsm_core.merge.engines.fold import FoldInput
 from lsm_core.merge.functions import (
     AGG,
@@ -93,8 +93,8 @@ def _lookup(case: Case, function: MergeFunction) -> None:
         versions = _Versions.of(pieces, function)
         assert versions.any(versions.levels == 0).tolist() == [case["expect"]]
     else:
-        telling = Telling(Against.HIGH_LEVELS, tells=False)
-        (rows,) = ChangelogMerger(telling, function, 5, None, lambda _: None).merge(pieces)
+        rules = ChangelogRules(Against.HIGH_LEVELS, produces=False)
+        (rows,) = ChangelogMerger(rules, function, 5, None, lambda _: None).merge(pieces)
         assert rows.column("value").to_pylist() == [case["expect"]["value"]]
 
 
@@ -276,8 +276,8 @@ def test_changelog_wrappers(case: Case) -> None:
         options["fields.default-aggregate-function"] = asked["aggregate"]
     if "sequence_field" in asked:
         options["sequence.field"] = asked["sequence_field"]
-    telling = Telling.of(schema, TableOptions(options))
-    assert telling is not None
+    rules = ChangelogRules.of(schema, TableOptions(options))
+    assert rules is not None
     function, looked_up, told = merge_function(schema, options), case["lookup"], []
     if case["wrapper"] == "first_row":
         looked_up = {**case["inputs"][0], "level": 5} if looked_up else None
@@ -287,7 +287,7 @@ def test_changelog_wrappers(case: Case) -> None:
         found = [] if looked_up is None else [looked_up]
         return np.arange(len(found)), _rows(found, names)
 
-    merger = ChangelogMerger(telling, function, asked.get("max_level", 5), look_up, told.append)
+    merger = ChangelogMerger(rules, function, asked.get("max_level", 5), look_up, told.append)
     merger.drop_delete = case["wrapper"] == "full_compaction"
     batch = _rows(case["inputs"], names)
     merged = merger.merge(_pieces(batch, [row["level"] for row in case["inputs"]], function))
@@ -331,10 +331,10 @@ def test_lookup_merging_needs_the_lowest_level_above_zero_only() -> None:
     fields = (DataField(0, "k", parse("INT NOT NULL")), DataField(1, "f0", parse("INT")))
     options = {"merge-engine": "aggregation", "fields.f0.aggregate-function": "sum", "changelog-producer": "lookup"}
     schema = TableSchema(0, fields, 1, primary_keys=("k",))
-    telling, function = Telling.of(schema, TableOptions(options)), merge_function(schema, options)
-    assert telling is not None
+    rules, function = ChangelogRules.of(schema, TableOptions(options)), merge_function(schema, options)
+    assert rules is not None
     told: list[pa.RecordBatch] = []
-    merger = ChangelogMerger(telling, function, 5, None, told.append)
+    merger = ChangelogMerger(rules, function, 5, None, told.append)
     (merged,) = merger.merge(_pieces(_rows(rows, ["f0"]), [row["level"] for row in rows], function))
     assert merged.column("f0").to_pylist() == [5]
     assert [batch.column("f0").to_pylist() for batch in told] == [[2, 5]]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.parquet_usual import Told, ToldGroup, row_groups
+from lsm_core.files.formats.parquet_usual import ChunkFields, RowGroupFields, row_groups
 from lsm_core.files.formats.thrift import Struct
 from lsm_core.format.stats import ColumnStats
 
@@ -249,7 +249,7 @@ def _count(struct: Struct, number: int, kind: int = thrift.I64) -> int:
 def _structs(struct: Struct, number: int) -> list[Any]:
     """A list of structs, be they found as Thrift or by their patterns."""
     found: list[Any] = _field(struct, number, thrift.LIST)
-    if not all(isinstance(each, dict | ToldGroup) for each in found):
+    if not all(isinstance(each, dict | RowGroupFields) for each in found):
         raise ValueError(f"field {number} is no list of structs")
     return found
 
@@ -258,8 +258,8 @@ def _structs(struct: Struct, number: int) -> list[Any]:
 def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
     """The leaves of the schema, a tree told in depth-first order, and which of them are columns by themselves. Both as bytes of lists."""
     elements = _structs({_SCHEMA: (thrift.LIST, thrift.Reader(schema).value(thrift.LIST))} if schema else {}, _SCHEMA)
-    told = thrift.Reader(orders).value(thrift.LIST) if orders else []
-    ordered = [isinstance(each, dict) and _BY_TYPE in each for each in told]
+    column_orders = thrift.Reader(orders).value(thrift.LIST) if orders else []
+    ordered = [isinstance(each, dict) and _BY_TYPE in each for each in column_orders]
     if not 0 < len(elements) <= _MOST_COLUMNS:
         raise ValueError(f"a schema of {len(elements)} elements")
     leaves: list[Leaf] = []
@@ -303,23 +303,23 @@ def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, 
     return tuple(leaves), singles
 
 
-def _group(group: ToldGroup | Struct, leaves: Sequence[Leaf], end: int, path: str) -> Group:
+def _group(group: RowGroupFields | Struct, leaves: Sequence[Leaf], end: int, path: str) -> Group:
     if isinstance(group, dict):
         columns = _structs(group, _GROUP_COLUMNS)
-        group = ToldGroup([*columns], _count(group, _GROUP_BYTES), _count(group, _GROUP_ROWS))
+        group = RowGroupFields([*columns], _count(group, _GROUP_BYTES), _count(group, _GROUP_ROWS))
     rows = group.rows
     if min(rows, group.plain_bytes) < 0:
         raise ValueError(f"a row group of {rows} rows and {group.plain_bytes} bytes")
     if len(group.columns) != len(leaves):
         raise ValueError(f"a row group of {len(group.columns)} columns where there are {len(leaves)}")
     chunks = [
-        _chunk(_told(column, leaf, path) if isinstance(column, dict) else column, leaf, rows, end)
+        _chunk(_chunk_fields(column, leaf, path) if isinstance(column, dict) else column, leaf, rows, end)
         for column, leaf in zip(group.columns, leaves, strict=True)
     ]
     return Group(rows, group.plain_bytes, chunks)
 
 
-def _told(column: Struct, leaf: Leaf, path: str) -> Told:
+def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
     """What a column chunk read as Thrift says, where it is described at all."""
     if _CRYPTO in column or _CRYPTED in column:
         raise UnsupportedFeature(f"encrypted Parquet columns ({path}, column '{leaf.name}')")
@@ -329,17 +329,17 @@ def _told(column: Struct, leaf: Leaf, path: str) -> Told:
     if kind != thrift.STRUCT:
         raise ValueError(f"column '{leaf.name}' is not described")
     try:
-        told = [found[number] for number, _ in _DESCRIBED]
-        encodings = tuple(told[1][1])
+        described = [found[number] for number, _ in _DESCRIBED]
+        encodings = tuple(described[1][1])
         known = _ENCODING_NUMBERS.issuperset(encodings)
     except (KeyError, TypeError) as error:
         raise ValueError(f"column '{leaf.name}' is not described") from error
-    if not known or any(kind != wanted for (kind, _), (_, wanted) in zip(told, _DESCRIBED, strict=True)):
+    if not known or any(kind != wanted for (kind, _), (_, wanted) in zip(described, _DESCRIBED, strict=True)):
         raise ValueError(f"column '{leaf.name}' is described by nonsense")
     kind, dictionary = found.get(_DICTIONARY_AT, _NOTHING)
-    physical, _, codec, values, plain, stored, start = (value for _, value in told)
+    physical, _, codec, values, plain, stored, start = (value for _, value in described)
     dictionary = dictionary if kind == thrift.I64 else None
-    chunk = Told(physical, encodings, codec, values, plain, stored, start, dictionary, None, None, None)
+    chunk = ChunkFields(physical, encodings, codec, values, plain, stored, start, dictionary, None, None, None)
     kind, stats = found.get(_STATISTICS, _NOTHING)
     if kind != thrift.STRUCT:
         return chunk
@@ -350,9 +350,9 @@ def _told(column: Struct, leaf: Leaf, path: str) -> Told:
     )
 
 
-def _chunk(told: Told, leaf: Leaf, rows: int, end: int) -> Chunk:
+def _chunk(fields: ChunkFields, leaf: Leaf, rows: int, end: int) -> Chunk:
     """One leaf of a row group, checked. Bounds in the old fields, whose order nobody knows, are not told."""
-    physical, encodings, codec, values, plain, stored, start, dictionary, nulls, low, high = told
+    physical, encodings, codec, values, plain, stored, start, dictionary, nulls, low, high = fields
     if physical != leaf.physical:
         raise ValueError(f"column '{leaf.name}' is stored as another type than the schema says")
     if plain < 0 or stored < 0 or start < 0:
@@ -452,13 +452,13 @@ def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
     counts = [chunk.nulls for _, chunk in groups]
     nulls = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
     nothing = pa.nulls(1, stored)
-    told = [chunk for _, chunk in groups if chunk.low is not None]
+    bounded = [chunk for _, chunk in groups if chunk.low is not None]
     missing = [chunk for rows, chunk in groups if chunk.low is None and chunk.nulls != rows]
-    if not told or missing or _without_bounds(stored):
+    if not bounded or missing or _without_bounds(stored):
         return ColumnStats(nothing, nothing, nulls)
     physical = footer.leaves[leaf].physical
-    low = min(_number(chunk.low, physical, stored) for chunk in told)
-    high = max(_number(chunk.high, physical, stored) for chunk in told)
+    low = min(_number(chunk.low, physical, stored) for chunk in bounded)
+    high = max(_number(chunk.high, physical, stored) for chunk in bounded)
     return ColumnStats(_logical(low, stored), _logical(high, stored), nulls)
 
 

@@ -26,7 +26,7 @@ _COMMON_LENGTHS: Final = (8, 4, 1)
 _MOST_ELEMENTS: Final = 6
 
 
-class Told(NamedTuple):
+class ChunkFields(NamedTuple):
     """What the footer says of a column chunk, not yet checked: see parquet.thrift's ColumnMetaData."""
 
     physical: int
@@ -42,37 +42,37 @@ class Told(NamedTuple):
     high: bytes | None
 
 
-class ToldGroup(NamedTuple):
+class RowGroupFields(NamedTuple):
     """A row group, its columns as their patterns found them or as Thrift."""
 
-    columns: list[Told | Struct]
+    columns: list[ChunkFields | Struct]
     plain_bytes: int
     rows: int
 
 
-def row_groups(data: bytes, at: int) -> tuple[list[ToldGroup | Struct], int]:
+def row_groups(data: bytes, at: int) -> tuple[list[RowGroupFields | Struct], int]:
     """The list of row groups that begins at ``at``, and where it ends. Raises ValueError or IndexError for bytes that are no Thrift."""
     reader = thrift.Reader(data, at)
     count, kind = reader.list_head()
     if kind != thrift.STRUCT:
         raise ValueError("row groups that are no structs")
-    found: list[ToldGroup | Struct] = []
+    found: list[RowGroupFields | Struct] = []
     for _ in range(count):
         group, reader.at = _row_group(data, reader.at)
         found.append(group)
     return found, reader.at
 
 
-def _row_group(data: bytes, start: int) -> tuple[ToldGroup | Struct, int]:
+def _row_group(data: bytes, start: int) -> tuple[RowGroupFields | Struct, int]:
     reader = thrift.Reader(data, start)
     if reader.field(0) == (1, thrift.LIST):
         count, kind = reader.list_head()
         match, at = _chunk_pattern().match, reader.at
-        columns: list[Told | Struct] = []
+        columns: list[ChunkFields | Struct] = []
         for _ in range(count if kind == thrift.STRUCT else 0):
             usual = match(data, at)
             if usual is not None:
-                columns.append(_told(*usual.groups()))
+                columns.append(_chunk_fields(*usual.groups()))
                 at = usual.end()
             else:
                 reader.at = at
@@ -80,12 +80,12 @@ def _row_group(data: bytes, start: int) -> tuple[ToldGroup | Struct, int]:
                 at = reader.at
         ending = _group_pattern().match(data, at)
         if kind == thrift.STRUCT and ending is not None:
-            return ToldGroup(columns, _number(ending[1]), _number(ending[2])), ending.end()
+            return RowGroupFields(columns, _number(ending[1]), _number(ending[2])), ending.end()
     reader.at = start
     return reader.struct(), reader.at
 
 
-def _told(
+def _chunk_fields(
     physical: bytes,
     encodings: bytes,
     codec: bytes,
@@ -99,11 +99,11 @@ def _told(
     high: bytes | None,
     low: bytes | None,
     dictionary_only: bytes | None,
-) -> Told:
+) -> ChunkFields:
     """The groups of the chunks' pattern as values. Bounds have their length before them, in one byte."""
     dictionary_at = dictionary_at or dictionary_only
     nulls = nulls or only_nulls
-    return Told(
+    return ChunkFields(
         physical[0] >> 1,
         _listed(encodings),
         codec[0] >> 1,
@@ -223,4 +223,4 @@ def _page_pattern() -> re.Pattern[bytes]:
     return re.compile(rb"%b|\x15\x04%b(?:\x4c|\x15%b\x3c)%b" % (first, sizes, _CHECKSUM, terms), re.DOTALL)
 
 
-__all__ = ["Page", "Told", "ToldGroup", "page_header", "row_groups"]
+__all__ = ["ChunkFields", "Page", "RowGroupFields", "page_header", "row_groups"]

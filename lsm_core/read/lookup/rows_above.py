@@ -66,8 +66,8 @@ class RowsAbove:
         by_level = sorted(files, key=attrgetter("level"))
         if by_level and by_level[0].level < 1:
             raise ValueError(f"{by_level[0].file_name} lies on level 0, whose files are no sorted run")
-        how = _How(store, partition, bucket, target, dict(deletions or {}), batch_rows)
-        self._runs = [_Run(how, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
+        search = _Search(store, partition, bucket, target, dict(deletions or {}), batch_rows)
+        self._runs = [_Run(search, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
 
     def find(self, wanted: SortedKeys) -> list[Hits]:
         """Where the ``wanted`` keys lie, each in the lowest level that has it; keys that no level has are in none of the hits.
@@ -100,7 +100,7 @@ class RowsAbove:
 
 
 @dataclass(frozen=True)
-class _How:
+class _Search:
     """What all files of one search have in common."""
 
     store: TableStore
@@ -114,12 +114,12 @@ class _How:
 class _Run:
     """The files of one level in key order; the one that a window ended in stays open for the next window."""
 
-    def __init__(self, how: _How, files: Sequence[DataFileMeta]) -> None:
-        types = list(how.store.schema.trimmed_key_types)
+    def __init__(self, search: _Search, files: Sequence[DataFileMeta]) -> None:
+        types = list(search.store.schema.trimmed_key_types)
         ends = [pa.array([getattr(file, end) for file in files], pa.binary()) for end in ("min_key", "max_key")]
         lows, highs = (normalise_keys(decode_rows(end, types)) for end in ends)
         order, _ = lows.order(sorted_runs=False)
-        self._how = how
+        self._search = search
         self._files = [files[i] for i in order]
         self._bounds = [(lows.scalar(int(i)), highs.scalar(int(i))) for i in order]
         self._open: tuple[int, _Cursor] | None = None
@@ -132,9 +132,9 @@ class _Run:
                 yield from self._in_file(number, wanted.slice(start, stop), start)
 
     def _in_file(self, number: int, wanted: SortedKeys, start: int) -> Iterator[Hits]:
-        file, how = self._files[number], self._how
+        file, search = self._files[number], self._search
         rows = np.arange(start, start + len(wanted))
-        asked = not_ruled_out(how.store, how.partition, how.bucket, file, wanted)
+        asked = not_ruled_out(search.store, search.partition, search.bucket, file, wanted)
         if len(asked) < len(wanted):
             _, kept = places_of(asked.keys, wanted.keys)
             rows = rows[kept]
@@ -142,7 +142,7 @@ class _Run:
             return
         if self._open is None or self._open[0] != number:
             self.close()
-            self._open = number, _Cursor(how, file)
+            self._open = number, _Cursor(search, file)
         found = list(self._open[1].find(asked.keys))
         if found:
             batch = pa.concat_batches([batch for _, _, batch in found]) if len(found) > 1 else found[0][2]
@@ -158,17 +158,17 @@ class _Run:
 class _Cursor:
     """One open file, read forward: keys batch by batch, other columns as far as hits need them."""
 
-    def __init__(self, how: _How, file: DataFileMeta) -> None:
-        store = how.store
-        self._how = how
-        self._source = source = open_source(store, how.partition, how.bucket, file, keep=True)
-        gone = how.deletions.get(file.file_name)
+    def __init__(self, search: _Search, file: DataFileMeta) -> None:
+        store = search.store
+        self._search = search
+        self._source = source = open_source(store, search.partition, search.bucket, file, keep=True)
+        gone = search.deletions.get(file.file_name)
         self._deleted = None if gone is None else read_vector(store, gone, file.row_count)
         self._spec = KeySpec.of(store.schema, table=store.name)
         names = list(key_names(store.schema))
         layout = kv_read_schema(store)
         self._keys = Evolution.of(store, file, source.schema, pa.schema([layout.field(n) for n in names]), source.path)
-        whole = Evolution.of(store, file, source.schema, how.target, source.path)
+        whole = Evolution.of(store, file, source.schema, search.target, source.path)
         stored = set(self._keys.stored)
         # what is decoded with the keys, and what for hits only
         self._early = [not source.by_column or column.stored in stored for column in whole.columns]
@@ -239,7 +239,7 @@ class _Cursor:
                 return False
             self._group, self._first = following, 0
             stored = sorted({*self._keys.stored, *self._with_keys.stored})
-            self._key_stream = self._source.batches(stored, self._how.batch_rows, [following])
+            self._key_stream = self._source.batches(stored, self._search.batch_rows, [following])
             self._value_stream, self._values, self._values_first = None, None, 0
 
     _last_key: int | bytes | None = None
@@ -261,11 +261,13 @@ class _Cursor:
         late = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
         found = dict(zip(early.schema.names, early.columns, strict=True))
         found.update(zip(late.schema.names, late.columns, strict=True))
-        return pa.RecordBatch.from_arrays([found[name] for name in self._how.target.names], schema=self._how.target)
+        return pa.RecordBatch.from_arrays(
+            [found[name] for name in self._search.target.names], schema=self._search.target
+        )
 
     def _next_values(self) -> None:
         if self._value_stream is None:
-            self._value_stream = self._source.batches(self._rest.stored, self._how.batch_rows, [self._group])
+            self._value_stream = self._source.batches(self._rest.stored, self._search.batch_rows, [self._group])
         if self._values is not None:
             self._values_first += self._values.num_rows
         self._values = next(self._value_stream, None)
