@@ -63,6 +63,11 @@ class PartitionHealth:
         return sum(bucket.deletes for bucket in self.buckets)
 
     @property
+    def deleted_rows(self) -> int:
+        """Stored rows that deletion vectors mark."""
+        return sum(bucket.deleted_rows for bucket in self.buckets)
+
+    @property
     def files(self) -> int:
         """Data files."""
         return sum(bucket.files for bucket in self.buckets)
@@ -84,8 +89,13 @@ class PartitionHealth:
 
 
 def shape_of(bucket: BucketHealth) -> Hashable:
-    """Return files, bytes and rows of a bucket: equal as long as no commit touches it."""
-    return tuple(bucket.files_per_level.items()), tuple(bucket.bytes_per_level.items()), bucket.rows
+    """Return files, bytes and rows of a bucket, and how many are marked: equal as long as no commit touches it."""
+    return (
+        tuple(bucket.files_per_level.items()),
+        tuple(bucket.bytes_per_level.items()),
+        bucket.rows,
+        bucket.deleted_rows,
+    )
 
 
 @dataclass(frozen=True)

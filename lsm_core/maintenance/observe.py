@@ -15,8 +15,10 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
+from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune import expiry_of
@@ -51,12 +53,12 @@ class BucketHealth:
     ``read_amplification``: sorted runs that a read merges; append tables: files per file that full ones would need.
     ``space_amplification``: all bytes over those of the last run. ``ro_lag_ms``: age of the oldest data that the
     read-optimised view does not show. ``overlap_max`` and ``overlap_mean``: sorted runs that cover one key, at worst and
-    on average over the stored rows (`overlap.depths`). ``delete_ratio``: deletes over rows. ``cost_minor`` and
+    on average over the stored rows (`overlap.depths`). ``delete_ratio``: deletes and marked rows over rows. ``cost_minor`` and
     ``cost_full``: bytes read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to
     do). ``score``: 0 (healthy) to 100 (act), the largest of its ``reasons``. ``decision``: the rule that picks
     (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
     ``hidden_rows``: rows of level 0 that batch reads do not see before they are compacted (deletion vectors, first-row), which
-    is since ``oldest_level0_ms``.
+    is since ``oldest_level0_ms``. ``deleted_rows``: rows that deletion vectors mark; readers pass over them until a compaction drops them.
     "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the small tree, but too few runs make it due.
     """
 
@@ -87,6 +89,7 @@ class BucketHealth:
     decision: str = ""
     facts: Facts = field(default_factory=dict)
     hidden_rows: int = 0
+    deleted_rows: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -109,11 +112,21 @@ def health(
     if snapshot is None:
         return []
     entries = manifests.live_entries(store, snapshot, partitions=chosen)
-    return health_of_entries(store, entries, store.clock.now_ms() if now_ms is None else now_ms)
+    marked = {
+        name: rows
+        for files in vector_files(store, snapshot, chosen).values()
+        for name, rows in deleted_rows(files).items()
+    }
+    return health_of_entries(store, entries, store.clock.now_ms() if now_ms is None else now_ms, marked)
 
 
-def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list[BucketHealth]:
-    """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`); postponed rows are in none yet."""
+def health_of_entries(
+    store: TableStore, entries: pa.Table, now_ms: int, marked: Mapping[str, int] = NOTHING_DELETED
+) -> list[BucketHealth]:
+    """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`); postponed rows are in none yet.
+
+    ``marked``: by file name, how many of its rows a deletion vector marks.
+    """
     if store.bucket_mode is BucketMode.POSTPONE:
         entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
     if entries.num_rows == 0:
@@ -127,10 +140,20 @@ def health_of_entries(store: TableStore, entries: pa.Table, now_ms: int) -> list
     codes = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(arrow_array(order)), codes[order]
-    buckets = _Buckets(store, table, codes)
-    due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms)
+    buckets = _Buckets(store, table, codes, _marked_rows(table, marked))
+    due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked)
     found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
+
+
+def _marked_rows(table: pa.Table, marked: Mapping[str, int]) -> Ints:
+    """How many rows of each entry's file a vector marks."""
+    found: Ints = np.zeros(table.num_rows, np.int64)
+    if marked:
+        names, counts = pa.array(list(marked), pa.string()), np.fromiter(marked.values(), np.int64, len(marked))
+        places = pc.index_in(one_array(table.column("file_name")), names)
+        found[numpy_array(places.is_valid())] = counts[numpy_array(places.drop_null())]
+    return found
 
 
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
@@ -141,7 +164,7 @@ def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
 class _Buckets:
     """Entries sorted by bucket, and their per-bucket sums."""
 
-    def __init__(self, store: TableStore, table: pa.Table, codes: Ints) -> None:
+    def __init__(self, store: TableStore, table: pa.Table, codes: Ints, marked: Ints) -> None:
         self.store, self.table, self.codes = store, table, codes
         groups = self.groups = int(codes[-1]) + 1
         self._partitions: dict[bytes, Mapping[str, Any]] = {}
@@ -153,6 +176,9 @@ class _Buckets:
         self.created = _ints(table, "creation_time_ms")
         self.rows = self._sum(_ints(table, "row_count"))
         self.deletes = self._sum(_ints(table, "delete_row_count"))
+        self.marked = self._sum(marked)
+        shares = marked / np.maximum(_ints(table, "row_count"), 1)
+        self.most_marked = np.maximum.reduceat(shares, self.starts)
         self.bytes = self._sum(self.size)
         self.files = self._sum(np.ones_like(self.size))
         small = store.options.compaction_file_size(self.has_pk)
@@ -223,7 +249,7 @@ class _Buckets:
             self._partitions[partition] = partition_values(store.schema, partition)
         levels = self.levels[index]
         oldest0, compacted, lag, newest = self._times(index, now_ms)
-        rows, deletes = int(self.rows[index]), int(self.deletes[index])
+        rows, deletes, marked = int(self.rows[index]), int(self.deletes[index]), int(self.marked[index])
         oldest, size = self._oldest_run(index), int(self.bytes[index])
         reads = float(self.runs[index])
         if not self.has_pk:
@@ -233,11 +259,13 @@ class _Buckets:
             runs=int(self.runs[index]),
             level0=int(self.level0[index]) if self.has_pk else 0,
             space=round(size / max(oldest, 1), 3),
-            delete_ratio=deletes / rows if rows else 0.0,
+            delete_ratio=(deletes + marked) / rows if rows else 0.0,
             small_files=int(self.small[index]),
             bytes=size,
             has_primary_key=self.has_pk,
             hidden=int(self.hidden[index]),
+            marked=marked,
+            most_marked=float(self.most_marked[index]),
         )
         due = due or scoring.too_few_runs(signs, oldest, store.options)
         score, reasons = scoring.score(signs, store.options)
@@ -269,6 +297,7 @@ class _Buckets:
             decision=due.decision,
             facts=due.facts,
             hidden_rows=signs.hidden,
+            deleted_rows=marked,
         )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.actions.compact.unit_choice import choose_bins, decide
+from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED, choose_bins, decide
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
@@ -27,7 +28,8 @@ _FILES_AT_ONCE = 50_000
 class Signs:
     """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes.
 
-    ``hidden``: rows of level 0 that batch reads do not see before they are compacted.
+    ``hidden``: rows of level 0 that batch reads do not see before they are compacted. ``marked``: rows that deletion vectors mark;
+    ``most_marked``: the largest share of the rows of one file.
     """
 
     runs: int
@@ -38,6 +40,8 @@ class Signs:
     bytes: int
     has_primary_key: bool
     hidden: int = 0
+    marked: int = 0
+    most_marked: float = 0.0
 
 
 def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
@@ -51,13 +55,23 @@ def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
                 (signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0,
                 f"space amplification {signs.space:.2f} (limit {limit:.2f})",
             ),
-            (min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)), f"{signs.delete_ratio:.1%} of the rows are deletes"),
+            (
+                min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)),
+                f"{signs.delete_ratio:.1%} of the rows are deletes{' or marked as deleted' if signs.marked else ''}",
+            ),
             (0.5 if signs.hidden else 0.0, f"{signs.hidden} rows are not visible before they are compacted"),
         ]
     else:
         least = options.min_file_num
         sign = ">=" if signs.small_files >= least else "<"
-        found = [((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}")]
+        most = float(options.get("compaction.delete-ratio-threshold"))
+        share = signs.most_marked / most if most > 0 else float(signs.marked > 0)
+        # Without buckets the next compaction takes a file beyond the threshold; of buckets only a full one does.
+        due = share if options.bucket < 1 else min(0.9, share)
+        found = [
+            ((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}"),
+            (due, f"{signs.most_marked:.1%} of a file's rows are deleted (threshold {most:.1%})"),
+        ]
     reasons = tuple(text for share, text in sorted(found, key=lambda sign: -sign[0]) if share >= 0.5)
     return round(100 * min(1.0, max(share for share, _ in found)), 1), reasons
 
@@ -65,7 +79,7 @@ def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
 def full_cost(signs: Signs, options: TableOptions) -> int:
     """Bytes that a full compaction reads; 0 where it would find nothing to do."""
     if not signs.has_primary_key:
-        return signs.bytes if signs.small_files > 1 else 0
+        return signs.bytes if signs.small_files > 1 or signs.marked else 0
     done = signs.runs <= 1 and signs.level0 == 0 and not options.force_rewrite_all
     return 0 if done else signs.bytes
 
@@ -80,13 +94,19 @@ class DueCompaction:
 
 
 def due_compactions(
-    store: TableStore, entries: pa.Table, starts: Ints, runs: Ints, now_ms: int
+    store: TableStore,
+    entries: pa.Table,
+    starts: Ints,
+    runs: Ints,
+    now_ms: int,
+    marked: Mapping[str, int] = NOTHING_DELETED,
 ) -> Mapping[int, DueCompaction]:
     """The compaction that is due in each bucket whose runs suffice for one of the table's rules; for the others :func:`too_few_runs`.
 
     ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
     (`compaction.total-size-threshold`) is told below the trigger as the rule that a plan made now would go by, but at no
-    cost: it would be due after every commit. It decides how much is compacted once the trigger is reached.
+    cost: it would be due after every commit. It decides how much is compacted once the trigger is reached. ``marked``: by file
+    name, rows that a deletion vector marks.
     """
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
@@ -94,7 +114,12 @@ def due_compactions(
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
     found: dict[int, DueCompaction] = {}
-    considered = np.flatnonzero(runs >= least if store.schema.primary_keys else ends - starts > 1)
+    if store.schema.primary_keys:
+        considered = np.flatnonzero(runs >= least)
+    else:
+        # a lone file is worth a compaction where enough of its rows are deleted
+        holds = numpy_array(pc.is_in(entries.column("file_name"), pa.array(list(marked), pa.string()))).astype(np.int64)
+        considered = np.flatnonzero((ends - starts > 1) | (np.add.reduceat(holds, starts) > 0))
     for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
         listed, at = entries.take(arrow_array(rows)), 0
@@ -106,22 +131,29 @@ def due_compactions(
         for group in together.tolist():
             count = int(ends[group] - starts[group])
             own, at = files[at : at + count], at + count
-            said = _due_compaction(store, own, now_ms, int(runs[group]), expired)
+            said = _due_compaction(store, own, now_ms, int(runs[group]), expired, marked)
             if said is not None:
                 found[group] = said
     return found
 
 
 def _due_compaction(
-    store: TableStore, files: list[DataFile], now_ms: int, runs: int, expired: ExpiredFiles
+    store: TableStore,
+    files: list[DataFile],
+    now_ms: int,
+    runs: int,
+    expired: ExpiredFiles,
+    marked: Mapping[str, int],
 ) -> DueCompaction | None:
     """The compaction that is due in one bucket; None for tables that are not compacted here."""
     if not store.schema.primary_keys:
-        bins = choose_bins(store, files, full=False)
+        bins = choose_bins(store, files, full=False, deleted=marked)
         if isinstance(bins, Decline):
             return DueCompaction(0, str(bins.reason), bins.facts)
         taken = [file for chosen in bins for file in chosen]
+        gone = sum(marked.get(file.name, 0) for file in taken)
         facts: Facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
+        facts = {**facts, "deleted_rows": gone} if gone else facts
         return DueCompaction(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
     try:
         decision = decide(store, files, now_ms, expired=expired)

@@ -123,6 +123,10 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
     if idle < policy.idle_after_ms:
         text = f"idle {days} d < {wanted} d ({noun})"
         return Decision(table, state.text, Outcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
+    if append and number < minimum and state.cost_minor:
+        # so few small files are not asked for by their number: rows of these are marked as deleted
+        text = f"idle {days} d >= {wanted} d, {count_text(state.deleted_rows, 'deleted row')}: full compaction"
+        return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
     if number < minimum:
         reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
         why = f"{noun} < {minimum}" if append else "one run per bucket"

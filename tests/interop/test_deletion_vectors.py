@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.metadata import manifests
+from tests.faults.kinds import strays
 from tests.support.peers import peer_module
+from tests.support.references import file_names
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -156,3 +160,54 @@ def test_java_and_dredge_take_turns_on_a_table_with_a_key(tmp_path: Path, java: 
     seen = both_read(table, java)
     if kind != "sequence":  # a delete of a newer sequence is not remembered once compacted: Java is the model
         assert seen == sorted((*key, value) for key, value in model.items())
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("kind", ["vectors", "hashes", "append vectors"])
+def test_index_files_beside_the_data_are_expired_there_and_no_other_goes(tmp_path: Path, java: Java, kind: str) -> None:
+    """`index-file-in-data-file-dir`: both engines write and expire; what a snapshot names stays, what none names goes."""
+    options = {"index-file-in-data-file-dir": "true", "snapshot.num-retained.min": "1", "dredge.delete-mode": "direct"}
+    if kind == "hashes":
+        options |= {"deletion-vectors.enabled": "false", "bucket": "-1", "dynamic-bucket.target-row-num": "3000"}
+    elif kind == "vectors":
+        options["bucket"] = "1"
+    table = create(tmp_path, [] if kind == "append vectors" else ["p", "k"], **options)
+
+    def index_files() -> set[str]:
+        return {path.name for path in Path(table.store.root).rglob("index-*") if path.parent.name.startswith("bucket-")}
+
+    def nameless() -> set[str]:
+        needed = [file_names(manifests.live_entries(table.store, snapshot)) for snapshot in table.snapshots()]
+        return strays(table.store).difference(*needed)
+
+    table.write(rows("a", 0, 4000))
+    table.compact(full=True)
+    for number in range(3):
+        if kind == "append vectors":
+            table.delete([("k", "=", number)])
+            java("delete_rows", where=[["k", "=", 100 + number]])
+            continue
+        start = 4000 if kind == "hashes" else 0  # keys that are known leave the index as it is
+        table.write(rows("a", start + 10 * number, 5, 1000))
+        table.compact()
+        java("write", rows=rows("a", start + 2000 + 10 * number, 5, 9000).to_pylist())
+    before, everything = both_read(table, java), index_files()
+    assert not (Path(table.store.root) / "index").exists()
+    assert len(everything) > 4
+    restored = table.copy({"dredge.delete-mode": "two-phase"})
+    expired = restored.expire_snapshots(retain_max=3, retain_min=1, older_than_ms=int(time.time() * 1000) + 60_000)
+    assert index_files() == everything
+    assert restored.restore(expired.trash_id).restored == expired.expired
+    table.expire_snapshots(retain_max=2, retain_min=1, older_than_ms=int(time.time() * 1000) + 60_000)
+    assert nameless() == set()
+    assert 0 < len(index_files()) < len(everything)
+    assert both_read(table, java) == before
+    if kind == "append vectors":
+        table.delete([("k", "=", 50)])
+    else:
+        table.write(rows("a", 500, 5, 1000))
+        table.compact()
+    before = both_read(table, java)
+    java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=int(time.time() * 1000) + 60_000)
+    assert not nameless() & index_files()
+    assert both_read(table, java) == before

@@ -13,7 +13,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.storage import FaultyFileIO, LocalFileIO
-from lsm_core.table import Schema
+from lsm_core.table import Schema, Table
 from lsm_core.tree import Decline, DeclineReason
 from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows, with_io
 
@@ -137,3 +137,69 @@ def test_scores_rise_with_runs_and_stay_in_range() -> None:
     scores = [of(runs) for runs in range(1, 12)]
     assert scores == sorted(scores) and scores[0] == 0.0 and scores[4] == 100.0 == scores[-1]
     assert of(2, space=3.0) == 100.0 and 0 < of(2, deletes=0.05) <= 100.0
+
+
+def _marked(tmp_path: Path, buckets: int = 0) -> Table:
+    """Two files of a table without a key, 1,000 rows each."""
+    fixed = {"bucket": str(buckets), "bucket-key": "k"} if buckets else {}
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    options = {"deletion-vectors.enabled": "true", **fixed}
+    table = catalog(tmp_path).create_table("db.log", Schema(schema, [], [], options))
+    for first in (0, 1000):
+        table.write(pa.table([range(first, first + 1000), range(1000)], schema=schema))
+    return table
+
+
+def test_rows_that_vectors_mark_show_and_ask_for_a_compaction_from_the_threshold_on(tmp_path: Path) -> None:
+    table = _marked(tmp_path)
+    (bucket,) = table.health()
+    assert (bucket.deleted_rows, bucket.delete_ratio, bucket.cost_minor) == (0, 0.0, 0)
+    calm = bucket.score
+    table.delete([("k", "<", 90)])
+    (bucket,) = table.health()
+    assert (bucket.deleted_rows, bucket.delete_ratio) == (90, 0.045)
+    assert (bucket.cost_minor, bucket.score) == (0, max(calm, 45.0))
+    table.delete([("k", "<", 150)])
+    (bucket,) = table.health()
+    assert bucket.score == 75.0
+    assert "15.0% of a file's rows are deleted (threshold 20.0%)" in bucket.reasons
+    table.delete([("k", "<", 201)])
+    (bucket,) = table.health()
+    assert (bucket.deleted_rows, bucket.score, bucket.facts["deleted_rows"]) == (201, 100.0, 201)
+    plan = table.plan_maintenance("compact")
+    assert bucket.cost_minor == sum(item.bytes_in for item in plan.items) > 0
+    assert bucket.cost_full >= bucket.cost_minor
+    table.apply(plan)
+    (bucket,) = table.health()
+    assert (bucket.deleted_rows, bucket.rows, bucket.cost_minor) == (0, 1799, 0)
+    # the table's own threshold counts
+    table.delete([("k", "=", 500)])
+    (bucket,) = table.copy({"compaction.delete-ratio-threshold": "0.0005"}).health()
+    assert bucket.score == 100.0
+    assert bucket.cost_minor > 0
+
+
+def test_a_lone_file_is_due_too_and_buckets_wait_for_a_full_compaction(tmp_path: Path) -> None:
+    table = _marked(tmp_path / "a")
+    table.compact(full=True)
+    table.delete([("k", "<", 1000)])
+    (bucket,) = table.health()
+    assert (bucket.files, bucket.deleted_rows, bucket.score) == (1, 1000, 100.0)
+    assert bucket.cost_minor == bucket.total_bytes
+    table = _marked(tmp_path / "b", buckets=1)
+    table.delete([("k", "<", 500)])
+    (bucket,) = table.health()
+    assert (bucket.deleted_rows, bucket.score, bucket.cost_minor) == (500, 90.0, 0)
+    assert bucket.cost_full == bucket.total_bytes
+    assert not table.plan_maintenance("compact").items
+
+
+def test_marked_rows_of_a_primary_key_table_count_among_the_deleted(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **{"deletion-vectors.enabled": "true"})
+    table.write(rows(range(3000)))
+    table.compact(full=True)
+    table.write(rows(range(300), v=1))
+    table.compact()
+    (bucket,) = table.health()
+    assert (bucket.rows, bucket.deletes, bucket.deleted_rows) == (3300, 0, 300)
+    assert bucket.delete_ratio == pytest.approx(300 / 3300, abs=1e-4)

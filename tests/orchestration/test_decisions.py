@@ -95,3 +95,12 @@ def test_names_never_collide_and_always_fit() -> None:
 def test_the_run_key_names_table_partition_snapshot_and_plan() -> None:
     assert names.run_key("nyc.flights", "m=1", 12, "abc") == "nyc.flights/m=1@12:abc"
     assert names.run_key("nyc.planes", None, 4, "abc") == "nyc.planes@4:abc"
+
+
+def test_an_idle_partition_of_which_rows_are_marked_as_deleted_is_compacted_however_few_its_files() -> None:
+    idle = state("dt=a", small_files=1, newest_file_ms=0, cost_minor=10, deleted_rows=300)
+    decision = decide_idle("db.log", idle, Policy(), append=True, now_ms=400 * DAY_MS)
+    assert (decision.outcome, decision.full) == (Outcome.RUN, True)
+    assert "300 deleted rows: full compaction" in decision.text
+    idle = state("dt=a", small_files=1, newest_file_ms=0, deleted_rows=3)
+    assert decide_idle("db.log", idle, Policy(), append=True, now_ms=400 * DAY_MS).outcome is Outcome.DECLINE

@@ -205,7 +205,7 @@ def _shape(found: list[BucketHealth]) -> dict[str, list[Any]]:
         "files": [b.files for b in found],
         "small": [b.small_files for b in found],
         "rows": [b.rows for b in found],
-        "deletes": [b.deletes for b in found],
+        "deletes": [b.deletes + b.deleted_rows for b in found],
         "bytes": [b.total_bytes for b in found],
         "by level": [", ".join(f"L{level} {size:,}" for level, size in b.bytes_per_level.items()) for b in found],
         SCORE: [b.score for b in found],

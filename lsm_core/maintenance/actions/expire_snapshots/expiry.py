@@ -19,12 +19,13 @@ from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_record
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, metadata_files, read_lineages, removed, still_used
 from lsm_core.metadata import consumers, manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_expirable
 
 _MOST_LINES: Final = 10_000
 _EXTERNAL: Final = "data-file.external-paths"
-_PATHS: Final = {"index": TableStore.index_path, "statistics": TableStore.statistics_path}
+_PATHS: Final = {"statistics": TableStore.statistics_path}
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,14 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
         yield from _data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
     for number in expiring:
         snapshot = snapshots.read(store, number)
+        indexes = {entry.file_name: entry for entry in manifests.index_entries(store, snapshot)}
         for name, kind, size in metadata_files(store, snapshot):
-            path = _PATHS.get(kind, TableStore.manifest_path)(store, name)
+            if kind != "index":
+                path = _PATHS.get(kind, TableStore.manifest_path)(store, name)
+            elif indexes[name].external_path is None:
+                path = index_file_path(store, indexes[name])
+            else:
+                continue  # as data files outside the table's root: never ours to delete
             yield DeleteItem(_relative(store, path), kind, size, f"belonged to snapshot {number}")
         if snapshot.changelog_manifest_list:
             entries = added(manifests.changelog_entries(store, snapshot))
