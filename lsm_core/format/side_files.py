@@ -190,11 +190,14 @@ class Statistics:
         """The statistics file's content, as Java writes it: absent members left out."""
         value: dict[str, Any] = {"snapshotId": self.snapshot_id, "schemaId": self.schema_id}
         value |= {member: getattr(self, name) for member, name in _TABLE_COUNTS}
-        value[_COLUMNS] = {
+        return pretty(_present({**value, _COLUMNS: self.columns_object()})).encode()
+
+    def columns_object(self) -> dict[str, dict[str, Any]]:
+        """What the file says of each column, by name, as plain JSON values."""
+        return {
             column: _present({member: getattr(found, name) for member, name in _COLUMN_MEMBERS})
             for column, found in self.columns.items()
         }
-        return pretty(_present(value)).encode()
 
     @staticmethod
     def from_json(data: bytes, path: str) -> Statistics:

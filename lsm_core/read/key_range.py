@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -144,11 +144,4 @@ class KeyBounds:
                     return
 
 
-def files_inside(
-    bounds: KeyBounds | None, files: Sequence[DataFileMeta], shapes: Sequence[DataFile]
-) -> list[DataFileMeta]:
-    """Those of ``files`` (and their ``shapes``) that may hold keys of the range; None: all."""
-    return [file for file, shape in zip(files, shapes, strict=True) if bounds is None or bounds.meets(shape)]
-
-
-__all__ = ["KeyBounds", "KeyRange", "files_inside"]
+__all__ = ["KeyBounds", "KeyRange"]

@@ -260,7 +260,6 @@ PARTITIONS: Final = table_schema(
 )
 _SUMS: Final = ("record_count", "file_size_in_bytes", "file_count")
 _NEWEST: Final = "last_update_time"
-_BLANK: Final = r"^[\s\x1c-\x1f\x0b]*$"
 
 
 def totals(store: TableStore, snapshot: Snapshot, keys: Sequence[str]) -> pa.Table:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile
-from lsm_core.format.json_text import ObjectReader, parse_object, pretty
+from lsm_core.format.json_text import pretty
 from lsm_core.metadata import branches, consumers, schemas, snapshots, tags
+from lsm_core.metadata.statistics import read_statistics
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
 SCHEMAS: Final = table_schema(
@@ -230,25 +230,20 @@ class Statistics(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """At most one row. Raises CorruptFile."""
-        snapshot = version.snapshot
-        if snapshot is None or snapshot.statistics is None:
+        store, snapshot = version.store, version.snapshot
+        found = None if snapshot is None else read_statistics(store, snapshot)
+        if snapshot is None or found is None:
             return
-        path = version.store.statistics_path(snapshot.statistics)
-        try:
-            members = parse_object(version.store.file_io.read_bytes(path), path)
-        except FileNotFoundError as error:
-            raise CorruptFile(path, "the file is missing") from error
-        reader = ObjectReader(members, path)
         yield of_columns(
             STATISTICS,
             {
-                "snapshot_id": [reader.integer("snapshotId")],
-                "schema_id": [reader.integer("schemaId")],
-                "mergedRecordCount": [reader.optional_integer("mergedRecordCount")],
-                "mergedRecordSize": [reader.optional_integer("mergedRecordSize")],
-                "colstat": [pretty(members.get("colStats") or {})],
+                "snapshot_id": [found.snapshot_id],
+                "schema_id": [found.schema_id],
+                "mergedRecordCount": [found.merged_record_count],
+                "mergedRecordSize": [found.merged_record_size],
+                "colstat": [pretty(found.columns_object())],
             },
-            path,
+            store.statistics_path(str(snapshot.statistics)),
         )
 
 
