@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 from typing import Final
 
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import BucketHealth, health
-from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore
+from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import BucketMode, TableStore
 
 _KEPT_BUCKETS: Final = 100_000
 """How many buckets' health a process keeps (about 2 KB each); with more it forgets all and reads again."""
@@ -102,7 +102,7 @@ def shape_of(bucket: BucketHealth) -> Hashable:
 class TableHealth:
     """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
 
-    ``data_version``: the newest snapshot up to this one that changed what the table says. Lags in ``buckets`` are those at
+    ``data_version``: the newest snapshot up to this one that changed what the table says. ``waiting``: postponed rows by partition path. Lags in ``buckets`` are those at
     ``measured_ms`` (epoch ms).
     """
 
@@ -111,13 +111,15 @@ class TableHealth:
     data_version: int | None
     measured_ms: int
     buckets: tuple[BucketHealth, ...] = ()
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the same with the buckets of one partition alone (``None``: with all)."""
         if partition is None:
             return self
         kept = tuple(bucket for bucket in self.buckets if bucket.partition_text == partition)
-        return TableHealth(self.table, self.snapshot, self.data_version, self.measured_ms, kept)
+        waiting = {text: rows for text, rows in self.waiting.items() if text == partition}
+        return TableHealth(self.table, self.snapshot, self.data_version, self.measured_ms, kept, waiting)
 
     @cached_property
     def partitions(self) -> tuple[PartitionHealth, ...]:
@@ -150,7 +152,11 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
     if kept is not None and kept[0] == state:
         return kept[1]
     buckets = tuple(health(store, now_ms=now, snapshot_id=snapshot.id))
-    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets)
+    waiting: dict[str, int] = {}
+    if store.bucket_mode is BucketMode.POSTPONE:
+        items = waiting_items(store, manifests.live_entries(store, snapshot))
+        waiting = {item.partition_text: item.rows_in for item in items}
+    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets, waiting)
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
             _newest.clear()
@@ -159,11 +165,15 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
 
 
 def data_version(store: TableStore, latest: int) -> int | None:
-    """Return the newest snapshot up to ``latest`` that changed what the table says (APPEND or OVERWRITE), as far as they reach back."""
+    """Return the newest snapshot up to ``latest`` that changed what the table says, as far as they reach back.
+
+    That is one of kind APPEND or OVERWRITE, or one in which postponed rows got their buckets.
+    """
     earliest = snapshots.earliest_id(store)
     for number in range(latest, min(earliest or latest, latest) - 1, -1):
         try:
-            if snapshots.read(store, number).commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}:
+            kind = snapshots.read(store, number).commit_kind
+            if kind in {CommitKind.APPEND, CommitKind.OVERWRITE} or rows_given_buckets(store, number):
                 return number
         except SnapshotNotFound:
             break

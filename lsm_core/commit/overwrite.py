@@ -16,7 +16,7 @@ from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.types import to_arrow
 
@@ -115,12 +115,16 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
 def overwrite_entries(
     store: TableStore, latest: Snapshot | None, added: pa.Table, scope: Scope
 ) -> tuple[pa.Table, pa.Table]:
-    """Live entries of the scope, and the change: delete all of them, add ``added``. Postpone buckets (< 0) stay."""
+    """Live entries of the scope, and the change: delete all of them, add ``added``.
+
+    Rows that wait for a bucket go where the table postpones them; writers of its real buckets leave them (Java `FileStoreCommitImpl`).
+    """
     if latest is None:
         return NO_ENTRIES, added
     partitions = None if scope.partitions is None else list(scope.partitions)
     live = manifests.live_entries(store, latest, partitions=partitions)
-    live = live.filter(pc.greater_equal(live.column("bucket"), 0))
+    if store.options.bucket != POSTPONE_BUCKET:
+        live = live.filter(pc.greater_equal(live.column("bucket"), 0))
     if scope.specs:
         matches = _matcher(store, scope.specs)
         chosen = [partition for partition in partitions_of(live) if matches(partition)]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.action import find_action as find_action
     from lsm_core.maintenance.action import plan_maintenance as plan_maintenance
     from lsm_core.maintenance.action import register as register
+    from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem as AssignItem
+    from lsm_core.maintenance.actions.assign_buckets.assigning import rows_given_buckets as rows_given_buckets
+    from lsm_core.maintenance.actions.assign_buckets.assigning import waiting_items as waiting_items
     from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
     from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
     from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
@@ -85,6 +88,11 @@ __getattr__, __dir__ = lazy_names(
             "find_action",
             "plan_maintenance",
             "register",
+        ),
+        "actions.assign_buckets.assigning": (
+            "AssignItem",
+            "rows_given_buckets",
+            "waiting_items",
         ),
         "actions.compact.compaction": (
             "CompactItem",

@@ -6,6 +6,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -122,6 +123,13 @@ class TableStore:
         other.schema = schema
         other._schemas = {schema.id: schema}
         return other
+
+    def with_buckets(self, count: int) -> TableStore:
+        """Return this table as writers of ``count`` buckets see it."""
+        schema = replace(self.schema, options={**self.schema.options, "bucket": str(count)})
+        return TableStore(
+            self.file_io, self.root, self.name, schema, None, self.clock, self.branch, self.dynamic_options
+        )
 
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""

@@ -8,6 +8,7 @@ it to later queries of that DataFrame which push none: `df.where("k = 2").count(
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from lsm_core.spark.spark_write import (
     DYNAMIC_OVERWRITE,
     OVERWRITE_MODE,
     WriteJob,
+    numbered_commit,
     overwrite_scope,
     task_number,
 )
@@ -58,7 +60,9 @@ MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
 """An option of the table that a read may set beside any choice of version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
-WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
+COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
+"""Name a commit that is to happen once: see `write_table`."""
+WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE, *COMMIT_OPTIONS)
 
 _IN_CATALOG: Final = (
     "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
@@ -182,7 +186,9 @@ class TableSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says."""
-        return TableWriter(table_to_write(self.options), overwrite, self.options.get(PARTITION_OVERWRITE_MODE))
+        store = table_to_write(self.options)
+        numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
+        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered)
 
 
 class SplitPartition(InputPartition):
@@ -271,11 +277,21 @@ class TableWriter(DataSourceArrowWriter):
     Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
     """
 
-    def __init__(self, store: TableStore, overwrite: bool, overwrite_mode: str | None = None) -> None:
-        """``overwrite_mode``: "static" or "dynamic", in place of the session's. Raises InvalidOption, UnsupportedFeature."""
+    def __init__(
+        self,
+        store: TableStore,
+        overwrite: bool,
+        overwrite_mode: str | None = None,
+        numbered: tuple[str, int] | None = None,
+    ) -> None:
+        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once.
+
+        Raises InvalidOption, UnsupportedFeature.
+        """
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
-        self._job, self._overwrite_mode = WriteJob.plan(store, overwrite), overwrite_mode
+        self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
+        self._is_there = self._job.is_there
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
@@ -284,15 +300,20 @@ class TableWriter(DataSourceArrowWriter):
         own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
         if own != outer and context.getLocalProperty("sql.streaming.queryId") is None:
             return TaskMessage(failure=encode(UnsupportedFeature(_IN_CATALOG, self._job.store.name)))
+        if self._is_there:
+            deque(iterator, maxlen=0)  # Spark sends the rows all the same
+            return TaskMessage()
         try:
             routed = (rows for _, rows in self._job.routed(iterator, task))
-            messages = tuple(self._job.write(routed, sequence_offset=task * _SEQUENCES_PER_TASK))
+            messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
         except Exception as error:  # noqa: BLE001  (raised by commit)
             return TaskMessage(failure=encode(error))
         return TaskMessage(messages, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all tasks' files as one snapshot. Raises as `WriteJob.commit`, which also says what becomes of the files."""
+        """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
+        if self._is_there:
+            return
         of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
         self._job.commit(self._outcomes(messages), overwrite_scope(self._job.store, self._overwrite_mode or of_session))
 

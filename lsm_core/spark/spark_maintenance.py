@@ -14,6 +14,7 @@ from lsm_core.compact.clustering import SortTask, task_from_bytes
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Runner
+from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
@@ -22,6 +23,7 @@ from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
+from lsm_core.spark.spark_assign import assign_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
 from lsm_core.spark.spark_tasks import raise_first, run_tasks, store_of
 
@@ -64,6 +66,9 @@ def spark_runner(spark: SparkSession) -> Runner:
     """Return what executes a plan's bucket tasks on Spark, for `lsm_core.maintenance.apply_plan`."""
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+        waiting = [task for task in tasks if isinstance(task, AssignTask)]
+        yield from assign_on_spark(spark, store, waiting)
+        tasks = [task for task in tasks if not isinstance(task, AssignTask)]
         shares = [shares_of(store, task) if isinstance(task, SortTask) else 1 for task in tasks]
         yield from in_tasks(store, [task for task, count in zip(tasks, shares, strict=True) if count == 1])
         for task in tasks:

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 
-from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.commit import BATCH, CommitMessage, Committer, abort, discard_on_failure
+from lsm_core.commit.history import latest_of_user
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
+from lsm_core.options import parse_digits, whole_number
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     BatchFunction,
@@ -64,7 +68,7 @@ _MESSAGES: Final = pa.schema(
         ("kinds", pa.binary()),
     ]
 )
-_MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY"
+MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY"
 _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
@@ -79,24 +83,43 @@ class WriteJob:
 
     ``history``: the sequence numbers of all buckets at the newest snapshot, and where its hash indexes are. ``overwrite``: rows of
     the table will be replaced. ``assigners``: who give the keys of dynamic buckets their bucket, each some of the keys.
+    ``numbered``: the commit's user and number, where it is to happen once.
     """
 
     store: TableStore
     history: BucketHistory
     overwrite: bool
     assigners: int = 1
+    numbered: tuple[str, int] | None = None
+    writer_id: str = field(default_factory=lambda: str(uuid4()))
+    """In the names of postponed files, which are replayed writer by writer."""
 
     @classmethod
-    def plan(cls, store: TableStore, overwrite: bool, parallelism: int = _ASSIGNERS) -> WriteJob:
+    def plan(
+        cls,
+        store: TableStore,
+        overwrite: bool,
+        parallelism: int = _ASSIGNERS,
+        numbered: tuple[str, int] | None = None,
+    ) -> WriteJob:
         """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile.
 
-        ``parallelism``: assigners where the table's options do not say how many.
+        ``parallelism``: assigners where the table's options do not say how many. ``numbered``: as `numbered_commit` gives it.
         """
         require_writable(store)
         if store.bucket_mode is BucketMode.CROSS_PARTITION:
             raise UnsupportedFeature("writing keys that may move between partitions from Spark", store.name)
         history = BucketHistory.of_whole_table(store, ignore=overwrite)
-        return cls(store, history, overwrite, number_of_assigners(store.options, parallelism))
+        return cls(store, history, overwrite, number_of_assigners(store.options, parallelism), numbered)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a numbered commit is in the table already, or a later one of its user."""
+        if self.numbered is None:
+            return False
+        user, number = self.numbered
+        done = latest_of_user(self.store, user)
+        return done is not None and done.identifier >= number
 
     def routed(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
@@ -136,7 +159,7 @@ class WriteJob:
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None, assign: Assign | None
     ) -> Iterator[tuple[int, RoutedRows]]:
         writer, seen = self._writer(), 0
-        for piece in _pieces(batches):
+        for piece in in_pieces(batches):
             given, kinds, rows = RowNumbering(seen, f"partition {task} of the DataFrame"), None, piece
             if kind_column is not None:
                 kinds = kinds_from_text(piece.column(kind_column), self.store.name, kind_column, given.row)
@@ -145,12 +168,13 @@ class WriteJob:
                 yield (task << _TASK_SHIFT) + seen, routed
             seen += piece.num_rows
 
-    def write(self, groups: Iterable[RoutedRows], sequence_offset: int = 0) -> list[bytes]:
-        """Write rows by one writer and return its commit messages as bytes. After an error, or a kill by Spark, its files are gone.
+    def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int = 0) -> list[bytes]:
+        """Write rows by the one writer of Spark task ``task`` and return its commit messages as bytes. After an error, or a kill by Spark, its
+        files are gone.
 
         ``sequence_offset``: see `TableWrite`. Raises WriterStale, StorageFull, and what ``groups`` raises.
         """
-        writer = self._writer(sequence_offset)
+        writer = self._writer(sequence_offset, task)
         try:
             for routed in groups:
                 writer.add_routed(routed)
@@ -162,25 +186,50 @@ class WriteJob:
     def commit(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
         """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
 
-        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it. Raises the error of the first task that failed,
-        CommitConflict, InvalidData: the job's files are deleted then. CommitUnknown: they stay.
+        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it. A numbered commit that is there already is not made
+        again, and its new files are deleted. Raises the error of the first task that failed, CommitConflict, InvalidData: the job's files
+        are deleted then. CommitUnknown: they stay.
         """
         messages = self.messages(outcomes)
         with discard_on_failure(self.store, messages):
             raise_first(outcomes)
             joined = joined_indexes(self.store, messages)
-        messages = joined
+        messages = self._of_one_moment(joined)
         with discard_on_failure(self.store, messages):
-            committer = Committer(self.store)
-            done = committer.overwrite(messages, scope) if self.overwrite else committer.commit(messages)
+            if self.is_there:  # the same commit was made meanwhile by another process: it has other files
+                abort(self.store, messages)
+                return None
+            user, number = self.numbered or (None, BATCH)
+            committer = Committer(self.store, user)
+            if self.overwrite:
+                done = committer.overwrite(messages, scope, commit_identifier=number)
+            else:
+                done = committer.commit(messages, commit_identifier=number)
         return done.snapshot_id
+
+    def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
+        """Postponed files are replayed by age, and those of one age in the order of their writers: of one commit in that of its tasks."""
+        if self.store.bucket_mode is not BucketMode.POSTPONE:
+            return messages
+        now = self.store.clock.now_ms()
+        return [
+            replace(message, new_files=tuple(replace(file, creation_time_ms=now) for file in message.new_files))
+            for message in messages
+        ]
 
     def messages(self, outcomes: Sequence[Outcome]) -> list[CommitMessage]:
         """The commit messages of the tasks that ended well."""
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
-    def _writer(self, sequence_offset: int = 0) -> TableWrite:
-        return TableWrite(self.store, overwrite=self.overwrite, sequence_offset=sequence_offset, planned=self.history)
+    def _writer(self, sequence_offset: int = 0, task: int = 0) -> TableWrite:
+        return TableWrite(
+            self.store,
+            self.writer_id,
+            self.overwrite,
+            sequence_offset=sequence_offset,
+            planned=self.history,
+            number=task,
+        )
 
 
 def write_table(
@@ -189,6 +238,8 @@ def write_table(
     *,
     row_kind_column: str | None = None,
     overwrite: bool | Mapping[str, Any] | None = None,
+    commit_user: str | None = None,
+    commit_identifier: int | None = None,
 ) -> int | None:
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
@@ -196,6 +247,10 @@ def write_table(
     "+U" "-D" per row. ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
     Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
     commit messages only.
+
+    ``commit_user`` and ``commit_identifier`` make it happen once, as long as the snapshot of the user's newest commit is kept: nothing is
+    done, and None returned, where the user has committed this number or a larger one. In `foreachBatch` these are a name of the query's
+    own and the batch's number.
 
     Raises InvalidData, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
     is committed and what finished tasks wrote is deleted (a killed worker leaves files that no snapshot names); CommitUnknown: nothing is deleted.
@@ -208,25 +263,48 @@ def write_table(
         raise ColumnNotFound(store.name, row_kind_column, df.columns)
     spark, what = df.sparkSession, f"writing table {store.name}"
     tasks = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
-    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, min(tasks, _ASSIGNERS))
+    numbered = numbered_commit(store, commit_user, commit_identifier)
+    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, min(tasks, _ASSIGNERS), numbered)
+    if job.is_there:
+        return None
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
-        if store.bucket_mode is BucketMode.UNAWARE:  # any task may write any row
-            answers = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
+        if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
+            told = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode is BucketMode.DYNAMIC:
-            sent = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), _MESSAGES_DDL)
-            sent = sent.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
-            sent = sent.mapInArrow(shipped(_sent_by_assigners(job, tasks)), _MESSAGES_DDL)
-            sorted_in_slots = sent.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
-            answers = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
+            moved = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), MESSAGES_DDL)
+            moved = moved.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
+            moved = moved.mapInArrow(shipped(_sent_by_assigners(job, tasks)), MESSAGES_DDL)
+            sorted_in_slots = moved.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
+            told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
         else:
             slots = _slots(df, store)
-            sent = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), _MESSAGES_DDL)
-            sorted_in_slots = sent.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-            answers = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
-        outcomes = collect(answers, what)
+            moved = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), MESSAGES_DDL)
+            sorted_in_slots = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
+            told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
+        outcomes = collect(told, what)
     named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
     return job.commit(outcomes, named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE))))
+
+
+def numbered_commit(store: TableStore, user: str | None, number: int | str | None) -> tuple[str, int] | None:
+    """User and number of a commit that is to happen once; None where neither is given.
+
+    Raises InvalidOption where one of them is missing, or the number is no whole one from 0 on.
+    """
+    if user is None and number is None:
+        return None
+    if not user:
+        raise InvalidOption("commit_user", user, "a name of the writer's own beside commit_identifier", store.name)
+    if number is None:
+        raise InvalidOption("commit_identifier", number, "a number that grows, beside commit_user", store.name)
+    given = parse_digits(number) if isinstance(number, str) else number
+    named = whole_number(number if given is None else given, "commit_identifier", store.name, least=0)
+    if named >= BATCH:
+        raise InvalidOption(
+            "commit_identifier", named, f"a number below {BATCH}, which says that a commit has none", store.name
+        )
+    return user, named
 
 
 def overwrite_scope(store: TableStore, mode: str) -> dict[str, Any] | None:
@@ -247,7 +325,7 @@ def _slots(df: DataFrame, store: TableStore) -> int:
     return buckets * max(1, -(-wanted // buckets))
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The batches in order, put together to at least `_PIECE_BYTES` but for the last."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -270,7 +348,7 @@ def _sent_to_buckets(job: WriteJob, kind_column: str | None, slots: int) -> Batc
         return zlib.crc32(routed.partition) % (slots // buckets) * buckets + routed.bucket
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _messages(job.routed(batches, task_number(), kind_column), slot)
+        yield from sent(job.routed(batches, task_number(), kind_column), slot)
 
     return run
 
@@ -279,7 +357,7 @@ def _sent_to_assigners(job: WriteJob, kind_column: str | None) -> BatchFunction:
     """The first of three passes into dynamic buckets: rows by the assigner of their keys, whose number is the ``slot``."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _messages(job.to_assigners(batches, task_number(), kind_column), attrgetter("bucket"))
+        yield from sent(job.to_assigners(batches, task_number(), kind_column), attrgetter("bucket"))
 
     return run
 
@@ -291,13 +369,13 @@ def _sent_by_assigners(job: WriteJob, slots: int) -> BatchFunction:
         return (zlib.crc32(routed.partition) + routed.bucket) % slots
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _messages(job.assigned(_received(job, batches)), slot)
+        yield from sent(job.assigned(received(job.store.schema, batches)), slot)
 
     return run
 
 
-def _messages(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
-    """A batch of messages for the groups of each place; ``slot``: where one goes."""
+def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
+    """A batch of messages (`MESSAGES_DDL`) for the groups of each place; ``slot``: to which task one goes."""
     for _, piece in groupby(rows, key=itemgetter(0)):
         messages = []
         for place, routed in piece:
@@ -311,13 +389,13 @@ def _messages(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows
         yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
 
 
-def _received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """The groups in messages, each with its place."""
-    schema = job.store.schema.arrow_schema
+def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
+    """The groups in messages (`MESSAGES_DDL`), each with its place."""
+    arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
             partition, bucket, place, rows, kinds = (value.as_py() for value in message)
-            found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), schema)])
+            found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), arrow_schema)])
             numbers = (
                 None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
             )
@@ -328,7 +406,8 @@ def _written_as_received(job: WriteJob) -> BatchFunction:
     """The last pass: a writer for all buckets of the task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _answers(job, (routed for _, routed in _received(job, batches)))
+        groups = (routed for _, routed in received(job.store.schema, batches))
+        yield from answers(lambda: job.write(groups, task_number()))
 
     return run
 
@@ -337,16 +416,19 @@ def _written_where_it_lies(job: WriteJob, kind_column: str | None) -> BatchFunct
     """Both passes in one, for tables without buckets."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _answers(job, (routed for _, routed in job.routed(batches, task_number(), kind_column)))
+        groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))
+        yield from answers(lambda: job.write(groups, task_number()))
 
     return run
 
 
-def _answers(job: WriteJob, groups: Iterator[RoutedRows]) -> Iterator[pa.RecordBatch]:
-    """A row per commit message; or one with the error: an outcome like another, after which the driver cleans up."""
+def answers(write: Callable[[], list[bytes]]) -> Iterator[pa.RecordBatch]:
+    """A row (`ANSWER_DDL`) per commit message that ``write`` gives; or one with its error: an outcome like another, after which the driver
+    cleans up.
+    """
     task = task_number()
     try:
-        messages = job.write(groups)
+        messages = write()
     except Exception as error:  # noqa: BLE001  (raised by the driver)
         yield failure(task, error)
     else:
@@ -365,9 +447,15 @@ def task_number() -> int:
 
 __all__ = [
     "DYNAMIC_OVERWRITE",
+    "MESSAGES_DDL",
     "OVERWRITE_MODE",
     "WriteJob",
+    "answers",
+    "in_pieces",
+    "numbered_commit",
     "overwrite_scope",
+    "received",
+    "sent",
     "task_number",
     "write_table",
 ]

@@ -25,17 +25,19 @@ from lsm_core.write.append import AppendBucket
 
 _UNNUMBERED: Final = -1
 """Sequence number of every row: the compaction gives them theirs."""
-_WRITER: Final = re.compile(r"-s-\d+-w-")
+_WRITER: Final = re.compile(r"-s-(\d+)-w-")
 _COUNT: Final = re.compile(r"-(\d+)\.")
 _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoot.TIME: 3}
 
 
-def postponing(store: TableStore, commit_user: str | None) -> TableStore:
+def postponing(store: TableStore, commit_user: str | None, number: int | None = None) -> TableStore:
     """``store`` as a writer of postponed rows sees it: its files have a prefix of their own, and are Avro without statistics.
 
-    Types that Avro cannot hold leave the table's own format and statistics in force.
+    ``number``: of this writer among those of its commit (None: a random one), see :func:`in_order`. Types that Avro cannot hold leave
+    the table's own format and statistics in force.
     """
-    prefix = f"{store.options.data_file_prefix}-u-{commit_user or uuid4()}-s-{random.randrange((1 << 31) - 1)}-w-"  # noqa: S311
+    number = random.randrange((1 << 31) - 1) if number is None else number  # noqa: S311
+    prefix = f"{store.options.data_file_prefix}-u-{commit_user or uuid4()}-s-{number}-w-"
     chosen = {"data-file.prefix": prefix}
     if not any(_beyond_avro(field.type) for field in store.schema.fields):
         chosen |= {"file.format": "avro", "metadata.stats-mode": "none"}
@@ -87,13 +89,15 @@ class PostponeBucket(AppendBucket):
 
 
 def in_order(files: list[DataFileMeta]) -> list[DataFileMeta]:
-    """Postponed files as they are replayed: oldest first, those of one writer as it wrote them."""
+    """Postponed files as they are replayed: oldest first; those of one moment writer by writer, and those of a writer as it wrote them."""
 
-    def place(file: DataFileMeta) -> tuple[int, str, int]:
+    def place(file: DataFileMeta) -> tuple[int, str, int, int]:
         writer = _WRITER.search(file.file_name)
-        count = _COUNT.search(file.file_name, writer.end() + 36 if writer else 0)
-        prefix = file.file_name[: writer.end()] if writer else file.file_name
-        return file.creation_time_ms or 0, prefix, int(count[1]) if count else 0
+        if writer is None:
+            return file.creation_time_ms or 0, file.file_name, 0, 0
+        count = _COUNT.search(file.file_name, writer.end() + 36)
+        user = file.file_name[: writer.start()]
+        return file.creation_time_ms or 0, user, int(writer[1]), int(count[1]) if count else 0
 
     return sorted(files, key=place)
 

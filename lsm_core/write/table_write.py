@@ -82,6 +82,7 @@ class TableWrite:
         compactor: Compactor | None = None,
         planned: BucketHistory | None = None,
         follow: bool = False,
+        number: int | None = None,
     ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
 
@@ -89,7 +90,8 @@ class TableWrite:
         need ranges of their own, or the order of their rows would be left to chance. ``compactor``: who compacts the buckets
         of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody. ``planned``: the history of the whole
         table, read by whoever planned this write and found the table writable: this writer reads no metadata then. ``follow``: each
-        bucket is looked up at the snapshot that is the newest then.
+        bucket is looked up at the snapshot that is the newest then. ``number``: of this writer among those of one commit, in whose
+        order postponed rows are replayed.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
@@ -115,7 +117,7 @@ class TableWrite:
         self._counted_columns = counted_columns(store.schema)
         self._postponing: TableStore | None = None
         if store.bucket_mode is BucketMode.POSTPONE:
-            self._compactor, self._postponing = None, postponing(store, commit_user)
+            self._compactor, self._postponing = None, postponing(store, commit_user, number)
         self._indexes: HashIndexes | None = None
         if store.bucket_mode is BucketMode.DYNAMIC:
             rules = AssignerRules.of(store.options, store.name)
@@ -474,8 +476,8 @@ class StoredRows(TableWrite):
     rows are written beside others (``beside``). ``store`` may have other buckets than the table.
     """
 
-    def __init__(self, store: TableStore, *, beside: bool = False) -> None:
-        super().__init__(store, overwrite=not beside)
+    def __init__(self, store: TableStore, *, beside: bool = False, planned: BucketHistory | None = None) -> None:
+        super().__init__(store, overwrite=not beside, planned=planned)
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given

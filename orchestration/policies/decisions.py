@@ -28,6 +28,7 @@ class Reason(StrEnum):
     TRIGGER_REACHED = "trigger reached"
     IDLE = "idle"
     RECOVERY = "recovery"
+    ROWS_WAIT = "rows wait"
     TOO_FEW_RUNS = "too few runs"
     TOO_FEW_FILES = "too few files"
     ONE_RUN = "one run already"
@@ -101,6 +102,12 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
         else f"{runs} sorted runs, and the table's own rules want {size_text(state.cost_minor)} merged"
     )
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def decide_waiting(table: str, partition: str, rows: int) -> Decision:
+    """Postponed rows, which no reader sees, get their buckets."""
+    text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
+    return Decision(table, partition, Outcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
 
 
 def _amplification(state: PartitionHealth) -> str:

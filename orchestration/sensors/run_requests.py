@@ -9,7 +9,7 @@ import dagster as dg
 
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import CompactItem, MaintenancePlan, save_plan
+from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
@@ -93,6 +93,9 @@ def wall_ms() -> int:
 def plan_text(plan: MaintenancePlan) -> str:
     """Return what the plan does in a few words: the rule that picked the worst bucket's files, and how many more there are."""
     items = sorted(plan.items_of(CompactItem), key=lambda item: (-item.runs_before, -len(item.inputs)))
+    waiting = plan.items_of(AssignItem)
+    if waiting:
+        return f"{count_text(sum(item.rows_in for item in waiting), 'postponed row')} get their buckets"
     if not items:
         return "nothing to merge"
     more = count_text(len(items) - 1, "more bucket")

@@ -13,7 +13,7 @@ from checks.backlog import backlog_evaluation, hides_level0
 from orchestration import names
 from orchestration.metadata import health_metadata
 from orchestration.policies import Decision, Outcome, Policies, Reason
-from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, decide_sorted_runs
+from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, decide_sorted_runs, decide_waiting
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.table_sweep import AssetEvent, OpenTable, TableSweep
@@ -61,13 +61,21 @@ def _table_sensor(name: str, description: str, sweep: TableSweep, jobs: Sequence
 
 
 def judge_runs(table: OpenTable) -> list[Decision]:
-    """Return a decision for every partition of a primary-key table."""
+    """Return a decision for every partition of a primary-key table; one whose rows wait for a bucket gets a run."""
     if table.card.append_only:
         text = "append-only: no sorted runs; idle_partition looks after its small files"
         return [Decision(table.name, "", Outcome.DECLINE, Reason.ELSEWHERE, text)]
     trigger, policy = table.store.options.compaction_trigger, table.policy
     decisions = []
+    for text, rows in table.health.waiting.items():
+        decision = decide_waiting(table.name, text, rows)
+        if policy.paused is not None:
+            why = f"{decision.text}; paused by policy: {policy.paused}"
+            decision = replace(decision, outcome=Outcome.DECLINE, reason=Reason.PAUSED, text=why)
+        decisions.append(decision)
     for state in table.health.partitions:
+        if state.text in table.health.waiting:
+            continue  # what got buckets is compacted in the same run
         decision = decide_sorted_runs(table.name, state, trigger)
         if policy.paused is not None:
             level, files, _ = backlog_of([state], policy)

@@ -147,7 +147,9 @@ class TableSweep:
         answer.lines += self.further_lines(table)
         answer.events += self.events_of(table)
         if card.partitioned:
-            usable, refused = usable_keys(partition.text for partition in table.health.partitions)
+            usable, refused = usable_keys(
+                sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})
+            )
             known = set(context.instance.get_dynamic_partitions(names.partitions_name(card.name)))
             new = [key for key in usable if key not in known]
             if new:
@@ -187,7 +189,7 @@ def common_decisions(table: OpenTable) -> list[Decision]:
     """Return the decision that holds for a table whatever the sensor looks for, [] when the sensor has to judge."""
     if table.refusal is not None:
         return [Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal)]
-    if not table.health.buckets:
+    if not table.health.buckets and not table.health.waiting:
         text = "no snapshot yet: nothing to maintain"
         return [Decision(table.name, "", Outcome.DECLINE, Reason.EMPTY, text)]
     return []

@@ -83,3 +83,30 @@ def test_our_postponed_files_have_java_s_metadata(tmp_path: Path, java: Java) ->
     own = ("name", "size", "creation_time")
     ours, theirs = ({key: value for key, value in file.items() if key not in own} for file in java("files")["files"])
     assert ours == theirs
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["dredge", "java"])
+def test_an_overwrite_takes_what_waits_too(tmp_path: Path, java: Java, ours: bool) -> None:
+    """Of the partitions that it replaces; what waits in others stays."""
+    fields = [
+        {"name": "p", "type": "INT NOT NULL"},
+        {"name": "k", "type": "INT NOT NULL"},
+        {"name": "v", "type": "BIGINT"},
+    ]
+    java(
+        "create",
+        schema={"fields": fields, "primaryKeys": ["p", "k"], "partitionKeys": ["p"], "options": {"bucket": "-2"}},
+    )
+    store = TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")
+    table = Table(store)
+    java("write", rows=[{"p": p, "k": 1, "v": 1} for p in (0, 1)])
+    table.compact()
+    java("write", rows=[{"p": p, "k": 2, "v": 2} for p in (0, 1)])
+    if ours:
+        table.write(pa.table({"p": [0], "k": [3], "v": [3]}), overwrite={"p": 0})
+    else:
+        java("write", rows=[{"p": 0, "k": 3, "v": 3}], overwrite={"partition": {"p": "0"}})
+    table.compact()
+    rows = sorted((row["p"], row["k"], row["v"]) for row in java("read")["rows"])
+    assert rows == [(0, 3, 3), (1, 1, 1), (1, 2, 2)]
+    assert rows == sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())

@@ -348,3 +348,34 @@ def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatc
     entry = read_ledger(house.warehouse.store("shop.orders"))[-1]
     assert (entry.outcome, entry.approved_by) == ("failed", f"dagster run {result.run_id}")
     assert "the disk is gone" in (entry.error or "")
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["whole", "partition"])
+def test_rows_that_wait_for_a_bucket_get_one_and_the_checks_know_why_readers_see_more(
+    tmp_path: Path, partitioned: bool
+) -> None:
+    """A table of postponed buckets: the sensor asks, the run assigns, and a later run compacts what is due."""
+    table = keyed_table(tmp_path / "wh", partitioned=partitioned, bucket="-2")
+    commit(table, 2)
+    with open_house(tmp_path / "wh") as house:
+        tick = house.tick(names.SORTED_RUN_SENSOR)
+        if partitioned:
+            assert house.instance.get_dynamic_partitions(names.partitions_name("shop.orders")) == ["dt=a"]
+        (request,) = tick.run_requests
+        assert "100 postponed rows without a bucket" in request.tags[names.TAG_REASON]
+        result = house.run(request)
+        assert result.success
+        assert table.to_arrow().num_rows == 75
+        told = house.materialisation("shop.orders", request.partition_key)
+        assert (told["snapshot before"], told["snapshot published"]) == (2, 3)
+        assert told["compared"] == (
+            "V0: snapshot 3: 100 postponed rows got a bucket, which readers see from then on: there is nothing to compare with"
+        )
+        assert evaluations(result)["merged_view_unchanged"][0]
+        assert not house.tick(names.SORTED_RUN_SENSOR).run_requests
+        for day in "aaaa":
+            commit(table, day=day)
+        (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
+        assert house.run(request).success
+        told = house.materialisation("shop.orders", request.partition_key)
+        assert (told["snapshot published"], told["sorted runs (worst bucket)"]) == (8, 2)

@@ -152,12 +152,14 @@ def test_files_are_replayed_oldest_first_and_by_number(tmp_path: Path) -> None:
     write(table, pa.table({"k": [1], "v": [1], "s": ["a"]}), ["+I"])
     ((_, (file,)),) = live_files(table.store).items()
 
-    def named(number: int, when: int, user: str = "u") -> DataFileMeta:
-        name = f"data--u-{user}-s-7-w-767689fa-fe13-4624-bf7c-0e4f17c7f5b5-{number}.avro"
+    def named(number: int, when: int, user: str = "u", writer: int = 7) -> DataFileMeta:
+        name = f"data--u-{user}-s-{writer}-w-767689fa-fe13-4624-bf7c-0e4f17c7f5b5-{number}.avro"
         return file.__class__(**{**vars(file), "file_name": name, "creation_time_ms": when})
 
     files = [named(10, 5), named(9, 5), named(0, 5, "a"), named(11, 4), named(1, 9)]
     assert in_order(files) == [files[3], files[2], files[1], files[0], files[4]]
+    writers = [named(0, 5, writer=12), named(1, 5, writer=3), named(0, 5, writer=3), named(0, 4, writer=20)]
+    assert in_order(writers) == [writers[3], writers[2], writers[1], writers[0]]
 
 
 def test_what_is_not_done_with_postponed_rows_is_refused_by_name(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ class AssignBuckets(BuiltInAction):
     applied_by = "actions.assign_buckets.assigning.apply_assignment"
     fits_by = "actions.assign_buckets.assigning.assignment_fits"
     report = "actions.assign_buckets.assigning.AssignReport"
+    runs_tasks = True
 
 
 ACTION = AssignBuckets()

@@ -6,7 +6,7 @@ their number, another gets `postpone.default-bucket-num`; the postponed files go
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
 from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.files import open_kv
-from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.file_meta import DELETE, DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.partition_path import partition_text
+from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     Declined,
@@ -32,6 +34,7 @@ from lsm_core.maintenance.action import (
     PlannedFile,
     Report,
     RewriteItem,
+    Runner,
 )
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -55,10 +58,24 @@ class AssignItem(RewriteItem):
     buckets: int
     reason: str
 
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the postponed files."""
+        return sum(file.size for file in self.inputs)
+
+    @property
+    def rows_in(self) -> int:
+        """Postponed rows."""
+        return sum(file.rows for file in self.inputs)
+
     def cells(self) -> tuple[Any, ...]:
         """Buckets, and what moves into them."""
-        rows, size = (sum(getattr(file, name) for file in self.inputs) for name in ("rows", "size"))
-        return self.partition_text or "-", self.buckets, len(self.inputs), rows, size, self.reason
+        place = (self.partition_text or "-", self.buckets)
+        return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
+
+    def told(self) -> dict[str, Any]:
+        """The ledger's line once it was carried out."""
+        return {"event": "assigned", "partition": self.partition_text, "buckets": self.buckets}
 
 
 @dataclass(frozen=True)
@@ -96,23 +113,39 @@ def plan_assignment(
     require_compactable(store)
     if store.bucket_mode is not BucketMode.POSTPONE:
         raise UnsupportedFeature("assigning buckets in a table without postponed ones ('bucket' = -2)", store.name)
-    default = max(1, int(store.options.get("postpone.default-bucket-num")))
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"partitions": None if partitions is None else str(list(partitions))}
     plan = MaintenancePlan.begun("assign_buckets", store, None if snapshot is None else snapshot.id, arguments, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    items, declined = [], []
-    groups = bucket_groups(manifests.live_entries(store, snapshot))
-    for partition, buckets in groupby(groups, key=itemgetter(0)):
-        if matches is not None and not matches(partition):
-            continue
+    entries = manifests.live_entries(store, snapshot)
+    items = [item for item in waiting_items(store, entries) if matches is None or matches(item.partition)]
+    known = {item.partition for item in items}
+    others = [p for p in pc.unique(entries.column("partition")).to_pylist() if matches is None or matches(p)]
+    declined = []
+    for text in sorted(partition_text(store.schema, p, store.options) for p in others if p not in known):
+        declined.append(Declined(text or "table", "none-postponed", "no rows wait for a bucket", {}, text))
+    size = sum(item.bytes_in for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in items),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=seconds_of(items),
+    )
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
+    """An item for every partition with postponed rows among live ``entries`` (`ENTRY_SCHEMA`), ordered by partition bytes."""
+    default = max(1, int(store.options.get("postpone.default-bucket-num")))
+    items = []
+    for partition, buckets in groupby(bucket_groups(entries), key=itemgetter(0)):
         placed = list(buckets)
-        text = partition_text(store.schema, partition, store.options)
         waiting = [entry.file for _, b, _, group in placed if b == POSTPONE_BUCKET for entry in table_to_entries(group)]
         if not waiting:
-            declined.append(Declined(text or "table", "none-postponed", "no rows wait for a bucket", {}, text))
             continue
         known = {total for _, b, total, _ in placed if b >= 0}
         count = max(known, default=default)
@@ -120,41 +153,30 @@ def plan_assignment(
         inputs = tuple(
             PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in in_order(waiting)
         )
+        text = partition_text(store.schema, partition, store.options)
         items.append(AssignItem(partition, text, inputs, count, reason))
-    size = sum(file.size for item in items for file in item.inputs)
-    estimate = PlanEstimate(
-        bytes_in=size,
-        bytes_out=size,
-        rows_in=sum(file.rows for item in items for file in item.inputs),
-        files_in=sum(len(item.inputs) for item in items),
-        tasks=len(items),
-        seconds=round(size / _BYTES_PER_SECOND, 2),
-    )
-    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+    return items
 
 
-def apply_assignment(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def seconds_of(items: Sequence[AssignItem]) -> float:
+    """What carrying ``items`` out takes on one core, for forecasts."""
+    return round(sum(item.bytes_in for item in items) / _BYTES_PER_SECOND, 2)
+
+
+def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
     """Write the planned rows into their buckets and let the postponed files go, in one COMPACT commit.
 
-    Memory is that of a write buffer. Raises PlanStale when a planned file is gone, CommitConflict when that happens meanwhile,
-    VerificationFailed when not all rows were read, CorruptFile; after any of them no file of it is left. Its report is an AssignReport.
+    Memory is that of a write buffer; ``runner`` spreads the work (None: this process does it). Raises PlanStale when a planned file is
+    gone, CommitConflict when that happens meanwhile, VerificationFailed when not all rows were read, CorruptFile; after any of them no
+    file of it is left. Its report is an AssignReport.
     """
-    require_compactable(store)
-    done: list[CommitMessage] = []
-    with discard_on_failure(store, done):
-        for item in plan.items_of(AssignItem):
-            files = _live(store, item)
-            for message in _moved(store, item, files):
-                # Nothing is seen before the postponed files go: both are one compaction.
-                done.append(replace(message, new_files=(), compact_after=message.new_files))
-            done.append(CommitMessage(item.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=files))
-        result = Committer(store).commit(done, properties={PLAN_PROPERTY: plan.hash})
-    new = [file for message in done for file in message.compact_after]
+    items = plan.items_of(AssignItem)
+    snapshot_id, new = place_rows(store, [(item, live_files(store, item)) for item in items], plan.hash, runner)
     report = AssignReport(
-        snapshot_id=result.snapshot_id,
+        snapshot_id=snapshot_id,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
-        partitions=tuple(item.partition_text for item in plan.items_of(AssignItem)),
+        partitions=tuple(item.partition_text for item in items),
         files_in=plan.estimate.files_in,
         files_out=len(new),
         rows_in=plan.estimate.rows_in,
@@ -163,14 +185,10 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan) -> Outcome:
         bytes_out=sum(file.file_size for file in new),
         declined=plan.declined,
     )
-    lines = [
-        {"event": "assigned", "partition": item.partition_text, "buckets": item.buckets}
-        for item in plan.items_of(AssignItem)
-    ]
-    return Outcome(report, lines)
+    return Outcome(report, [item.told() for item in items])
 
 
-def _live(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
+def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
     """The planned files as they are now, in their order. Raises PlanStale when one is gone."""
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
@@ -193,24 +211,84 @@ def _live(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
 def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Whether all files of ``plan`` still wait. Raises WriterStale, CorruptFile."""
     try:
-        return all(_live(store, item) for item in plan.items_of(AssignItem))
+        return all(live_files(store, item) for item in plan.items_of(AssignItem))
     except PlanStale:
         return False
 
 
-def _moved(store: TableStore, item: AssignItem, files: Sequence[DataFileMeta]) -> list[CommitMessage]:
-    """Every row of ``files`` in its bucket."""
-    schema = replace(store.schema, options={**store.schema.options, "bucket": str(item.buckets)})
-    target = TableStore(
-        store.file_io, store.root, store.name, schema, None, store.clock, store.branch, store.dynamic_options
-    )
-    names, rows = list(store.schema.field_names), 0
-    with StoredRows(target, beside=True) as writer:
-        for file in files:
-            with closing(open_kv(store, item.partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]
-                for batch in batches:
-                    rows += batch.num_rows
-                    writer.write(pa.Table.from_batches([batch.select(names)]), batch.column(VALUE_KIND))
-        if rows != sum(file.rows for file in item.inputs):
-            raise VerificationFailed("V0", [f"{rows} rows read, {sum(file.rows for file in item.inputs)} were planned"])
-        return writer.prepare_commit()
+@dataclass(frozen=True)
+class AssignTask(BucketTask):
+    """What runners are given: the postponed ``files`` of a partition, in the order of their replay, for ``total_buckets`` buckets.
+
+    It has a result for every bucket that gets rows, whose ``new_files`` hold them.
+    """
+
+    def target(self, store: TableStore) -> TableStore:
+        """The table as writers of the partition's buckets see it."""
+        return store.with_buckets(self.total_buckets)
+
+
+def place_rows(
+    store: TableStore,
+    found: Sequence[tuple[AssignItem, Sequence[DataFileMeta]]],
+    plan_hash: str,
+    runner: Runner | None = None,
+) -> tuple[int | None, list[DataFileMeta]]:
+    """Carry items out, each given with its files, in one commit; returns its snapshot (None: there was nothing to do) and the new files.
+
+    Raises what :func:`apply_assignment` raises but for PlanStale.
+    """
+    tasks = [AssignTask(item.partition, POSTPONE_BUCKET, item.buckets, tuple(files)) for item, files in found]
+    if not tasks:
+        return None, []
+    require_compactable(store)
+    done: list[CommitMessage] = []
+    with discard_on_failure(store, done):
+        for result in (runner or _assigned_here)(store, tasks):
+            # Nothing is seen before the postponed files go: both are one compaction.
+            done.append(replace(result.message, new_files=(), compact_after=result.message.new_files))
+        new = [file for message in done for file in message.compact_after]
+        for task in tasks:
+            done.append(CommitMessage(task.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=task.files))
+        return Committer(store).commit(done, properties={PLAN_PROPERTY: plan_hash}).snapshot_id, new
+
+
+def _assigned_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """Every row of the tasks in its bucket, by this process."""
+    for task in tasks:
+        assert isinstance(task, AssignTask)
+        with StoredRows(task.target(store), beside=True) as writer:
+            for file in task.files:
+                for rows in replayed_rows(store, task.partition, file):
+                    writer.write(pa.Table.from_batches([rows.drop_columns([VALUE_KIND])]), rows.column(VALUE_KIND))
+            messages = writer.prepare_commit()
+        yield from [BucketResult(message, BucketReport()) for message in messages]
+
+
+def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+    """The rows of a postponed file as they came: the table's columns, and their kinds as `_VALUE_KIND`.
+
+    Raises CorruptFile, and VerificationFailed ("V0") at the end of a file that does not hold the rows that metadata count.
+    """
+    rows, names = 0, [*store.schema.field_names, VALUE_KIND]
+    with closing(open_kv(store, partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch.select(names)
+    if rows != file.row_count:
+        raise VerificationFailed("V0", [f"{rows} rows read of {file.file_name}, metadata count {file.row_count}"])
+
+
+def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:
+    """How many postponed rows got their buckets in a snapshot: where any did, readers see more than before, as they should.
+
+    Raises SnapshotNotFound, CorruptFile.
+    """
+    if store.bucket_mode is not BucketMode.POSTPONE:
+        return 0
+    snapshot = snapshots.read(store, snapshot_id)
+    if snapshot.commit_kind is not CommitKind.COMPACT:
+        return 0
+    entries = manifests.delta_entries(store, snapshot)
+    taken = pc.and_(pc.equal(entries.column("kind"), DELETE), pc.equal(entries.column("bucket"), POSTPONE_BUCKET))
+    return int(pc.sum(entries.filter(taken).column("row_count")).as_py() or 0)

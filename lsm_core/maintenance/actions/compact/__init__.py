@@ -21,7 +21,7 @@ class Compact(BuiltInAction):
         Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),
         NOW,
     )
-    items = ("actions.compact.compaction.CompactItem",)
+    items = ("actions.assign_buckets.assigning.AssignItem", "actions.compact.compaction.CompactItem")
     planned_by = "actions.compact.planning.plan_compaction"
     applied_by = "actions.compact.execution.apply_compaction"
     fits_by = "actions.compact.execution.compaction_fits"
@@ -29,9 +29,11 @@ class Compact(BuiltInAction):
     runs_tasks = True
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """How the result will be verified, where there is one."""
+        """How the result will be verified, where there is one, and what follows rows that get their buckets."""
         setting = plan.options.get("dredge.verification", "full")
-        return [f"verification before publishing: {setting}"] if plan.items else []
+        told = [f"verification before publishing: {setting}"] if plan.items else []
+        waits = any(item.item_kind == "assign_buckets" for item in plan.items)
+        return [*told, "what is compacted is chosen anew once the rows have their buckets"] if waits else told
 
 
 ACTION = Compact()

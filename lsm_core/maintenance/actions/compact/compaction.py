@@ -118,6 +118,8 @@ class CompactionReport(Report):
     ``changed_keys`` counts keys whose answer changed, which only `as-paimon` compactions of order-sensitive tables may do
     (``warnings`` says which and why); ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
     wall-clock time of the whole call, ``peak_rss_bytes`` the driver process's.
+    ``rows_assigned``: postponed rows that got their buckets, in a commit of their own before the compaction's (``commits`` counts both; then
+    ``snapshot_id`` is that of the last one).
     ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
     (bitmaps, sketches, some decimals) folded key by key.
     """
@@ -145,6 +147,7 @@ class CompactionReport(Report):
     warnings: tuple[str, ...] = ()
     keys_folded: int = 0
     keys_one_by_one: int = 0
+    rows_assigned: int = 0
 
     @property
     def stale(self) -> tuple[Declined, ...]:
@@ -161,9 +164,13 @@ class CompactionReport(Report):
         warnings = [f"warning: {warning}" for warning in self.warnings]
         if self.snapshot_id is None:
             return ["nothing was compacted", *warnings]
+        placed = [f"{self.rows_assigned:,} postponed rows got their buckets"] if self.rows_assigned else []
+        if not self.files_in and not self.files_upgraded and placed:
+            return [f"snapshot {self.snapshot_id}: {placed[0]}", *warnings]
         dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in self.rows_dropped.items()) or "none"
         sizes = f"{self.bytes_in:,} -> {self.bytes_out:,} bytes; {self.seconds:.2f} s"
         told = [
+            *placed,
             f"snapshot {self.snapshot_id}: {self.files_in} files in, {self.files_out} out, {self.files_upgraded} upgraded",
             f"{self.rows_in:,} rows in, {self.rows_out:,} out, dropped: {dropped}",
             f"runs {self.runs_before} -> {self.runs_after}; {sizes}",

@@ -12,9 +12,15 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
-from lsm_core.errors import CommitConflict
+from lsm_core.errors import CommitConflict, PlanStale
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
+from lsm_core.maintenance.actions.assign_buckets.assigning import (
+    AssignItem,
+    assignment_fits,
+    live_files,
+    place_rows,
+)
 from lsm_core.maintenance.actions.compact.changed_keys import ChangedKeys, changed_keys
 from lsm_core.maintenance.actions.compact.compaction import (
     EXPIRED_AT,
@@ -23,6 +29,7 @@ from lsm_core.maintenance.actions.compact.compaction import (
     CompactItem,
     Verification,
 )
+from lsm_core.maintenance.actions.compact.planning import plan_units
 from lsm_core.maintenance.actions.compact.sort_order import sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -38,9 +45,13 @@ from lsm_core.metadata.tree_files import bucket_groups, tree_files
 def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
     """Execute the plan and say what it did, bucket by bucket for the ledger; its report is a CompactionReport.
 
-    Raises what :func:`execute` raises.
+    Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
+    arguments. Raises what :func:`execute` and :func:`place_rows` raise.
     """
-    done = execute(store, plan, runner or local_runner(ReferenceJudge()))
+    assigned, units = _assign(store, plan, runner), plan
+    if assigned.snapshot_id is not None:
+        units = plan_units(store, plan)
+    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash)
     changed, warnings = ChangedKeys(), []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
         # What the answers of an order-sensitive table lost by compacting it as Paimon does.
@@ -57,7 +68,9 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         warnings.append(
             f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
         )
-    report = _report(plan, done, store.options.verification, changed.count, tuple(warnings))
+    report = _report(units, done, store.options.verification, changed.count, tuple(warnings))
+    if plan.items_of(AssignItem):
+        report = assigned.told_in(replace(report, plan_hash=plan.hash, base_snapshot=plan.base_snapshot))
     lines = [
         {
             "event": "compacted",
@@ -71,7 +84,38 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         }
         for item, result in done.results
     ]
-    return Outcome(report, lines)
+    return Outcome(report, [*(item.told() for item in assigned.items), *lines])
+
+
+@dataclass(frozen=True)
+class _Assigned:
+    """Items that got their buckets, in snapshot ``snapshot_id`` (None: there were none), and those whose files were gone."""
+
+    items: tuple[AssignItem, ...] = ()
+    stale: tuple[Declined, ...] = ()
+    snapshot_id: int | None = None
+
+    def told_in(self, report: CompactionReport) -> CompactionReport:
+        """``report`` of the compaction that followed, with what became of the rows that waited."""
+        return replace(
+            report,
+            rows_assigned=sum(item.rows_in for item in self.items),
+            snapshot_id=self.snapshot_id if report.snapshot_id is None else report.snapshot_id,
+            commits=report.commits + (self.snapshot_id is not None),
+            declined=(*report.declined, *self.stale),
+        )
+
+
+def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> _Assigned:
+    """Give the plan's waiting rows their buckets, as far as their files still wait."""
+    found, stale = [], []
+    for item in plan.items_of(AssignItem):
+        try:
+            found.append((item, live_files(store, item)))
+        except PlanStale as error:
+            stale.append(Declined(item.partition_text or "table", "stale", str(error), {}, item.partition_text))
+    snapshot_id, _ = place_rows(store, found, plan.hash, runner)
+    return _Assigned(tuple(item for item, _ in found), tuple(stale), snapshot_id)
 
 
 @dataclass(frozen=True)
@@ -83,8 +127,8 @@ class Executed:
     snapshot_id: int | None
 
 
-def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Executed:
-    """Run the plan's buckets through ``runner`` and publish one COMPACT commit.
+def execute(store: TableStore, plan: MaintenancePlan, runner: Runner, plan_hash: str | None = None) -> Executed:
+    """Run the plan's buckets through ``runner`` and publish one COMPACT commit, which tells ``plan_hash`` (None: the plan's).
 
     Buckets whose inputs are gone or moved are skipped, before the work or when the commit meets a conflict. Output of
     failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict.
@@ -100,7 +144,7 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Execute
         for result in runner(store, [task for _, task in tasks]):
             done.append(result)
             made.append(result.message)
-        committed, conflicts, snapshot_id = _commit(store, plan, done)
+        committed, conflicts, snapshot_id = _commit(store, plan, done, plan_hash or plan.hash)
     for result, error in conflicts:
         item = by_place[result.message.partition, result.message.bucket]
         stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
@@ -109,12 +153,12 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner) -> Execute
 
 
 def _commit(
-    store: TableStore, plan: MaintenancePlan, done: list[BucketResult]
+    store: TableStore, plan: MaintenancePlan, done: list[BucketResult], plan_hash: str
 ) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
     """One commit of everything that still fits; buckets in conflict are dropped, their output deleted, and reported."""
     conflicts: list[tuple[BucketResult, CommitConflict]] = []
     clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
-    properties = {PLAN_PROPERTY: plan.hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
+    properties = {PLAN_PROPERTY: plan_hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
     remaining = [result for result in done if not result.message.is_empty]
     while remaining:
         try:
@@ -137,8 +181,9 @@ def _named(message: CommitMessage) -> list[WrittenFile]:
 
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a bucket of ``plan`` is as planned. Raises WriterStale, CorruptFile."""
-    return bool(tasks_of_plan(store, plan)[0])
+    """Whether a bucket of ``plan`` is as planned, or all its rows that wait still do. Raises WriterStale, CorruptFile."""
+    waits = bool(plan.items_of(AssignItem)) and assignment_fits(store, plan)
+    return waits or bool(tasks_of_plan(store, plan)[0])
 
 
 def tasks_of_plan(

@@ -13,15 +13,17 @@ import pyarrow.compute as pc
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
+from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
-from lsm_core.maintenance.actions.compact.sort_order import checked_order, sort_item
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
-from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, whole_number
 
 # File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1); only for forecasts.
@@ -40,6 +42,8 @@ def plan_compaction(
     strategy: str = "order",
 ) -> MaintenancePlan:
     """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
+
+    In a table of postponed buckets it also gives buckets to the rows that wait for one, unless ``buckets`` are chosen.
 
     ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
     rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
@@ -66,10 +70,62 @@ def plan_compaction(
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
+    waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    outcomes = _units(store, snapshot, groups, full, now, (chosen, wanted), order)
+    found = {(partition, bucket) for partition, bucket, _, _ in groups}
+    found |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
+    listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
+    outcomes += _missing_places(store, found, chosen, wanted, listing)
+    items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
+    declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
+    work: list[AssignItem | CompactItem] = [*waiting, *items]
+    size = sum(item.bytes_in for item in work)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in work),
+        files_in=sum(len(item.inputs) for item in work),
+        tasks=len(work),
+        seconds=round(_seconds(items) + seconds_of(waiting), 2),
+    )
+    return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
+
+
+def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
+    """``plan`` with the units of its partitions as they are to be compacted now that their postponed rows have buckets.
+
+    The same arguments are followed, at the plan's time. Reads metadata only. Raises CorruptFile.
+    """
+    given, snapshot = plan.arguments["partitions"], snapshots.latest(store)
+    if snapshot is None:
+        return plan
+    chosen = None if given is None else [bytes.fromhex(text) for text in str(given).split()]
+    entries = manifests.live_entries(store, snapshot, partitions=chosen)
+    groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    outcomes = _units(store, snapshot, groups, bool(plan.arguments["full"]), plan.created_ms, (chosen, None), None)
+    items = tuple(outcome for outcome in outcomes if isinstance(outcome, CompactItem))
+    declined = tuple(outcome for outcome in outcomes if isinstance(outcome, Declined))
+    return replace(plan, base_snapshot=snapshot.id, items=items, declined=declined)
+
+
+def _seconds(items: Sequence[CompactItem]) -> float:
+    return sum(item.bytes_in for item in items) / _BYTES_PER_SECOND + _SECONDS_PER_TASK * len(items)
+
+
+def _units(
+    store: TableStore,
+    snapshot: Snapshot,
+    groups: Sequence[BucketGroup],
+    full: bool,
+    now: int,
+    chosen: tuple[Sequence[bytes] | None, Sequence[int] | None],
+    order: SortOrder | None,
+) -> list[CompactItem | Declined]:
+    """What to do with each bucket of ``groups``; ``chosen``: partitions and buckets, None: all."""
     outcomes: list[CompactItem | Declined] = []
-    vectors = vector_files(store, snapshot, chosen, wanted)
+    vectors = vector_files(store, snapshot, *chosen)
     for partition, bucket, total_buckets, entries in groups:
         place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
         marked = deleted_rows(vectors.get((partition, bucket), ()))
@@ -81,21 +137,7 @@ def plan_compaction(
             outcomes.append(plan_bins(store, place, files, full, marked))
         else:
             outcomes.append(sort_item(partition, place.text, bucket, total_buckets, files, order))
-    found = {(partition, bucket) for partition, bucket, _, _ in groups}
-    listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
-    outcomes += _missing_places(store, found, chosen, wanted, listing)
-    items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
-    declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
-    size = sum(item.bytes_in for item in items)
-    estimate = PlanEstimate(
-        bytes_in=size,
-        bytes_out=size,
-        rows_in=sum(item.rows_in for item in items),
-        files_in=sum(len(item.inputs) for item in items),
-        tasks=len(items),
-        seconds=round(size / _BYTES_PER_SECOND + _SECONDS_PER_TASK * len(items), 2),
-    )
-    return replace(plan, base_snapshot=snapshot.id, items=tuple(items), declined=tuple(declined), estimate=estimate)
+    return outcomes
 
 
 def _missing_places(

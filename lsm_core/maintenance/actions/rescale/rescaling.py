@@ -243,7 +243,7 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tuple[list[CommitMessage], Content]:
     """Every merged row of the partition in its new bucket, and what they say together."""
     content = Content()
-    with StoredRows(_with_buckets(store, item.buckets_after)) as writer:
+    with StoredRows(store.with_buckets(item.buckets_after)) as writer:
         for partition, bucket, files, indexes in old:
             deletions = deletion_files(store, partition, bucket, indexes)
             with closing(_merged(store, partition, bucket, files, deletions)) as batches:  # type: ignore[type-var]
@@ -251,14 +251,6 @@ def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tup
                     content = content.plus(content_of(batch, store.schema))
                     writer.write(batch)
         return writer.prepare_commit(), content
-
-
-def _with_buckets(store: TableStore, count: int) -> TableStore:
-    """The same table as writers of ``count`` buckets see it."""
-    schema = replace(store.schema, options={**store.schema.options, "bucket": str(count)})
-    return TableStore(
-        store.file_io, store.root, store.name, schema, None, store.clock, store.branch, store.dynamic_options
-    )
 
 
 def _merged(
@@ -279,7 +271,7 @@ def _merged(
 
 def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessage], said: Content) -> None:
     """V1: the new files say together what was read, every row in its bucket. Raises VerificationFailed."""
-    target = _with_buckets(store, item.buckets_after)
+    target = store.with_buckets(item.buckets_after)
     found = Content()
     for message in messages:
         with closing(_merged(target, message.partition, message.bucket, message.new_files)) as batches:  # type: ignore[type-var]
