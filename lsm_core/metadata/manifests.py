@@ -46,7 +46,8 @@ def read_list(store: TableStore, name: str, size: int | None = None) -> list[Man
     Source class: ``ManifestList``. Java trusts recorded sizes and silently loses rows when they are wrong, so we check.
     """
     path = store.manifest_path(name)
-    return decode_manifest_list(_read(store, path, size), path)
+    data = _read(store, path, size)
+    return list(_decoded_list(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_manifest_list(data, path)
 
 
 def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[str, int]:
@@ -72,8 +73,9 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     return entries
 
 
-# Small manifests, decoded once: a plan, its execution and its commit read the same ones, and check them each time.
+# Small manifests and lists of them, decoded once: a plan, its execution and its commit read the same ones, and check them each time.
 _decoded = lru_cache(maxsize=256)(decode_manifest)
+_decoded_list = lru_cache(maxsize=64)(decode_manifest_list)
 
 
 def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMeta]:
