@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -16,12 +15,12 @@ from lsm_core.metadata import manifests
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.faults.outcomes import outcome_of
+from tests.faults.strides import strides
 
 FIELDS = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
 )
 OPTIONS = {"dynamic-bucket.target-row-num": "8", "commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
-STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "5"))  # 1: every single step
 
 
 def rows(first: int, value: int) -> pa.Table:
@@ -54,9 +53,12 @@ def left(table: Table) -> set[str]:
     return {name for name in found if not name.startswith("index-manifest")} - named
 
 
+@strides(5)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("keys", [["p", "k"], ["k"]], ids=["dynamic", "cross-partition"])
-def test_a_failing_step_leaves_the_table_as_before_or_after(tmp_path: Path, keys: list[str], mode: Mode) -> None:
+def test_a_failing_step_leaves_the_table_as_before_or_after(
+    tmp_path: Path, keys: list[str], mode: Mode, stride: int
+) -> None:
     catalog = Catalog(str(tmp_path / "built"))
     catalog.create_database("db")
     catalog.create_table("db.t", Schema(FIELDS, keys, ["p"], OPTIONS)).write(rows(0, 0))
@@ -67,7 +69,7 @@ def test_a_failing_step_leaves_the_table_as_before_or_after(tmp_path: Path, keys
     live(table, counted)
     states.append(state(Catalog(str(tmp_path / "count")).table("db.t")))
     outcomes = set()
-    for step in range(1, counted.steps, STRIDE):
+    for step in range(1, counted.steps, stride):
         warehouse = tmp_path / f"t{step}"
         shutil.copytree(tmp_path / "built", warehouse)
         faulty = FaultyFileIO(LocalFileIO(), step, mode)

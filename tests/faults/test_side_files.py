@@ -18,9 +18,9 @@ from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.faults.kinds import KINDS, Kind, Row, content, opened, require_whole, strays, told
 from tests.faults.outcomes import outcome_of
+from tests.faults.strides import strides
 from tests.faults.victims import Nursery
 
-STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "29"))  # 1: every single step, both ways
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261123"))
 KILLED = ("lookup changelog, compaction", "vectors minor", "dynamic write", "append update")
 KILLS = 5
@@ -34,18 +34,18 @@ def nursery() -> Iterator[Nursery]:
         yield running
 
 
-def chosen(log: list[tuple[str, str]], first: int, name: str) -> list[tuple[int, Mode]]:
+def chosen(log: list[tuple[str, str]], first: int, name: str, stride: int) -> list[tuple[int, Mode]]:
     """Steps to fail, from 1: those that make a file beside the data files, or a snapshot; of the rest one in so many."""
-    if STRIDE == 1:
+    if stride == 1:
         return [(step, mode) for step in range(first + 1, len(log) + 1) for mode in MODES]
-    offset = zlib.crc32(name.encode()) % STRIDE
+    offset = zlib.crc32(name.encode()) % stride
     decisive = ("index-", "changelog-", "snapshot-") if KINDS[name].commits == 1 else ("snapshot-",)
     return [
         (step, MODES[step % 2])
         for step, (what, path) in enumerate(log, 1)
         if step > first
         and (
-            step % STRIDE == offset or (what in ("create", "write_exclusive") and Path(path).name.startswith(decisive))
+            step % stride == offset or (what in ("create", "write_exclusive") and Path(path).name.startswith(decisive))
         )
     ]
 
@@ -62,8 +62,9 @@ def replayed(changes: list[list[dict[str, Any]]]) -> list[Row]:
     return sorted(rows.values())
 
 
+@strides(29)
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.refused() is None])
-def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: Path, name: str) -> None:
+def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: Path, name: str, stride: int) -> None:
     kind = KINDS[name]
     kind.fill(kind.create(tmp_path / "made"))
     first = opened(tmp_path / "made").snapshots()[-1].id
@@ -77,7 +78,7 @@ def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: 
     changes = told(whole)
     assert strays(whole.store) == set()
     outcomes = set()
-    for step, mode in chosen(counting.log, start, name):
+    for step, mode in chosen(counting.log, start, name, stride):
         warehouse = tmp_path / f"{mode}{step}"
         shutil.copytree(tmp_path / "made", warehouse)
         faulty = FaultyFileIO(LocalFileIO(), step, mode)
@@ -94,10 +95,10 @@ def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: 
         require_whole(table)
         if outcome != "unknown":
             assert strays(table.store) == set(), where
-        if STRIDE == 1 or step % 3 == 0:
+        if stride == 1 or step % 3 == 0:
             require_retried(kind, warehouse, states[-1], where)
         shutil.rmtree(warehouse)
-    assert {"succeeded", "failed"} <= outcomes or STRIDE > 1
+    assert {"succeeded", "failed"} <= outcomes or stride > 1
 
 
 def require_retried(kind: Kind, warehouse: Path, expected: list[Row], where: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,11 @@ from lsm_core.metadata import manifests
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.faults.outcomes import outcome_of
+from tests.faults.strides import strides
 from tests.faults.victims import SCHEMA, rows
 from tests.support.stores import data_files_on_disk
 
 OPTIONS = {"bucket": "1", "commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "write-buffer-size": "2 kb"}
-STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "11"))  # 1: every single step
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +50,11 @@ def live(table: Table, file_io: FaultyFileIO, handed: set[str]) -> None:
             commit.filter_and_commit({number: messages})
 
 
+@strides(11)
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(built: Path, tmp_path: Path, mode: Mode) -> None:
+def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(
+    built: Path, tmp_path: Path, mode: Mode, stride: int
+) -> None:
     states = []
     shutil.copytree(built, tmp_path / "count")
     table = Catalog(str(tmp_path / "count")).table("db.t")
@@ -63,7 +65,7 @@ def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(built: Pa
     states += [content_at(last, user_round) for user_round in (5, 6)]
     assert counted.steps > 100
     outcomes = set()
-    for step in range(1 + (mode == "after"), counted.steps, STRIDE):
+    for step in range(1 + (mode == "after"), counted.steps, stride):
         warehouse = tmp_path / f"t{step}"
         shutil.copytree(built, warehouse)
         faulty = FaultyFileIO(LocalFileIO(), step, mode)

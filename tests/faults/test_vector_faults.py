@@ -1,4 +1,4 @@
-"""Deletes and compactions with deletion vectors, with every single I/O step failing: before or after, nothing between, and nothing left behind."""
+"""Deletes and compactions with deletion vectors, with I/O steps failing: before or after, nothing between, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lsm_core.errors import CommitUnknown, DredgeError
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FaultyFileIO, FileIO, LocalFileIO
+from tests.faults.strides import strides
 
 QUICK = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "commit.max-retries": "3"}
 CHANGES = {"write_exclusive", "overwrite", "delete", "mkdirs", "rename", "create", "write", "close"}
@@ -70,19 +71,10 @@ def unnamed(root: Path) -> set[str]:
     return {path.name for folder in ("bucket-0", "index") for path in (place / folder).glob("*")} - named
 
 
+@strides(5)
 @pytest.mark.parametrize("kind", list(STEPS))
-def test_broken_at_some_steps(kind: str, tmp_path: Path) -> None:
-    _break(kind, tmp_path, every=5)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("kind", list(STEPS))
-def test_broken_at_every_step(kind: str, tmp_path: Path) -> None:
-    _break(kind, tmp_path, every=1)
-
-
-def _break(kind: str, tmp_path: Path, every: int) -> None:
-    """Break every ``every``th step, other ones in each run."""
+def test_broken_at_its_steps(kind: str, tmp_path: Path, stride: int) -> None:
+    """Other steps are broken in each run."""
     build(tmp_path / "template", kind)
 
     def fresh(name: str) -> Path:
@@ -96,8 +88,8 @@ def _break(kind: str, tmp_path: Path, every: int) -> None:
     assert (before == after) == (kind == "full")
     assert unnamed(probe) == set()
     assert any("/index/" in path and name == "create" for name, path in counting.log) == (kind != "full")
-    first = random.randrange(every)
-    for step, (name, path) in list(enumerate(counting.log, 1))[first::every]:
+    first = random.randrange(stride)
+    for step, (name, path) in list(enumerate(counting.log, 1))[first::stride]:
         for mode in ("before", "after") if name in CHANGES else ("before",):
             root, failed = fresh(f"{step}-{mode}"), None
             try:
