@@ -8,28 +8,26 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import PyPaimon, PyPaimonProcess, PyPaimonRustProcess, java_environment, missing, peer_module
+from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess, PyPaimonRustProcess, missing, peer_module
 
 
 @pytest.fixture(scope="session")
-def java_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One running JVM; `bind(warehouse, table)` gives calls for one table."""
-    java_environment()
-    module = peer_module()
+def java_session() -> Iterator[JavaPaimon]:
+    """One running JVM for all tests of this process."""
     try:
-        peer = module.PaimonPeer(tmp_path_factory.mktemp("java"), "db.t")
-    except module.PeerMissing as error:
+        peer = JavaPaimon()
+    except peer_module().PeerMissing as error:
         missing(f"Java Paimon: {error}")
-    with peer:
-        yield peer
+    yield peer
+    peer.close()
 
 
 @pytest.fixture
-def java(java_session: Any, tmp_path: Path) -> Any:
+def java(java_session: JavaPaimon, tmp_path: Path) -> Any:
     """Call the peer on this test's warehouse: java("read", table="db.t")."""
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:
-        return dict(java_session.call(op, warehouse=str(tmp_path), **{"table": "db.t", **arguments}))
+        return dict(java_session.call(op, **{"warehouse": str(tmp_path), "table": "db.t", **arguments}))
 
     return call
 

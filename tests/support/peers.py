@@ -5,11 +5,17 @@ A missing peer skips the test and says so; with CI=true it fails the run, becaus
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
+import queue
+import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +23,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.spark import JAVA_OPTIONS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
+PAIMON_JAVA = ROOT / ".peers" / "paimon-java"
 PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
 PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
 
@@ -48,9 +57,95 @@ def peer_module() -> ModuleType:
 
 def java_environment() -> None:
     """Point the peer at the jar and a Java that exist."""
-    jars = sorted((ROOT / ".peers" / "paimon-java").glob("paimon-bundle-*.jar"))
+    jars = sorted(PAIMON_JAVA.glob("paimon-bundle-*.jar"))
     if jars:
         os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
+
+
+class JavaPaimon:
+    """One JVM with the real Java Paimon; commands of different lanes run side by side, those of one lane in order.
+
+    Commands and answers are those of ../shared/peer. Raises its PeerMissing where a jar or Java is missing, or the JVM has ended.
+    """
+
+    def __init__(self) -> None:
+        java_environment()
+        self._peer = peer_module()
+        java, jars = self._peer.java_command(), self._peer.classpath()
+        self._process = subprocess.Popen(
+            [
+                *(java, "-Xmx1g", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", *JAVA_OPTIONS.split()),
+                f"-Djava.io.tmpdir={tempfile.gettempdir()}",
+                *("-cp", os.pathsep.join([str(self._compiled(java, jars)), jars]), "PaimonLanes"),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        self._sending = threading.Lock()
+        self._answers: defaultdict[int, queue.SimpleQueue[dict[str, Any] | None]] = defaultdict(queue.SimpleQueue)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _compiled(self, java: str, jars: str) -> Path:
+        """The folder of the compiled classes, kept beside the jars; made anew when a source or the class path changes."""
+        sources = [Path(self._peer.SOURCE), Path(__file__).with_name("PaimonLanes.java")]
+        digest = hashlib.sha256(b"".join([*(source.read_bytes() for source in sources), jars.encode()])).hexdigest()
+        target = PAIMON_JAVA / f"classes-{digest[:16]}"
+        if target.is_dir():
+            return target
+        work = Path(tempfile.mkdtemp(prefix="classes-", dir=PAIMON_JAVA))
+        javac, compilers = shutil.which("javac"), sorted(PAIMON_JAVA.glob("ecj-*.jar"))
+        if javac is None and not compilers:
+            raise self._peer.PeerMissing("no javac on PATH and no ecj-*.jar in .peers/paimon-java")
+        command = [javac] if javac else [java, "-jar", str(compilers[-1]), "-17", "-proceedOnError"]
+        done = subprocess.run(
+            [*command, "-nowarn", "-d", str(work), "-cp", jars, *map(str, sources)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not (work / "PaimonLanes.class").is_file():
+            raise self._peer.PeerMissing(f"PaimonLanes.java did not compile: {done.stderr[-2000:]}")
+        try:
+            work.rename(target)
+        except OSError:  # another test process was faster
+            shutil.rmtree(work)
+        return target
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            self._answers[answer.pop("lane")].put(answer)
+        for lane in list(self._answers.values()):
+            lane.put(None)
+
+    def call(self, op: str, *, lane: int = 0, **arguments: Any) -> dict[str, Any]:
+        """Run one command and wait for its answer; arguments that are None are left out. Raises PeerError with Java's own error."""
+        command = {name: value for name, value in arguments.items() if value is not None}
+        answers = self._answers[lane]
+        assert self._process.stdin is not None
+        with self._sending:
+            self._process.stdin.write(json.dumps({**command, "op": op, "lane": lane}, default=str) + "\n")
+            self._process.stdin.flush()
+        answer = answers.get()
+        if answer is None:
+            answers.put(None)
+            raise self._peer.PeerMissing(f"the JVM ended with code {self._process.wait()}")
+        if not answer.pop("ok"):
+            raise self._peer.PeerError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the JVM."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=20)
+        self._listener.join()
+        self._process.stdout.close()
 
 
 class PyPaimonProcess:
