@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from lsm_core.table import SchemaChange as SchemaChange
     from lsm_core.table import Table as Table
 
-# Arrow's allocator gives freed memory back after 10 ms and takes it anew page by page: a third of a compaction's time went
-# there. It reads this when Arrow is loaded, so it has no effect where pyarrow was imported first.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
+# Of Arrow's allocators the C library's suits merging, which takes and frees the same few megabytes again and again: the one that
+# Arrow prefers gives them back and faults them in anew, in huge pages, for a tenth of a compaction's time and a quarter of its memory.
+# Arrow reads this when it is loaded; where that came first `storage.allocator` sees to it.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 __getattr__, __dir__ = lazy_names(
     __name__,

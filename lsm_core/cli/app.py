@@ -7,14 +7,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from lsm_core.cli.render import visible
-from lsm_core.cli.verbs import look, maintain, trash
-from lsm_core.cli.verbs.explain import explain
-from lsm_core.cli.verbs.show import show
 from lsm_core.errors import DredgeError
 
 if TYPE_CHECKING:
@@ -22,16 +21,17 @@ if TYPE_CHECKING:
 
 _PLUGINS: Final = "dredge.verbs"
 _OURS: Final = ("lsm_core", "orchestration", "assets", "checks")
-_VERBS: Final[dict[str, Callable[..., None]]] = {
-    "status": look.status,
-    "tables": look.tables,
-    "health": look.health,
-    "snapshots": look.snapshots,
-    "files": look.files,
-    "show": show,
-    "explain": explain,
-    "trash": trash.trash,
+_VERBS: Final = {
+    "status": "look",
+    "tables": "look",
+    "health": "look",
+    "snapshots": "look",
+    "files": "look",
+    "show": "show",
+    "explain": "explain",
+    "trash": "trash",
 }
+"""Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
@@ -39,9 +39,22 @@ _OBJECTS_A_COLLECTION: Final = 100_000
 """Imports make half a million objects that stay: looking through them every 700 is a tenth of a short command's time."""
 
 
-def _verbs() -> dict[str, Callable[..., None]]:
-    """The built-in verbs, with those of all actions that are registered now."""
-    return {**_VERBS, **maintain.verbs()}
+def _built_in(name: str) -> Callable[..., None]:
+    """The verb of one of the names of `_VERBS`."""
+    found: Callable[..., None] = getattr(import_module(f"lsm_core.cli.verbs.{_VERBS[name]}"), name)
+    return found
+
+
+def _of_actions() -> dict[str, Callable[..., None]]:
+    """The verbs of all actions that are registered now."""
+    from lsm_core.cli.verbs import maintain
+
+    return maintain.verbs()
+
+
+def _verb(name: str) -> Callable[..., None] | None:
+    """The built-in verb of that name, those of actions among them; None where there is none."""
+    return _built_in(name) if name in _VERBS else _of_actions().get(name)
 
 
 def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
@@ -49,6 +62,36 @@ def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in verbs}
+
+
+class _Verb(TyperCommand):
+    """A command that takes texts as they are given: to make texts of texts Typer imports pydantic, a tenth of a short command's time."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            _take_texts(parameter)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """See Typer."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            _take_texts(option)
+        return option
+
+
+def _take_texts(parameter: Any) -> None:
+    """Let Typer judge a value only where it is missing, or is no text for a parameter of texts."""
+    if parameter.multiple or parameter.nargs != 1 or not hasattr(parameter, "type_descriptor"):
+        return
+    judge, of_text = parameter.process_value, parameter.type_descriptor.annotation is str
+
+    def process_value(context: Any, value: Any) -> Any:
+        if parameter.required if value is None else not (of_text and isinstance(value, str)):
+            return judge(context, value)
+        return value if parameter.callback is None else parameter.callback(context, parameter, value)
+
+    parameter.process_value = process_value
 
 
 def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.Typer:
@@ -62,7 +105,7 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.
         rich_markup_mode=None,
     )
     for name, verb in verbs.items():
-        app.command(name)(verb)
+        app.command(name, cls=_Verb)(verb)
     return app
 
 
@@ -70,10 +113,14 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
     given = list(arguments) or ["--help"]
     try:
-        verbs = _verbs()
-        plugins = {} if given[0] in verbs else _plugins(verbs)
-        if given[0] in plugins:
-            return _code(_call(plugins[given[0]], given[1:]))
+        name, *rest = given
+        verb = _verb(name)
+        if verb is not None:  # alone: what all verbs take is longer to work out than most of them run
+            return _code(_app({name: verb}, None)(args=rest, prog_name=f"dredge {name}", standalone_mode=False))
+        verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
+        plugins = _plugins(verbs)
+        if name in plugins:
+            return _code(_call(plugins[name], rest))
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
         return _code(_app(verbs, epilog)(args=given, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
@@ -134,8 +181,10 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.argv[1:2] and sys.argv[1] in _VERBS:
+        gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    if sys.argv[1:2] and sys.argv[1] in _verbs():
+    if sys.argv[1:2] and _verb(sys.argv[1]) is not None:
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
         # NumPy's linear algebra starts a thread per core when it is loaded, and no verb needs it.

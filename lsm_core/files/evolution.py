@@ -18,7 +18,6 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.row_tracking import COLUMNS
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import DataType, to_arrow
-from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.nesting import refit, reshape, same_values
 from lsm_core.types.padding import holds_char, unpadded
 
@@ -111,6 +110,8 @@ class Evolution:
         if column.padded is not None:
             array = unpadded(array, column.padded)
         if column.written is not None:
+            from lsm_core.types.casts import CastError, cast_values  # only files older than a change of types need them
+
             assert column.wanted is not None
             stored = _fitted(array, to_arrow(column.written), field.name, path)
             try:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, StorageFull
 from lsm_core.options import TableOptions
 from lsm_core.storage import trace
-from lsm_core.storage.scratch import ScratchFolder
+
+if TYPE_CHECKING:
+    from lsm_core.storage.scratch import ScratchFolder
 
 _PREFIX: Final = "dredge-spill-"
 # LZO has no codec in Arrow; spill files are read by nobody else, so its nearest relative takes its place.
@@ -117,6 +118,10 @@ class SpillSpace:
 
     def _new_path(self) -> str:
         if self._folder is None:
+            import tempfile  # most merges spill nothing
+
+            from lsm_core.storage.scratch import ScratchFolder
+
             try:
                 self._folder = ScratchFolder(_PREFIX, self._parent)
             except OSError as error:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from lsm_core.types.casts.java_floats import text_before_jdk19, text_since_jdk19
-
 _MILLIS_PER_DAY = 86_400_000
 
 
 def float_text(value: float, *, single: bool, newer: bool = False) -> str:
     """Java's `Float.toString` (``single``) or `Double.toString` before JDK 19, or of a ``newer`` one: they differ in rare digits."""
+    from lsm_core.types.casts.java_floats import (  # few tables are partitioned by floats
+        text_before_jdk19,
+        text_since_jdk19,
+    )
+
     return (text_since_jdk19 if newer else text_before_jdk19)(value, single=single)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,17 @@ import numpy.typing as npt
 from lsm_core.errors import InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints
-from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.first_row import FirstRow
-from lsm_core.merge.engines.fold import FoldInput, FoldOutput
-from lsm_core.merge.engines.partial_update import PartialUpdate
-from lsm_core.merge.engines.setup import aggregation, partial_update
 from lsm_core.merge.order import Groups
 from lsm_core.merge.sort_key import KeySpec
 from lsm_core.options import TableOptions
+
+if TYPE_CHECKING:
+    from lsm_core.merge.engines.fold import FoldInput, FoldOutput
+
+_BUILDING: Final = ("partial-update", "aggregation")
+"""Engines that build rows. Their modules are imported when a table has one of them."""
 
 
 class PickFunction(Protocol):
@@ -91,9 +93,11 @@ def merge_function(schema: TableSchema, options: Mapping[str, str], table: str =
         if spec.sequence_columns:
             raise InvalidOption("sequence.field", ",".join(spec.sequence_columns), "nothing with first-row", table)
         return FirstRow(spec, typed.ignore_delete, table)
-    if engine == PartialUpdate.name:
-        return partial_update(schema, typed, spec, table)
-    if engine == Aggregation.name:
+    if engine in _BUILDING:  # most tables have none of these
+        from lsm_core.merge.engines.setup import aggregation, partial_update
+
+        if engine == "partial-update":
+            return partial_update(schema, typed, spec, table)
         return aggregation(schema, typed, spec, table)
-    known = f"{Deduplicate.name}, {FirstRow.name}, {PartialUpdate.name}, {Aggregation.name}"
+    known = ", ".join((Deduplicate.name, FirstRow.name, *_BUILDING))
     raise InvalidOption("merge-engine", engine, known, table)

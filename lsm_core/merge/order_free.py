@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lsm_core.format.schema import TableSchema
-from lsm_core.merge.engines.aggregation import Aggregation
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.engines.first_row import FirstRow
-from lsm_core.merge.engines.partial_update import PartialUpdate
 from lsm_core.merge.function import MergeFunction, merge_function
-from lsm_core.merge.functions import AggregateFunction
 from lsm_core.options import PaimonVersion
 from lsm_core.types import TypeRoot
+
+if TYPE_CHECKING:
+    from lsm_core.merge.engines.aggregation import Aggregation
+    from lsm_core.merge.engines.partial_update import PartialUpdate
+    from lsm_core.merge.functions import AggregateFunction
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _COMMUTING: Final = frozenset({"sum", "product", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64", "theta_sketch"})
@@ -84,21 +86,28 @@ def order_free(
 
 
 def _reasons(function: MergeFunction, expiry: RowExpiry | None, has_retracts: bool, has_expired: bool) -> Iterator[str]:
-    if isinstance(function, PartialUpdate):
-        yield from _of_partial_update(function, has_retracts)
-    elif isinstance(function, Aggregation):
-        yield from _of_aggregation(function, has_retracts)
-    elif not isinstance(function, (Deduplicate, FirstRow)):
-        # those two take the greatest (smallest) row of one total order, whatever the order of merging
-        yield f"merge engine {function.name} is not known to be order-free"
+    functions: Mapping[str, AggregateFunction] = {}
+    if not isinstance(function, (Deduplicate, FirstRow)):
+        # Those two take the greatest (smallest) row of one total order, whatever the order of merging. The others' modules are
+        # there already, as one of them is the table's.
+        from lsm_core.merge.engines.aggregation import Aggregation
+        from lsm_core.merge.engines.partial_update import PartialUpdate
+
+        if isinstance(function, PartialUpdate):
+            functions = function.functions
+            yield from _of_partial_update(function, has_retracts)
+        elif isinstance(function, Aggregation):
+            functions = function.functions
+            yield from _of_aggregation(function, has_retracts)
+        else:
+            yield f"merge engine {function.name} is not known to be order-free"
     if expiry is None:
         return
     if has_expired:
         yield "record-level expiry: a row that is over, left out alone, uncovers the older version that it replaced"
-    if isinstance(function, (PartialUpdate, Aggregation)):
-        made = function.functions.get(expiry.field)
-        if made is not None and made.name not in _CHOOSING:
-            yield f"column '{expiry.field}': {made.name} makes times that no row had, and these may be over"
+    made = functions.get(expiry.field)
+    if made is not None and made.name not in _CHOOSING:
+        yield f"column '{expiry.field}': {made.name} makes times that no row had, and these may be over"
 
 
 def _of_partial_update(function: PartialUpdate, has_retracts: bool) -> Iterator[str]:

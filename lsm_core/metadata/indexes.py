@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, DredgeError
-from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
-from lsm_core.format.file_index import FileIndex, head_length, read_head
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
 from lsm_core.format.partition_path import partition_text
@@ -23,6 +21,10 @@ from lsm_core.format.side_files import decode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
+
+if TYPE_CHECKING:  # most tables have neither, and their libraries are slow to import: see the functions
+    from lsm_core.format.deletion_vector import DeletionVector
+    from lsm_core.format.file_index import FileIndex
 
 # -- index files -------------------------------------------------------------------------------------------------------
 
@@ -184,6 +186,8 @@ def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) 
 
     ``rows``: of the data file, beyond which no position may lie.
     """
+    from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
+
     if file.offset < 1 or file.length < 0:
         raise CorruptFile(file.path, f"a deletion vector of {file.length} bytes at {file.offset}")
     version = read_part(store, file.path, 0, 1)
@@ -235,11 +239,13 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
     """
     if not store.options.get("file-index.read.enabled"):
         return None
+    beside = [name for name in file.extra_files if name.endswith(_SUFFIX)]
+    if file.embedded_index is None and not beside:
+        return None
+    from lsm_core.format.file_index import FileIndex, head_length, read_head
+
     if file.embedded_index is not None:
         return FileIndex.decode(file.embedded_index, f"index of {file.file_name} in its manifest")
-    beside = [name for name in file.extra_files if name.endswith(_SUFFIX)]
-    if not beside:
-        return None
     path = store.data_path(partition, bucket, beside[0], file.external_path)
     try:
         size = store.file_io.size(path)

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from lsm_core.errors import InvalidOption
@@ -151,6 +150,8 @@ def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] 
             or name in others
         ):
             continue
+        from difflib import get_close_matches
+
         known = sorted(key for key in REGISTRY if key.startswith(READING))
         near = get_close_matches(name.strip().lower(), known, 1, 0.8)
         meant = f"{near[0]}, maybe; " if near else ""

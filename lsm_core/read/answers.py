@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.read.changes import Choice, Span, span_of_options, span_values
+from lsm_core.read.changes.spans import Span, span_of_options
 from lsm_core.read.scan import as_schema, plan_scan, to_arrow, to_batches
 from lsm_core.types.dictionaries import as_dictionaries
+
+if TYPE_CHECKING:
+    from lsm_core.read.changes import Choice
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -29,6 +32,8 @@ def answer_table(
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
         return to_arrow(scan.store, scan, limit=limit)
+    from lsm_core.read.changes import Choice  # what only reads of changes need
+
     choice = Choice.of(store, columns, filter)
     batches = list(_changed_rows(choice, span, limit, dictionaries))
     return pa.Table.from_batches(batches, _schema_without_kinds(choice, dictionaries))
@@ -52,6 +57,8 @@ def answer_batches(
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
         return to_batches(scan.store, scan, limit=limit)
+    from lsm_core.read.changes import Choice
+
     return _changed_rows(Choice.of(store, columns, filter), span, limit, dictionaries)
 
 
@@ -61,6 +68,8 @@ def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
 
 
 def _changed_rows(choice: Choice, span: Span, limit: int | None, dictionaries: bool) -> Batches:
+    from lsm_core.read.changes import span_values
+
     left = None if limit is None else whole_number(limit, "limit", choice.store.name, least=0)
     rows = span_values(choice, span, left)
     if not dictionaries:

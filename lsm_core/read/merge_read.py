@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -16,8 +16,6 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import key_name
 from lsm_core.merge import (
     EXPIRED,
-    ChangelogMerger,
-    ChangelogRules,
     FoldFunction,
     MergeCounters,
     MergeFunction,
@@ -26,11 +24,9 @@ from lsm_core.merge import (
     merge_function,
     merge_streams,
 )
-from lsm_core.merge.changelog import Against, LookUp, WriteChanges
 from lsm_core.merge.comparable import Ints
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
-from lsm_core.merge.engines.internal import AllVersions
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
@@ -38,6 +34,10 @@ from lsm_core.read.passes import fits, in_memory, next_pass
 from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.types.dictionaries import SharedDictionaries, batch_of, rows_bytes
+
+if TYPE_CHECKING:  # what looks keys up and tells changes is imported where it is done
+    from lsm_core.merge import ChangelogRules
+    from lsm_core.merge.changelog import LookUp, WriteChanges
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
@@ -157,10 +157,17 @@ class Merging:
         self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         # an engine that builds rows must see all versions of a key at once: passes before only sort them
         folds = isinstance(self.function, FoldFunction)
-        every_version = folds or self.changes is not None
-        self.in_passes: MergeFunction = AllVersions(self.function.key_spec) if every_version else self.function
+        self.in_passes: MergeFunction = self.function
+        if folds or self.changes is not None:
+            from lsm_core.merge.engines.internal import AllVersions
+
+            self.in_passes = AllVersions(self.function.key_spec)
         # Of rows that are chosen, not built, the version of the lowest level is the newest one anyway.
-        compares = self.changes is not None and self.changes.rules.against is Against.HIGH_LEVELS
+        compares = False
+        if self.changes is not None:
+            from lsm_core.merge.changelog import Against
+
+            compares = self.changes.rules.against is Against.HIGH_LEVELS
         self.looks_up = (folds or compares) and self.store.options.needs_lookup
         by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
         self.by_level: MergeFunction = self.function if self.function.name == "first-row" else by_level
@@ -245,6 +252,8 @@ class Merging:
         counters = MergeCounters()
         whole_keys = None
         if changes is not None:
+            from lsm_core.merge.changelog import ChangelogMerger
+
             look_up, write_changes, names = changes.look_up, changes.write_changes, reader.schema.names
 
             def found(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:

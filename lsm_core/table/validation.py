@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.files import SpillSpace
-from lsm_core.files.formats import SETTINGS, require_usable
+from lsm_core.files.formats import require_usable, settings
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
@@ -261,7 +261,7 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
     """What the first write would fail at. What an altered table was stored with may stay: only writers need it."""
     given, known = canonical(schema.options), {} if before is None else canonical(before.options)
     new = {key for key in given.keys() | known.keys() if given.get(key) != known.get(key)}
-    if before is None or new.intersection(SETTINGS):
+    if before is None or new.intersection(settings()):
         require_usable(options)
     if "spill-compression" in new:
         SpillSpace.of(options)

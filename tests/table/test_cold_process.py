@@ -50,6 +50,16 @@ HEAVY = (
     "lsm_core.compact",
     "lsm_core.commit.committer",
     "lsm_core.files.append_writer",
+    "lsm_core.files.formats.orc",
+    "lsm_core.format.file_index",
+    "lsm_core.merge.changelog",
+    "lsm_core.read.changes.stream",
+    "lsm_core.types.casts",
+    "pyarrow.fs",
+    "pyarrow.parquet",
+    "pyarrow.orc",
+    "pyroaring",
+    "datasketches",
 )
 _READ = """
 import sys

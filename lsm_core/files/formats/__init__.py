@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Final
 
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
-from lsm_core.files.formats import avro, orc, parquet
+from lsm_core.files.formats import parquet
 from lsm_core.files.formats.protocol import FileFormat, FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
 
-_FORMATS: Final[dict[str, FileFormat]] = {
-    each.name: each
-    for each in (
-        parquet.FORMAT,
-        orc.FORMAT,
-        avro.FORMAT,
-    )
-}
+_NAMES: Final = ("parquet", "orc", "avro")
+"""Formats; each is the module of its name, imported when the first file of it comes up: it brings its library along."""
 _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
+
+
+@cache
+def _format(name: str) -> FileFormat:
+    """One of :data:`_NAMES`."""
+    found: FileFormat = import_module(f"{__name__}.{name}").FORMAT
+    return found
 
 
 def open_source(
@@ -43,10 +46,9 @@ def open_source(
     """
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
-    file_format = _FORMATS.get(extension)
-    if file_format is None:
+    if extension not in _NAMES:
         raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
-    source = file_format.open_source(file_io, path, size=size, rows=rows, table=table, kept=kept)
+    source = _format(extension).open_source(file_io, path, size=size, rows=rows, table=table, kept=kept)
     if len(set(source.schema.names)) < len(source.schema.names):
         source.close()
         raise CorruptFile(path, "two of its columns have the same name")
@@ -72,19 +74,22 @@ def open_sink(
     name, codec = file_format or format_of(options, level), compression_of(options, level)
     if name != format_of(options, level) and codec not in parquet.CODECS:
         codec = "zstd"
-    return _FORMATS[name].open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
+    return _format(name).open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
 
 
-SETTINGS: Final = (
+_SETTINGS: Final = (
     "file.format",
     "file.format.per.level",
     "file.compression",
     "file.compression.per.level",
     "changelog-file.format",
     "changelog-file.compression",
-    *(size for each in _FORMATS.values() for size in each.sizes),
 )
-"""Options that only a format can tell usable from unusable."""
+
+
+def settings() -> tuple[str, ...]:
+    """Options that only a format can tell usable from unusable."""
+    return (*_SETTINGS, *(size for name in _NAMES for size in _format(name).sizes))
 
 
 def require_usable(options: TableOptions) -> None:
@@ -112,24 +117,24 @@ def require_usable(options: TableOptions) -> None:
             _require_codec(name, str(told).strip().lower(), options.table)
         except InvalidOption as error:
             raise InvalidOption("changelog-file.compression", told, error.accepted, options.table) from error
-    for each in _FORMATS.values():
-        for key in each.sizes:
+    for each in _NAMES:
+        for key in _format(each).sizes:
             options.given_size(key, 1)
 
 
 def _require_codec(name: str, codec: str, table: str) -> None:
     """Raise InvalidOption where files of format ``name`` cannot be written with ``codec``."""
-    if name in _FORMATS:
-        _FORMATS[name].codec_of(codec, table)
+    if name in _NAMES:
+        _format(name).codec_of(codec, table)
 
 
 def format_of(options: TableOptions, level: int) -> str:
     """Option `file.format`, or what `file.format.per.level` ("0:avro,5:parquet") says; raises InvalidOption."""
     name = options.format_of_level(level)
-    if name not in _FORMATS:
+    if name not in _NAMES:
         by_level = str(level) in (options.get("file.format.per.level") or {})
         key = "file.format.per.level" if by_level else "file.format"
-        raise InvalidOption(key, name, ", ".join(_FORMATS), options.table)
+        raise InvalidOption(key, name, ", ".join(_NAMES), options.table)
     return name
 
 
@@ -139,7 +144,7 @@ def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
     Every file is read by its own extension, in Java too, so that formats may mix within a level.
     """
     name = format_of(options, level)
-    return parquet.EXTENSION if _FORMATS[name].unwritable(rows) else name
+    return parquet.EXTENSION if _format(name).unwritable(rows) else name
 
 
 def compression_of(options: TableOptions, level: int) -> str:
@@ -157,7 +162,6 @@ def extension_of(options: TableOptions, name: str) -> str:
 
 
 __all__ = [
-    "SETTINGS",
     "ColumnValues",
     "FileSink",
     "FileSource",
@@ -168,4 +172,5 @@ __all__ = [
     "open_sink",
     "open_source",
     "require_usable",
+    "settings",
 ]

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature, ValueTooLarge
@@ -39,6 +38,7 @@ from lsm_core.files.formats.parquet_footer import (
     stored_footer,
 )
 from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, rows_at_once
+from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.files.formats.protocol import FileFormat
 from lsm_core.format.stats import ColumnValues
@@ -118,6 +118,8 @@ class ParquetSink:
         ``dictionary`` names columns that get one in any case; None means that none does. Text columns of ``sample`` that are Arrow
         dictionaries are taken as such where the file gets one, and are plain text otherwise.
         """
+        import pyarrow.parquet as pq  # readers do without: see `parquet_reader`
+
         self.path = path
         self.rows = 0
         repeating = [] if dictionary is None else repeating_columns(sample, dictionary, delta)
@@ -308,7 +310,7 @@ class ParquetSource:
         footer = parse_footer(data, self.path, self._input.size())
         _require_small_values(footer, self.path)
         whole = pa.BufferReader(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
-        arrow = pq.ParquetFile(whole)
+        arrow = open_reader(whole)
         opened = _Opened(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer))
         if kept is not None:
             kept.put((_FOOTER, self.path), opened, _FOOTER_SHARE * len(data))
@@ -342,23 +344,17 @@ class ParquetSource:
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
-        wanted = set(columns)
-        leaves = [at for at, leaf in enumerate(self._footer.leaves) if leaf.name in wanted]
+        leaves = self._leaves(columns)
         with named(self.path, "Parquet"):
             batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows)
             file = None if dictionaries else self._file
             if file is None:
-                file = pq.ParquetFile(
-                    self._input,
-                    metadata=self._metadata,
-                    read_dictionary=list(dictionaries) or None,
-                    buffer_size=BUFFER_SIZE,
-                    pre_buffer=False,
-                    page_checksum_verification=True,  # of pages that carry one, as Java's do
+                file = open_reader(
+                    self._input, metadata=self._metadata, dictionaries=dictionaries, buffer_size=BUFFER_SIZE
                 )
             if not dictionaries:
                 self._file = file
-            stream = self._stream(file, columns, batch_rows, groups)
+            stream = iter_batches(file, batch_rows, groups, leaves)
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:
             with named(self.path, "Parquet"):
@@ -372,13 +368,13 @@ class ParquetSource:
         if seen != expected:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 
-    def _stream(
-        self, file: Any, columns: Sequence[str], batch_rows: int, groups: list[int]
-    ) -> Iterator[pa.RecordBatch]:
-        found: Iterator[pa.RecordBatch] = file.iter_batches(
-            batch_rows, row_groups=groups, columns=list(columns), use_threads=False
-        )
-        return found
+    def _leaves(self, columns: Sequence[str]) -> list[int]:
+        """Indexes of the leaves of ``columns``, in their order."""
+        places: dict[str, list[int]] = {name: [] for name in columns}
+        for at, leaf in enumerate(self._footer.leaves):
+            if leaf.name in places:
+                places[leaf.name].append(at)
+        return [at for found in places.values() for at in found]
 
     def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
         """INT96 columns a second time, as bytes; None without such columns."""
@@ -388,8 +384,8 @@ class ParquetSource:
             footer = int96_as_bytes(self._input)
         except (IndexError, ValueError) as error:
             raise CorruptFile(self.path, f"its Parquet footer is broken: {error}") from error
-        file = pq.ParquetFile(self._input, metadata=footer, buffer_size=BUFFER_SIZE, pre_buffer=False)
-        return self._stream(file, wide, batch_rows, groups)
+        file = open_reader(self._input, metadata=footer, buffer_size=BUFFER_SIZE)
+        return iter_batches(file, batch_rows, groups, self._leaves(wide))
 
     def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
         """Arrow wraps INT96 values that its nanoseconds cannot hold: seen by comparing with what the bytes say."""

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsm_core.arrays import value_offsets
 from lsm_core.errors import CorruptFile, ValueTooLarge
@@ -28,6 +27,7 @@ from lsm_core.files.formats.parquet_footer import (
     Footer,
     Leaf,
 )
+from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_usual import page_header
 from lsm_core.files.formats.thrift import Struct
 
@@ -201,9 +201,7 @@ def _longest(source: pa.NativeFile, chunk: Chunk, page: _Page) -> int:
     """Bytes of the longest text of a dictionary: its page is what a column of plain texts is stored as, so Arrow reads it as one."""
     stored = bytes(source.read_at(page.stored, page.body))
     longest = 0
-    for batch in _as_column(stored, page.plain, page.values, chunk.codec, BYTE_ARRAY, PLAIN).iter_batches(
-        1 << 16, use_threads=False
-    ):
+    for batch in _as_column(stored, page.plain, page.values, chunk.codec, BYTE_ARRAY, PLAIN):
         longest = max(longest, int(np.diff(value_offsets(batch.column(0))).max(initial=0)))
     return longest
 
@@ -227,7 +225,7 @@ def _longest_prefix(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) 
         if count > page.values:
             raise CorruptFile(path, f"column '{leaf.name}' has a page of {count} texts, its header says {page.values}")
         column = _as_column(lengths, len(lengths), count, 0, INT32, _DELTA_BINARY_PACKED)
-        for batch in column.iter_batches(1 << 16, use_threads=False):
+        for batch in column:
             longest = max(longest, int(batch.column(0).to_numpy().max(initial=0)))
     return longest
 
@@ -323,8 +321,10 @@ def _plain(stored: bytes, size: int, codec: int, path: str, leaf: Leaf) -> bytes
         raise CorruptFile(path, f"column '{leaf.name}' has a page that does not unpack: {error}") from error
 
 
-def _as_column(stored: bytes, plain: int, count: int, codec: int, physical: int, encoding: int) -> Any:
-    """A Parquet file in memory whose only column is one page of ``count`` values without nulls."""
+def _as_column(
+    stored: bytes, plain: int, count: int, codec: int, physical: int, encoding: int
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a Parquet file in memory whose only column is one page of ``count`` values without nulls."""
     i32, i64, text = thrift.I32, thrift.I64, thrift.BINARY
     described: Struct = {1: (i32, count), 2: (i32, encoding), 3: (i32, _RLE), 4: (i32, _RLE)}
     header: Struct = {1: (i32, _DATA), 2: (i32, plain), 3: (i32, len(stored)), 5: (thrift.STRUCT, described)}
@@ -348,7 +348,7 @@ def _as_column(stored: bytes, plain: int, count: int, codec: int, physical: int,
     schema: list[Struct] = [{4: (text, b"r"), 5: (i32, 1)}, {1: (i32, physical), 3: (i32, 0), 4: (text, b"c")}]
     footer = thrift.encoded({1: (i32, 2), 2: (thrift.LIST, schema), 3: (i64, count), 4: (thrift.LIST, [group])})
     data = b"PAR1" + page + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-    return pq.ParquetFile(pa.BufferReader(data))
+    return iter_batches(open_reader(pa.BufferReader(data)), 1 << 16)
 
 
 __all__ = ["BATCH_BYTES", "LARGEST_VALUE", "rows_at_once"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lsm_core.files.formats import thrift
+from lsm_core.files.formats.parquet_reader import FileMetaData, open_reader
 from lsm_core.files.formats.thrift import Struct
 
 MESSAGE_NAME: Final = b"paimon_schema"
@@ -41,7 +41,7 @@ def as_java(tail: bytes, schema: pa.Schema) -> bytes:
     return tail[:start] + _ending(reader, elements, begin)
 
 
-def int96_as_bytes(source: pa.NativeFile) -> pq.FileMetaData:
+def int96_as_bytes(source: pa.NativeFile) -> FileMetaData:
     """The file's footer with INT96 columns called FIXED_LEN_BYTE_ARRAY(12): as these Arrow gives their bytes as they are."""
     size = source.size()
     source.seek(size - _TAIL_BYTES)
@@ -51,7 +51,7 @@ def int96_as_bytes(source: pa.NativeFile) -> pq.FileMetaData:
     for element in elements:
         if element.get(_TYPE) == (thrift.I32, _INT96):
             element[_TYPE], element[_LENGTH] = (thrift.I32, _FIXED), (thrift.I32, _INT96_BYTES)
-    return pq.read_metadata(pa.BufferReader(_MAGIC + _ending(reader, elements, begin)))
+    return open_reader(pa.BufferReader(_MAGIC + _ending(reader, elements, begin))).metadata
 
 
 def schema_elements(footer: bytes) -> list[Struct]:

@@ -11,7 +11,6 @@ import numpy as np
 from lsm_core.arrays import arrow_array
 from lsm_core.format.kv_layout import KEY_PREFIX, LEVEL, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.merge.engines.fold import FoldInput, FoldOutput, OpenState
-from lsm_core.merge.functions.elements import codes
 from lsm_core.merge.rows import Piece, emit
 from lsm_core.merge.sort_key import KeySpec
 
@@ -50,6 +49,8 @@ class Differences:
 
     def fold(self, window: FoldInput) -> FoldOutput:
         """The newest row of every key that differs. A key that may go on is kept as it is."""
+        from lsm_core.merge.functions.elements import codes  # reads and compactions, who import this, need none of it
+
         groups, rows = window.groups, window.rows
         pairs = np.flatnonzero(groups.ends - groups.starts == 2)
         differs = np.ones(len(groups), np.bool_)

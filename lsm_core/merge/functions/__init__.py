@@ -1,16 +1,17 @@
 """Aggregate functions of single fields: what values of one column become when the versions of a key are merged.
 
 `base` is what they share: a fold over many groups at once. `boundary` picks an input, `numeric` computes; the others build
-texts, collections, maps, nested tables, bitmaps and sketches.
+texts, collections, maps, nested tables, bitmaps and sketches. A module of functions is imported when a table names one of them:
+most name none, and the libraries of bitmaps and sketches alone take a tenth of what a short command takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from importlib import import_module
+from typing import Final
 
 from lsm_core.errors import InvalidOption
-from lsm_core.merge.functions import bitmaps, boundary, collection, nested, numeric, sketches
 from lsm_core.merge.functions.base import (
     AGG,
     LATE,
@@ -29,21 +30,34 @@ ENTRY_POINTS: Final = "dredge.aggregate_functions"
 """Entry-point group of custom functions: each gives a callable (DataType, FieldOptions) -> AggregateFunction."""
 
 Factory = Callable[[DataType, FieldOptions], AggregateFunction]
-_BUILT_IN: Final[dict[str, Any]] = {
-    **boundary.FUNCTIONS,
-    **numeric.FUNCTIONS,
-    **collection.FUNCTIONS,
-    **nested.FUNCTIONS,
-    **bitmaps.FUNCTIONS,
-    **sketches.FUNCTIONS,
+BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "boundary": (
+        "last_value",
+        "last_non_null_value",
+        "first_value",
+        "first_non_null_value",
+        "first_not_null_value",
+        "primary-key",
+        "max",
+        "min",
+        "bool_and",
+        "bool_or",
+    ),
+    "numeric": ("sum", "product"),
+    "collection": ("collect", "listagg"),
+    "nested": ("merge_map", "merge_map_with_keytime", "nested_update", "nested_partial_update"),
+    "bitmaps": ("rbm32", "rbm64"),
+    "sketches": ("hll_sketch", "theta_sketch"),
 }
+"""The names of each module here; its `FUNCTIONS` holds a :data:`Factory` for each."""
+_MODULE_OF: Final = {name: module for module, names in BUILT_IN.items() for name in names}
 
 
 def function_names() -> list[str]:
     """Names that option `fields.<field>.aggregate-function` may have, custom ones too, sorted."""
     from importlib.metadata import entry_points  # slow to import, and most tables name no function of others
 
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_MODULE_OF, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
 def aggregate_function(
@@ -59,8 +73,10 @@ def aggregate_function(
     """
     kind = parse(type) if isinstance(type, str) else type
     own = FieldOptions(field, options or {}, table)
-    make: Factory | None = _BUILT_IN.get(name)
-    if make is None:
+    make: Factory | None
+    if name in _MODULE_OF:
+        make = import_module(f"{__name__}.{_MODULE_OF[name]}").FUNCTIONS[name]
+    else:
         from importlib.metadata import entry_points
 
         make = next((point.load() for point in entry_points(group=ENTRY_POINTS, name=name)), None)
@@ -71,6 +87,7 @@ def aggregate_function(
 
 __all__ = [
     "AGG",
+    "BUILT_IN",
     "ENTRY_POINTS",
     "KEEP",
     "LATE",

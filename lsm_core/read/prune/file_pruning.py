@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import DredgeError
-from lsm_core.format.file_index import FileIndex
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import ROW_ID_ID, SEQUENCE_NUMBER_ID
 from lsm_core.format.schema import DataField, TableSchema
@@ -21,6 +20,9 @@ from lsm_core.read.predicate import Conjunct, Predicate
 from lsm_core.read.prune.column_bounds import Bounds, Mask, possible, prunable
 from lsm_core.read.prune.partition_pruning import decoded_rows, partition_bounds
 from lsm_core.types import DataType, TypeRoot, to_arrow
+
+if TYPE_CHECKING:  # imported where a file has an index: see the functions
+    from lsm_core.format.file_index import FileIndex
 
 _ARITY_BYTES: Final = 4
 _WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
@@ -144,6 +146,8 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
         or indexes.null_count == len(indexes)
     ):
         return mask
+    from lsm_core.format.file_index import FileIndex
+
     mask = mask.copy()
     for row in np.flatnonzero(mask & numpy_array(pc.is_valid(indexes))):  # files, not rows of data
         schema = store.schema_of(entries.column("schema_id")[row].as_py())

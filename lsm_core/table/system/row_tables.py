@@ -18,8 +18,9 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.row_tracking import tracked_schema, tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, plan_scan, to_batches
-from lsm_core.read.changes import Choice, Span, incremental, span_of_options
+from lsm_core.read.changes import Choice, Span, span_of_options
 from lsm_core.read.changes.changed_rows import Rows, split_rows
+from lsm_core.read.changes.incremental import incremental
 from lsm_core.read.changes.spans import ScanMode
 from lsm_core.read.table_versions import startup
 from lsm_core.table.system.view import Version, View, Wanted

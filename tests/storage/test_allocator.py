@@ -1,0 +1,47 @@
+"""Whose memory Arrow's arrays take: the C library's, unless somebody chose otherwise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+_ENV = "ARROW_DEFAULT_MEMORY_POOL"
+_MERGES = "from lsm_core.storage.allocator import keep_small_arrays; keep_small_arrays(); "
+_SHOWN = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
+
+
+def _backend(program: str, **chosen: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != _ENV} | chosen
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.strip()
+
+
+def test_arrow_is_told_before_it_is_loaded() -> None:
+    assert _backend("import lsm_core; " + _SHOWN) == "system"
+
+
+def test_a_merge_tells_arrow_where_it_was_loaded_first() -> None:
+    assert _backend("import pyarrow; import lsm_core; " + _MERGES + _SHOWN) == "system"
+
+
+@pytest.mark.skipif(
+    "jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no other allocator to choose"
+)
+def test_what_was_chosen_stays() -> None:
+    assert _backend("import lsm_core; " + _MERGES + _SHOWN, **{_ENV: "jemalloc"}) == "jemalloc"
+    chosen = "import pyarrow as pa; pa.set_memory_pool(pa.jemalloc_memory_pool()); import lsm_core; "
+    assert _backend(chosen + _MERGES + _SHOWN) == "jemalloc"
+
+
+def test_arrays_from_before_are_still_good() -> None:
+    program = (
+        "import pyarrow as pa, pyarrow.compute as pc; before = pa.array(range(100_000)); import lsm_core; "
+        + _MERGES
+        + "both = pa.concat_arrays([before, before]); assert pc.sum(both).as_py() == 100_000 * 99_999; "
+        + "del before, both; print(pa.total_allocated_bytes())"
+    )
+    assert _backend(program) == "0"
