@@ -150,7 +150,7 @@ def _marked_rows(table: pa.Table, marked: Mapping[str, int]) -> Ints:
     """How many rows of each entry's file a vector marks."""
     found: Ints = np.zeros(table.num_rows, np.int64)
     if marked:
-        names, counts = pa.array(list(marked), pa.string()), np.fromiter(marked.values(), np.int64, len(marked))
+        names, counts = arrow_array(list(marked), pa.string()), np.fromiter(marked.values(), np.int64, len(marked))
         places = pc.index_in(one_array(table.column("file_name")), names)
         found[numpy_array(places.is_valid())] = counts[numpy_array(places.drop_null())]
     return found

@@ -118,7 +118,8 @@ def due_compactions(
         considered = np.flatnonzero(runs >= least)
     else:
         # a lone file is worth a compaction where enough of its rows are deleted
-        holds = numpy_array(pc.is_in(entries.column("file_name"), pa.array(list(marked), pa.string()))).astype(np.int64)
+        names = arrow_array(list(marked), pa.string())
+        holds = numpy_array(pc.is_in(entries.column("file_name"), names)).astype(np.int64)
         considered = np.flatnonzero((ends - starts > 1) | (np.add.reduceat(holds, starts) > 0))
     for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
