@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from lsm_core.compact.handed import Handed
-from lsm_core.compact.marks import Marks
+from lsm_core.compact.output_digest import OutputDigest
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.task import BucketTask
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.files import AppendFileWriter, open_append
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.metadata.store import TableStore
 
 
-def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: Marks) -> Rewritten:
+def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: TaskVectors) -> Rewritten:
     """One bin of small files as one rolling output, without the rows that ``marks`` tells; on failure nothing of it is left.
 
     Raises :class:`CorruptFile` naming an input that is missing or damaged.
@@ -24,18 +24,18 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], mar
     writer = AppendFileWriter(
         store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
     )
-    handed = Handed(store, task, 0)
+    digests = OutputDigest(store, task, 0)
     try:
         for file in files:
             rows = open_append(store, task.partition, task.bucket, file, deleted=marks.vector(file))
             with closing(rows) as batches:  # type: ignore[type-var]
                 for batch in batches:
-                    handed.add(batch)
+                    digests.add(batch)
                     writer.write(batch)
-                    handed.written(writer.group_rows)
+                    digests.written(writer.group_rows)
         after = tuple(writer.close())
-        handed.finish(writer.group_rows)
+        digests.finish(writer.group_rows)
     except BaseException:
         writer.abort()
         raise
-    return Rewritten(files, after, handed.content, {}, handed=handed)
+    return Rewritten(files, after, digests.content, {}, digests=digests)

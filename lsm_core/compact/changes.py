@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.compact.content import Content
-from lsm_core.compact.handed import Handed
+from lsm_core.compact.output_digest import OutputDigest
 from lsm_core.compact.task import BucketTask, Witness
 from lsm_core.files import KeyValueFileWriter, changelog_files_of, kv_read_schema
 from lsm_core.format.deletion_vector import DeletionVector
@@ -37,13 +37,13 @@ class ProducedChangelog:
     """Changelog files, and the rows handed to their writer; ``superseded`` as :attr:`ChangelogProducer.superseded`."""
 
     files: tuple[DataFileMeta, ...]
-    handed: Handed
+    digests: OutputDigest
     superseded: Mapping[str, DeletionVector] = field(default_factory=dict)
 
     @property
     def content(self) -> Content:
         """Counts of the rows, by whether they retract."""
-        return self.handed.content
+        return self.digests.content
 
 
 class ChangelogProducer:
@@ -77,10 +77,10 @@ class ChangelogProducer:
         place = store, task.partition, task.bucket
         self._above = RowsAbove(*place, above, target, deletions=deletions) if asks else None
         self.above = tuple(above) if asks else ()
-        self._writer = self._handed = None
+        self._writer = self._digest = None
         if rules.produces:
             self._writer = KeyValueFileWriter.of_changes(*place, task.total_buckets, level=task.output_level)
-            self._handed = Handed(changelog_files_of(store), task, task.output_level)
+            self._digest = OutputDigest(changelog_files_of(store), task, task.output_level)
         self._living, self._witness = living, witness
         self._keeps_vectors = store.options.deletion_vectors_enabled
         self._superseded: dict[str, list[DeletionVector]] = {}
@@ -126,23 +126,23 @@ class ChangelogProducer:
         return pa.RecordBatch.from_arrays(made, layout.names)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None or self._handed is None:
+        if self._writer is None or self._digest is None:
             return
         if self._witness is not None:
             self._witness.changed(batch)
-        self._handed.add(batch)
+        self._digest.add(batch)
         self._writer.write(batch)
-        self._handed.written(self._writer.group_rows)
+        self._digest.written(self._writer.group_rows)
 
     def close(self) -> ProducedChangelog | None:
         """Finish the changelog files; None where the table produces none. Raises :class:`StorageFull`."""
         if self._above is not None:
             self._above.close()
-        if self._writer is None or self._handed is None:
+        if self._writer is None or self._digest is None:
             return None
         files = self._writer.close()
-        self._handed.finish(self._writer.group_rows)
-        return ProducedChangelog(tuple(files), self._handed, self.superseded)
+        self._digest.finish(self._writer.group_rows)
+        return ProducedChangelog(tuple(files), self._digest, self.superseded)
 
     def __enter__(self) -> Self:
         return self

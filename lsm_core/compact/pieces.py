@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.compact.marks import Marks
 from lsm_core.compact.superseded import joined_vectors
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.compact.unit import discard_result, plan_of
 from lsm_core.compact.verify import check_tree
 from lsm_core.errors import VerificationFailed
@@ -245,7 +245,7 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
     rewritten = [by_name[file.name] for file in plan.rewritten_files]
     moved = [by_name[file.name] for file in plan.upgrades]
     rows_in = sum(result.report.rows_in for result in results)
-    marks = Marks(store, task)
+    marks = TaskVectors(store, task)
     counted = marks.living(rewritten)
     if rows_in != counted:
         raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {counted}"])

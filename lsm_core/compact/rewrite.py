@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.compact.changes import ChangelogProducer, ProducedChangelog, changelog_rules
 from lsm_core.compact.content import Content
-from lsm_core.compact.handed import Handed
+from lsm_core.compact.output_digest import OutputDigest
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.errors import VerificationFailed
@@ -31,7 +31,7 @@ from lsm_core.tree import Levels
 class Rewritten:
     """Files read and files written; ``content`` counts the rows handed to the writer, ``dropped`` the rows that were not.
 
-    ``handed`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
+    ``digests`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
     ``rows_read``: rows by input file; for a key range those in it, None where nobody counted. The counts of keys are those of
     `MergeCounters`. ``changelog``: what was produced beside the output; ``above``: files that keys were
     looked up in, whose rows may be among the output.
@@ -43,7 +43,7 @@ class Rewritten:
     dropped: dict[str, int]
     keys_folded: int = 0
     keys_one_by_one: int = 0
-    handed: Handed | None = None
+    digests: OutputDigest | None = None
     rows_read: dict[str, int] | None = None
     changelog: ProducedChangelog | None = None
     above: tuple[DataFileMeta, ...] = ()
@@ -52,7 +52,7 @@ class Rewritten:
     @property
     def digest(self) -> int | None:
         """128 bits that stand for what was handed to the writer; None where not all of it was digested."""
-        return self.content.live.value if self.handed is None else self.handed.digest
+        return self.content.live.value if self.digests is None else self.digests.digest
 
 
 def rewrite(
@@ -135,19 +135,19 @@ def _rewrite(
     writer = KeyValueFileWriter(
         store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
     )
-    handed = Handed(store, task, task.output_level)
+    digests = OutputDigest(store, task, task.output_level)
     try:
         source = _merged(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
-                handed.add(batch)
+                digests.add(batch)
                 if witness is not None and task.verification == SAMPLED:
                     witness.handed(batch)
                 writer.write(batch)
                 del batch  # the writer holds what it still needs; the merge may have the rest back
-                handed.written(writer.group_rows)
+                digests.written(writer.group_rows)
         after = writer.close()
-        handed.finish(writer.group_rows)
+        digests.finish(writer.group_rows)
         changelog = None if producer is None else producer.close()
     except BaseException:
         writer.abort()
@@ -156,10 +156,10 @@ def _rewrite(
     return Rewritten(
         tuple(files),
         tuple(after),
-        handed.content,
+        digests.content,
         dict(merging.dropped),
         *keys,
-        handed,
+        digests,
         rows_read,
         changelog,
         () if producer is None else producer.above,

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from lsm_core.compact.marks import Marks
 from lsm_core.compact.task import BucketTask
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.merge import KeySpec
@@ -25,7 +25,7 @@ def superseded_rows(
     store: TableStore,
     task: BucketTask,
     raised: Sequence[DataFileMeta],
-    marks: Marks,
+    marks: TaskVectors,
     shapes: Shapes,
     within: KeyBounds | None = None,
     share: int = 1,

@@ -12,10 +12,10 @@ from lsm_core.compact.append import concatenate
 from lsm_core.compact.changes import ProducedChangelog
 from lsm_core.compact.clustering import SortTask, sort_files
 from lsm_core.compact.content import Content
-from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten, changelog_of_upgrade, rewrite
 from lsm_core.compact.superseded import joined_vectors, superseded_rows
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.files.vector_writer import VectorChange, discard_index_files
@@ -54,7 +54,7 @@ def run_bucket_task(
     started = time.perf_counter()
     done: list[Rewritten] = []
     raised_changelogs: list[ProducedChangelog] = []
-    shapes, marks = Shapes(store), Marks(store, task)
+    shapes, marks = Shapes(store), TaskVectors(store, task)
     witness: Witness | None = None
     try:
         if task.is_append:
@@ -172,7 +172,7 @@ def _finish(
     done: list[Rewritten],
     raised_changelogs: list[ProducedChangelog],
     shapes: Shapes,
-    marks: Marks,
+    marks: TaskVectors,
     witness: Witness | None,
     started: float,
     *,
@@ -241,14 +241,14 @@ def _finish(
     return BucketResult(message, report, pending)
 
 
-def _rows_in(task: BucketTask, part: Rewritten, marks: Marks) -> int:
+def _rows_in(task: BucketTask, part: Rewritten, marks: TaskVectors) -> int:
     """Rows that went into a rewrite: of a piece those that were read, else all that metadata counts and no deletion vector marks."""
     if task.piece is None or part.rows_read is None:
         return marks.living(part.before)
     return sum(part.rows_read.values())
 
 
-def _report(task: BucketTask, done: list[Rewritten], upgrades: int, marks: Marks) -> BucketReport:
+def _report(task: BucketTask, done: list[Rewritten], upgrades: int, marks: TaskVectors) -> BucketReport:
     """The numbers of what was read and written."""
     digests = [part.digest for part in done]
     content = Content()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_core.compact.changes import ProducedChangelog
 from lsm_core.compact.content import Content, content_of
-from lsm_core.compact.handed import HandedGroup
+from lsm_core.compact.output_digest import RowGroupDigest
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
@@ -109,7 +109,7 @@ def check_content(
     """
     if task.verification == COUNTS:
         return 0
-    groups = None if done.handed is None else done.handed.groups
+    groups = None if done.digests is None else done.digests.groups
     content, rows, number = Content(), 0, 0
     witness = None if task.verification == SAMPLED else witness  # it saw what was handed over
     with ExitStack() as helping:
@@ -120,7 +120,7 @@ def check_content(
                     content = content.plus(again.content(None))
                     continue
                 for place, found in enumerate(again.group_rows):
-                    written = groups[number] if number < len(groups) else HandedGroup(0)
+                    written = groups[number] if number < len(groups) else RowGroupDigest(0)
                     number += 1
                     if found != written.rows:
                         reason = f"row group {place} of {file.file_name} has {found} rows, {written.rows} were written"
@@ -141,7 +141,7 @@ def check_content(
 
 def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChangelog, *, threads: int = 1) -> None:
     """V1 of changelog files, as :func:`check_content`: their keys ascend, and may repeat."""
-    written = Rewritten((), changelog.files, changelog.content, {}, handed=changelog.handed)
+    written = Rewritten((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
 
 
@@ -203,7 +203,7 @@ class _SecondReading:
         """The values of a row group, decoded and hashed column by column: each is in the processor's cache when it is hashed."""
         found = Streams(self._store.schema.field_names)
         keys = {name: self._column(self._source, name, group) for name in self._keys}
-        wanted = self._shown(pa.RecordBatch.from_pydict(keys), group) if keys else None
+        wanted = self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None
         kept: dict[str, pa.Array] = {}
 
         def read(source: FileSource, names: Sequence[str]) -> None:
@@ -236,7 +236,7 @@ class _SecondReading:
             typed = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._rest])
             found = found.plus(content_of(typed, self._store.schema))
             if self._keys:
-                wanted = self._shown(typed.select(self._keys), groups[0] if groups else None)
+                wanted = self._check_keys(typed.select(self._keys), groups[0] if groups else None)
                 if wanted is not None and self._witness is not None:
                     self._witness.output(self._file, typed.take(wanted))
         if groups is None:
@@ -247,7 +247,7 @@ class _SecondReading:
         """The first and the last key of the file are those of its metadata, as far as they were read."""
         self._order.finish(self._store)
 
-    def _shown(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
+    def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
         """Check keys, and which of their rows the witness wants."""
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.wanted(self._file, keys)

@@ -127,34 +127,34 @@ class ReferenceWitness:
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
             self._comparison = Comparison(None, lone_as_is=True)  # of the levels above 0 the lowest says everything
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
-        self._caught = Catch(place, draw(place, inputs, keys), keys)
+        self._catch = Catch(place, draw(place, inputs, keys), keys)
         self._handed = False
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
         """See rows read from an input file."""
-        self._caught.add(file.file_name, batch)
+        self._catch.add(file.file_name, batch)
 
     def looked_up(self, batch: pa.RecordBatch) -> None:
         """See rows of the levels above the output."""
-        self._caught.add(_ABOVE, batch)
+        self._catch.add(_ABOVE, batch)
 
     def changed(self, batch: pa.RecordBatch) -> None:
         """See rows of the changelog."""
-        self._caught.add(_CHANGELOG, batch)
+        self._catch.add(_CHANGELOG, batch)
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
         """Which rows read back from an output file :meth:`output` shall be shown next."""
-        self._caught.settle()
-        return self._caught.choose(file.file_name, keys)
+        self._catch.settle()
+        return self._catch.choose(file.file_name, keys)
 
     def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
         """See the wanted rows."""
-        self._caught.keep(file.file_name, rows)
+        self._catch.keep(file.file_name, rows)
 
     def handed(self, batch: pa.RecordBatch) -> None:
         """See rows handed to a writer, where the output is not read back."""
         self._handed = True
-        self._caught.add(_HANDED, batch)
+        self._catch.add(_HANDED, batch)
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
@@ -166,17 +166,17 @@ class ReferenceWitness:
         # A witness that is shown less than there is would find a rewrite right that lost the rest.
         inputs_read = {file.file_name: file.row_count for file in self._inputs} | dict(rows_read or {})
         for name, count in {**inputs_read, **results}.items():
-            if missed := self._caught.missed(name, count):
+            if missed := self._catch.missed(name, count):
                 raise VerificationFailed(
                     "V2", [f"table {self.place.store.name}: {missed} rows of {name} were never read"]
                 )
-        self._caught.settle()
-        inputs = [(self._caught.table(file.file_name), file.level, age) for file, age in _by_age(self._inputs)]
+        self._catch.settle()
+        inputs = [(self._catch.table(file.file_name), file.level, age) for file, age in _by_age(self._inputs)]
         level = max((file.level for file in outputs), default=0)
-        found = [(self._caught.table(name), level, 0) for name in results]
+        found = [(self._catch.table(name), level, 0) for name in results]
         store = self.place.store
         if self._comparison is not None:
-            rows = _rows(self.place, [*inputs, (self._caught.table(_ABOVE), LOOKED_UP, 0)])
+            rows = _rows(self.place, [*inputs, (self._catch.table(_ABOVE), LOOKED_UP, 0)])
             if self._now_ms is not None:
                 rows = living(rows, store.schema, store.options.raw, self._now_ms)
             outcomes, changes = merge_and_tell(rows, store.schema, store.options.raw, drop_delete, self._comparison)
@@ -185,7 +185,7 @@ class ReferenceWitness:
                 self._compare_changes(rows, changes)
             return compared
         if self._now_ms is None and not builds_rows(store.options.raw):
-            return _compare_picked(store, _Caught.of(inputs), _Caught.of(found), drop_delete)
+            return _compare_picked(store, _SampledRows.of(inputs), _SampledRows.of(found), drop_delete)
         rows = _rows(self.place, inputs)
         if self._now_ms is not None:
             rows = living(rows, store.schema, store.options.raw, self._now_ms)
@@ -193,13 +193,13 @@ class ReferenceWitness:
 
     def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
         """The changelog of the sample's keys is the reference's, in the same order per key."""
-        store, told = self.place.store, self._caught.table(_CHANGELOG)
+        store, told = self.place.store, self._catch.table(_CHANGELOG)
         same = _sameness(store, rows)
         found: dict[Any, list[Row]] = {}
         for row in _rows(self.place, [(told, 0, 0)]):
             found.setdefault(key_order(row.key), []).append(row)
         wrong = [
-            f"key {_shown(key)} changed as {[kind_text(row) for row in wanted]}, told was {[kind_text(row) for row in mine]}"
+            f"key {_key_text(key)} changed as {[kind_text(row) for row in wanted]}, told was {[kind_text(row) for row in mine]}"
             for key in changes.keys() | found.keys()
             if len(wanted := list(changes.get(key, ()))) != len(mine := found.get(key, []))
             or not all(map(same, wanted, mine))
@@ -224,7 +224,7 @@ def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
 
 
 @dataclass(frozen=True)
-class _Caught:
+class _SampledRows:
     """Rows of a sample, with the level and age of the file that each was read from; ``table`` None: there is none."""
 
     table: pa.Table | None
@@ -232,13 +232,13 @@ class _Caught:
     ages: list[int]
 
     @staticmethod
-    def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _Caught:
+    def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _SampledRows:
         """The rows of all files, given with the file's level and age."""
         there = [(table, level, age) for table, level, age in tables if table is not None]
         whole = pa.concat_tables([table for table, _, _ in there]).combine_chunks() if there else None
         levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
         ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
-        return _Caught(whole, list(levels), list(ages))
+        return _SampledRows(whole, list(levels), list(ages))
 
     def rows(self, store: TableStore, values: Iterable[tuple[Any, ...]]) -> list[Row]:
         """Rows as the reference takes them, with these ``values``."""
@@ -252,7 +252,7 @@ class _Caught:
 
 def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
     """Rows as the reference takes them, of tables with the level and age of the files that they were read from."""
-    caught, store = _Caught.of(tables), place.store
+    caught, store = _SampledRows.of(tables), place.store
     if caught.table is None:
         return []
     if builds_rows(store.options.raw):
@@ -303,7 +303,7 @@ def _listed(column: pa.ChunkedArray) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _compare_picked(store: TableStore, inputs: _Caught, found: _Caught, drop_delete: bool) -> int:
+def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows, drop_delete: bool) -> int:
     """As :func:`_compare`, where every answer is one of the versions: the reference picks row numbers, values are compared by column."""
     mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
     theirs = found.rows(store, ((number,) for number in range(len(found.levels))))
@@ -318,7 +318,9 @@ def _compare_picked(store: TableStore, inputs: _Caught, found: _Caught, drop_del
         ours = inputs.table.take(pa.array([picked.values[0] for picked, _ in pairs]))
         other = found.table.take(pa.array([stored.values[0] for _, stored in pairs]))
         wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
-        _refuse(store, [f"key {_shown(pairs[place][0].key)} has another version or value" for place in wrong[:_SHOWN]])
+        _refuse(
+            store, [f"key {_key_text(pairs[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]
+        )
     return compared
 
 
@@ -362,11 +364,11 @@ def _compare(
         stored[key] = row
     for key in wanted.keys() | stored.keys():
         if key not in stored:
-            wrong[key] = f"key {_shown(wanted[key].key)} is missing"
+            wrong[key] = f"key {_key_text(wanted[key].key)} is missing"
         elif key not in wanted:
-            wrong[key] = f"key {_shown(stored[key].key)} should not be there"
+            wrong[key] = f"key {_key_text(stored[key].key)} should not be there"
         elif not same(wanted[key], stored[key]):
-            wrong[key] = f"key {_shown(stored[key].key)} has another version or value"
+            wrong[key] = f"key {_key_text(stored[key].key)} has another version or value"
     _refuse(store, list(wrong.values()))
     return len(outcomes)
 
@@ -393,7 +395,7 @@ def _sameness(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], 
     return same
 
 
-def _shown(key: tuple[Any, ...]) -> str:
+def _key_text(key: tuple[Any, ...]) -> str:
     return ", ".join(repr(part) for part in key)
 
 

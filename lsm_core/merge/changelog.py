@@ -25,7 +25,7 @@ from lsm_core.merge.engines.first_row import FirstRow
 from lsm_core.merge.engines.fold import NO_ROW, FoldInput
 from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.functions.elements import codes
-from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
+from lsm_core.merge.keys import IntKeys, NormalisedKeys
 from lsm_core.merge.order import Groups, merge_order
 from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.options import TableOptions
@@ -121,7 +121,7 @@ class ChangelogMerger:
                 known[asked[found]] = True
                 return self._first_rows(versions, concerned & (before == NO_ROW), known, count)
             if len(found):
-                keys = _taken_keys(versions.rows.keys, versions.groups.newest[asked[found]])
+                keys = versions.rows.keys.take(versions.groups.newest[asked[found]])
                 above = Piece(rows, keys, self.max_level + 1, -1)
                 versions = _Versions.of([above, *versions.rows.pieces], self.function)
                 before = np.where(before == NO_ROW, NO_ROW, before + len(found))
@@ -149,7 +149,7 @@ class ChangelogMerger:
         spec = self.function.key_spec
         columns = [versions.rows.column(name, newest) for name in spec.key_fields(versions.schema)]
         keys = pa.RecordBatch.from_arrays(columns, list(spec.key_columns))
-        return asked, *self.look_up(_taken_keys(versions.rows.keys, newest), keys)
+        return asked, *self.look_up(versions.rows.keys.take(newest), keys)
 
     def _merged(self, versions: _Versions, *, bypass: bool) -> _Merged:
         function = self.function
@@ -157,7 +157,9 @@ class ChangelogMerger:
             output = function.fold(FoldInput(versions.rows, versions.groups, versions.kinds, bypass=bypass))
             self.counters.keys_folded += output.folded
             self.counters.keys_one_by_one += output.alone
-            return _Merged(_laid([_bare(batch) for batch in output.batches]), np.arange(len(versions.groups)))
+            return _Merged(
+                _end_to_end([_merged_piece(batch) for batch in output.batches]), np.arange(len(versions.groups))
+            )
         picked = function.pick(versions.groups, versions.kinds, folded=False)
         if not bypass and getattr(function, "ignore_delete", False):
             picked = np.where(retracts(versions.kinds)[picked], NO_ROW, picked)
@@ -206,7 +208,7 @@ class ChangelogMerger:
         if merged.rows is versions.rows:
             batches = emit(versions.rows, np.concatenate((before[old], merged.place[new]))[order])
         else:
-            rows = _laid([*versions.rows.pieces, *merged.rows.pieces])
+            rows = _end_to_end([*versions.rows.pieces, *merged.rows.pieces])
             batches = emit(rows, np.concatenate((before[old], merged.place[new] + len(versions.rows)))[order])
         done = 0
         for batch in batches:
@@ -296,25 +298,19 @@ class _Versions:
             rows = np.flatnonzero(mine)
             batch = batch_of([taken(column, pa.array(rows)) for column in piece.batch.columns], piece.batch.schema)
             if len(rows):
-                pieces.append(Piece(batch, _taken_keys(piece.keys, rows), piece.level, piece.age))
+                pieces.append(Piece(batch, piece.keys.take(rows), piece.level, piece.age))
         return _Versions.of(pieces, self.function)
 
 
-def _laid(pieces: Sequence[Piece]) -> Rows:
+def _end_to_end(pieces: Sequence[Piece]) -> Rows:
     """Pieces end to end, to take rows of them: their keys are not looked at."""
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
-def _bare(batch: pa.RecordBatch) -> Piece:
+def _merged_piece(batch: pa.RecordBatch) -> Piece:
     """Merged rows, of which no key is asked for."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)
-
-
-def _taken_keys(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:
-    if isinstance(keys, IntKeys):
-        return IntKeys(keys.values[rows])
-    return ByteKeys(keys.data, keys.starts[rows], keys.lengths[rows])
 
 
 __all__ = ["Against", "ChangelogMerger", "ChangelogRules", "LookUp", "WriteChanges"]

@@ -42,6 +42,10 @@ class IntKeys:
         """Rows ``start`` to before ``stop``, without copying."""
         return IntKeys(self.values[start:stop])
 
+    def take(self, rows: Ints) -> IntKeys:
+        """The keys at ``rows``, in that order."""
+        return IntKeys(self.values[rows])
+
     def scalar(self, row: int) -> int:
         """The key of one row as a value that Python compares."""
         return int(self.values[row])
@@ -151,6 +155,10 @@ class ByteKeys:
         lead = self._lead_so_far
         part = None if lead is None else Lead(lead.position, lead.words[start:stop])
         return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop], self.width, self.contiguous, part)
+
+    def take(self, rows: Ints) -> ByteKeys:
+        """The keys at ``rows``, in that order, over the same bytes."""
+        return ByteKeys(self.data, self.starts[rows], self.lengths[rows])
 
     @property
     def _lead_so_far(self) -> Lead | None:

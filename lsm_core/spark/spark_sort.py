@@ -23,9 +23,9 @@ from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ran
 from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.content import Content, content_of
-from lsm_core.compact.marks import Marks
 from lsm_core.compact.rewrite import Rewritten
 from lsm_core.compact.task import COUNTS, V0, V1
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import check_content, check_counters
 from lsm_core.errors import VerificationFailed
@@ -138,7 +138,7 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     _, row_bytes = ranges_wanted(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
-    marks, place, size = Marks(store, task), (task.partition, task.bucket), batch_rows(row_bytes, budget)
+    marks, place, size = TaskVectors(store, task), (task.partition, task.bucket), batch_rows(row_bytes, budget)
     for file in task.files:
         rows = open_append(store, *place, file, batch_rows=size, deleted=marks.vector(file))
         with closing(rows):  # type: ignore[type-var]
@@ -271,7 +271,7 @@ def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], star
     """One message of all shares, if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
-    marks = Marks(store, task)
+    marks = TaskVectors(store, task)
     rows_in = marks.living(before)
     with discard_on_failure(store, [result.message for result in results]):
         raise_first(outcomes)

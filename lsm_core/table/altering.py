@@ -14,10 +14,10 @@ from lsm_core.table.column_path import (
     Path,
     as_columns,
     as_row,
+    dotted,
     edit_fields,
     edit_type,
     position,
-    shown,
     split_path,
 )
 from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_counts, with_option
@@ -74,7 +74,7 @@ class _Altering:
 
     def _apply_to_column(self, change: SchemaChange, path: Path) -> None:
         if not path or not all(path):
-            raise InvalidSchema(f"table {self._table}: '{shown(path)}' is no column")
+            raise InvalidSchema(f"table {self._table}: '{dotted(path)}' is no column")
         if change.action == "add_column":
             self._add(path, change)
         elif change.action == "rename_column":
@@ -101,7 +101,7 @@ class _Altering:
         kind = as_type(change.value, self._table, path)
         if not kind.nullable:
             raise InvalidSchema(
-                f"table {self._table}: new column '{shown(path)}' must be nullable: old rows have no value"
+                f"table {self._table}: new column '{dotted(path)}' must be nullable: old rows have no value"
             )
         # Java draws the new column's own id before those of the fields inside it.
         field_id = self._ids.take()
@@ -124,7 +124,7 @@ class _Altering:
         """Where a column that is not (or no longer) among ``fields`` goes."""
         if move.reference is None:
             return 0 if move.kind == "first" else len(fields)
-        prefix = shown(path[:-1]) + "."
+        prefix = dotted(path[:-1]) + "."
         reference = move.reference.removeprefix(prefix) if len(path) > 1 else move.reference
         at = position(fields, reference, self._table, (*path[:-1], reference))
         return at + 1 if move.kind == "after" else at
@@ -152,7 +152,7 @@ class _Altering:
             at = position(fields, name, self._table, path)
             if len(fields) == 1:
                 raise InvalidSchema(
-                    f"table {self._table}: column '{shown(path)}' is the last one and cannot be dropped"
+                    f"table {self._table}: column '{dotted(path)}' is the last one and cannot be dropped"
                 )
             return (*fields[:at], *fields[at + 1 :])
 
@@ -163,8 +163,8 @@ class _Altering:
             at = position(fields, name, self._table, path)
             others = (*fields[:at], *fields[at + 1 :])
             ends = {"first": 0, "last": len(fields) - 1}
-            if move.reference in (name, shown(path)) or ends.get(move.kind) == at:
-                raise InvalidSchema(f"table {self._table}: column '{shown(path)}' cannot move to where it is")
+            if move.reference in (name, dotted(path)) or ends.get(move.kind) == at:
+                raise InvalidSchema(f"table {self._table}: column '{dotted(path)}' cannot move to where it is")
             to = self._place(others, path, move)
             return (*others[:to], fields[at], *others[to:])
 
@@ -198,13 +198,13 @@ class _Altering:
                 if old == new:
                     return source.with_nullable(wanted.nullable)
                 raise InvalidSchema(
-                    f"table {self._table}: column '{shown(path)}' cannot become {to_sql(wanted)} as a whole; change the "
+                    f"table {self._table}: column '{dotted(path)}' cannot become {to_sql(wanted)} as a whole; change the "
                     "fields inside it by their paths"
                 )
             loses_nulls = source.nullable and not wanted.nullable
             if not castable(source, wanted, explicit=explicit) or (loses_nulls and not explicit):
                 raise InvalidSchema(
-                    f"table {self._table}: column '{shown(path)}' of type {to_sql(source)} cannot become {to_sql(wanted)}"
+                    f"table {self._table}: column '{dotted(path)}' of type {to_sql(source)} cannot become {to_sql(wanted)}"
                     + ("" if explicit else " ('disable-explicit-type-casting' is set)")
                 )
             return wanted
@@ -227,13 +227,13 @@ class _Altering:
         option = "alter-column-null-to-not-null.disabled"
         if source.nullable and not nullable and self._before.get(option):
             raise InvalidSchema(
-                f"table {self._table}: column '{shown(path)}' may hold nulls already and cannot become NOT NULL, unless option "
+                f"table {self._table}: column '{dotted(path)}' may hold nulls already and cannot become NOT NULL, unless option "
                 f"'{option}' was set to false before"
             )
 
     def _require_free(self, fields: Fields, path: Path, name: str) -> None:
         if any(field.name == name for field in fields):
-            raise InvalidSchema(f"table {self._table} already has a column '{shown((*path[:-1], name))}'")
+            raise InvalidSchema(f"table {self._table} already has a column '{dotted((*path[:-1], name))}'")
 
     def _refuse_partition_key(self, path: Path, what: str) -> None:
         if len(path) == 1 and path[0] in self._schema.partition_keys:
@@ -256,8 +256,8 @@ def as_type(value: object, table: str, path: Path) -> DataType:
         if isinstance(value, str):
             return parse(value)
     except InvalidSchema as error:
-        raise InvalidSchema(f"table {table}, column '{shown(path)}': {error}") from error
-    raise InvalidSchema(f"table {table}, column '{shown(path)}': {value!r} is no type; give an Arrow type or text")
+        raise InvalidSchema(f"table {table}, column '{dotted(path)}': {error}") from error
+    raise InvalidSchema(f"table {table}, column '{dotted(path)}': {value!r} is no type; give an Arrow type or text")
 
 
 class FieldIds:

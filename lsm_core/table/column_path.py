@@ -40,8 +40,8 @@ def split_path(column: str | Sequence[str], row: DataType) -> Path:
     return tuple(column.split("."))
 
 
-def shown(path: Path) -> str:
-    """``path`` for people."""
+def dotted(path: Path) -> str:
+    """``path`` as one writes it: steps with dots between."""
     return ".".join(path)
 
 
@@ -51,7 +51,7 @@ def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> Data
     def last(kind: DataType) -> DataType:
         if kind.root is not TypeRoot.ROW:
             raise InvalidSchema(
-                f"table {table}: column '{shown(path[:-1])}' is {to_sql(kind)}, which has no fields of its own to change"
+                f"table {table}: column '{dotted(path[:-1])}' is {to_sql(kind)}, which has no fields of its own to change"
             )
         return replace(kind, fields=edit(kind.fields, path[-1]))
 
@@ -89,10 +89,10 @@ def position(fields: Sequence[RowField], name: str, table: str, path: Path) -> i
         if field.name == name:
             return at
     known = ", ".join(field.name for field in fields)
-    raise InvalidSchema(f"table {table} has no column '{shown(path)}'; there are {known}")
+    raise InvalidSchema(f"table {table} has no column '{dotted(path)}'; there are {known}")
 
 
 def _nowhere(kind: DataType, path: Path, table: str) -> InvalidSchema:
     step = _STEPS.get(kind.root)
     hint = f"; only '{step}' leads into it" if step else ""
-    return InvalidSchema(f"table {table} has no column '{shown(path)}': '{shown(path[:-1])}' is {to_sql(kind)}{hint}")
+    return InvalidSchema(f"table {table} has no column '{dotted(path)}': '{dotted(path[:-1])}' is {to_sql(kind)}{hint}")

@@ -75,11 +75,11 @@ def plan_task(
     under ``force_rewrite_all``. ``marks_above``: what lies above the output is marked as deleted where keys of the unit lie (deletion
     vectors), so that no level has a use for deletes.
     """
-    work = _Work(levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule)
+    builder = _PlanBuilder(levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule)
     if unit.by_file:
         for file in unit.files:
-            work.rewrites.append((SortedRun((file,)),))
-        return work.plan()
+            builder.rewrites.append((SortedRun((file,)),))
+        return builder.plan()
     candidates: list[list[SortedRun]] = []
     for section in interval_partition(unit.files):
         if len(section) > 1:
@@ -89,11 +89,11 @@ def plan_task(
             if file.size < small_below:
                 candidates.append([SortedRun((file,))])
             else:
-                work.rewrite(candidates)
+                builder.rewrite(candidates)
                 candidates = []
-                work.upgrade(file)
-    work.rewrite(candidates)
-    return work.plan()
+                builder.upgrade(file)
+    builder.rewrite(candidates)
+    return builder.plan()
 
 
 def drops_delete(levels: Levels, output_level: int) -> bool:
@@ -101,7 +101,7 @@ def drops_delete(levels: Levels, output_level: int) -> bool:
     return output_level != 0 and output_level >= levels.highest_nonempty
 
 
-class _Work:
+class _PlanBuilder:
     """Collects the parts of a plan in key order."""
 
     def __init__(

@@ -40,7 +40,7 @@ _WHOLE: Final = -1
 
 
 @dataclass
-class _Held:
+class _LoadedIndex:
     """What is known of a partition (or of one bucket of it): its hashes, and the index files that hold them by bucket.
 
     ``states``: the whole partition's index as it was read (`index_state_of`), and after each commit that was handed out since.
@@ -72,7 +72,7 @@ class HashIndexes:
         """
         self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
-        self._held: dict[tuple[bytes, int], _Held] = {}
+        self._loaded: dict[tuple[bytes, int], _LoadedIndex] = {}
         self._written: dict[tuple[bytes, int], IndexFileMeta] = {}
         self._entries: tuple[str | None, dict[bytes, list[IndexManifestEntry]]] = (None, {})
 
@@ -82,95 +82,95 @@ class HashIndexes:
         Raises :class:`CorruptFile` naming an index file that is missing, short or of a bucket that cannot be, or a bucket with files and
         no index; :class:`InvalidOption` when all buckets are full.
         """
-        return self._of(partition, _WHOLE).index.assign(hashes)
+        return self._index_of(partition, _WHOLE).index.assign(hashes)
 
     def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
         """As :meth:`assign`, by a rule that gives each key the same bucket in every task that reads the same index."""
-        return self._of(partition, _WHOLE).index.assign_apart(
+        return self._index_of(partition, _WHOLE).index.assign_apart(
             hashes, partial(owner_of, self._rules.assigners, partition)
         )
 
     def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
         """Rows with these key hashes were put into ``bucket`` by another assigner. Raises as :meth:`assign`."""
-        self._of(partition, bucket).index.learn(hashes, bucket)
+        self._index_of(partition, bucket).index.learn(hashes, bucket)
 
     def write(self) -> None:
         """Write the index of every bucket that got new hashes since it was last written; on failure :meth:`abort` cleans up."""
-        for (partition, _), held in self._held.items():
-            for bucket in held.index.changed:
+        for (partition, _), loaded in self._loaded.items():
+            for bucket in loaded.index.changed:
                 self._delete(partition, bucket, self._written.pop((partition, bucket), None))
-                hashes = held.index.hashes_of(bucket)
+                hashes = loaded.index.hashes_of(bucket)
                 self._written[partition, bucket] = write_hash_index(self._store, partition, bucket, hashes)
-                held.index.settled(bucket)
+                loaded.index.settled(bucket)
 
     def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Index files that :meth:`write` made for a bucket and those that they replace, as a commit message names them."""
         new = self._written.pop((partition, bucket), None)
         if new is None:
             return (), ()
-        held = self._holder(partition, bucket)
-        assert held is not None
-        old = held.files.get(bucket)
-        held.files[bucket] = new
+        loaded = self._loaded_for(partition, bucket)
+        assert loaded is not None
+        old = loaded.files.get(bucket)
+        loaded.files[bucket] = new
         return (new,), () if old is None else (old,)
 
     def state_of(self, partition: bytes, bucket: int) -> str | None:
         """What the partition's index must be at the commit (`CommitMessage.index_state`); None for an overwrite."""
-        held = self._holder(partition, bucket)
-        return None if self._ignore or held is None else held.states[-1]
+        loaded = self._loaded_for(partition, bucket)
+        return None if self._ignore or loaded is None else loaded.states[-1]
 
     def handed_out(self) -> None:
         """All messages of a commit were made: the next one comes after it."""
-        for (_, bucket), held in self._held.items():
+        for (_, bucket), loaded in self._loaded.items():
             if bucket == _WHOLE:
-                state = index_state_of(file.file_name for file in held.files.values())
-                if state != held.states[-1]:
-                    held.states.append(state)
+                state = index_state_of(file.file_name for file in loaded.files.values())
+                if state != loaded.states[-1]:
+                    loaded.states.append(state)
 
     def pending(self, partition: bytes) -> bool:
         """Whether rows of the partition were assigned by what is held here and not handed out yet."""
-        return any(held.index.changed for (one, _), held in self._held.items() if one == partition) or any(
+        return any(loaded.index.changed for (one, _), loaded in self._loaded.items() if one == partition) or any(
             one == partition for one, _ in self._written
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
         """Forget partitions whose index another writer changed, unless rows of ours depend on it (their commit conflicts then)."""
-        for place, held in list(self._held.items()):
+        for place, loaded in list(self._loaded.items()):
             now = index_state_of(entry.file_name for entry in self._entries_of(snapshot, place[0]))
-            if now in held.states:
-                del held.states[: held.states.index(now)]
+            if now in loaded.states:
+                del loaded.states[: loaded.states.index(now)]
             elif not self.pending(place[0]):
-                del self._held[place]
+                del self._loaded[place]
 
     def forget(self, partition: bytes) -> None:
         """A partition is no longer written: who comes back to it reads its index anew."""
         if not self.pending(partition):
-            for place in [place for place in self._held if place[0] == partition]:
-                del self._held[place]
+            for place in [place for place in self._loaded if place[0] == partition]:
+                del self._loaded[place]
 
     def abort(self) -> None:
         """Delete the files that were not handed out, and forget everything."""
         for (partition, bucket), file in self._written.items():
             self._delete(partition, bucket, file)
         self._written.clear()
-        self._held.clear()
+        self._loaded.clear()
 
     def _delete(self, partition: bytes, bucket: int, file: IndexFileMeta | None) -> None:
         if file is not None:
             discard_index_file(self._store, partition, bucket, file)
 
-    def _holder(self, partition: bytes, bucket: int) -> _Held | None:
-        return self._held.get((partition, _WHOLE)) or self._held.get((partition, bucket))
+    def _loaded_for(self, partition: bytes, bucket: int) -> _LoadedIndex | None:
+        return self._loaded.get((partition, _WHOLE)) or self._loaded.get((partition, bucket))
 
-    def _of(self, partition: bytes, bucket: int) -> _Held:
-        held = self._held.get((partition, bucket))
-        if held is None:
-            held = self._held[partition, bucket] = self._load(partition, bucket)
-        return held
+    def _index_of(self, partition: bytes, bucket: int) -> _LoadedIndex:
+        loaded = self._loaded.get((partition, bucket))
+        if loaded is None:
+            loaded = self._loaded[partition, bucket] = self._load(partition, bucket)
+        return loaded
 
-    def _load(self, partition: bytes, bucket: int) -> _Held:
+    def _load(self, partition: bytes, bucket: int) -> _LoadedIndex:
         if self._ignore:
-            return _Held(PartitionIndex(self._rules), {}, [index_state_of(())])
+            return _LoadedIndex(PartitionIndex(self._rules), {}, [index_state_of(())])
         self._history.look_up([partition])
         entries = self._entries_of(self._history.snapshot, partition)
         state = index_state_of(entry.file_name for entry in entries)
@@ -186,7 +186,9 @@ class HashIndexes:
             def keep(hashes: Hashes) -> Mask:
                 return np.asarray(owner_of(rules.assigners, partition, hashes) == number)
 
-        return _Held(PartitionIndex(self._rules, files, keep), {entry.bucket: entry.file for entry in entries}, [state])
+        return _LoadedIndex(
+            PartitionIndex(self._rules, files, keep), {entry.bucket: entry.file for entry in entries}, [state]
+        )
 
     def _entries_of(self, snapshot: Snapshot | None, partition: bytes) -> Sequence[IndexManifestEntry]:
         if self._history.hash_entries is not None:

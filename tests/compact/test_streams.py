@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.compact.handed import Handed, HandedGroup
+from lsm_core.compact.output_digest import OutputDigest, RowGroupDigest
 from lsm_core.compact.streams import Streams
 from lsm_core.compact.task import BucketTask
 from lsm_core.metadata.store import TableStore
@@ -121,11 +121,11 @@ def test_what_lies_under_nulls_and_which_nan_do_not_count() -> None:
 
 
 def test_only_what_keeps_every_bit_is_compared_so(tmp_path: Path) -> None:
-    def groups(store: TableStore, level: int, values: dict[str, pa.Array]) -> list[HandedGroup] | None:
-        handed = Handed(store, BucketTask(b"", 0, 1, ()), level)
-        handed.add(pa.record_batch({"k": pa.array([1], pa.int32()), **values}))
-        handed.finish([1])
-        return handed.groups
+    def groups(store: TableStore, level: int, values: dict[str, pa.Array]) -> list[RowGroupDigest] | None:
+        digests = OutputDigest(store, BucketTask(b"", 0, 1, ()), level)
+        digests.add(pa.record_batch({"k": pa.array([1], pa.int32()), **values}))
+        digests.finish([1])
+        return digests.groups
 
     flat = {"k": "INT NOT NULL", "v": "DECIMAL(30, 2)"}
     number = {"v": pa.array([None], pa.decimal128(30, 2))}

@@ -13,9 +13,9 @@ from lsm_core.compact.clustering.sorting import sorted_batches
 from lsm_core.compact.clustering.spread import Spread, batch_rows
 from lsm_core.compact.clustering.task import SortTask
 from lsm_core.compact.content import Content, content_of
-from lsm_core.compact.marks import Marks
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.files import AppendFileWriter, SpillSpace, open_append
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
@@ -106,7 +106,7 @@ def _sorted(
 def _read(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, read: _ReadContent
 ) -> Generator[pa.RecordBatch, None, None]:
-    marks = Marks(store, task)
+    marks = TaskVectors(store, task)
     for file in files:
         batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows, deleted=marks.vector(file))
         with closing(batches):  # type: ignore[type-var]

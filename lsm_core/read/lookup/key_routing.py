@@ -57,13 +57,6 @@ def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]
     return slice_places(starts, counts), np.repeat(which, counts)
 
 
-def take(keys: NormalisedKeys, rows: Ints) -> NormalisedKeys:
-    """The keys at ``rows``."""
-    if isinstance(keys, IntKeys):
-        return IntKeys(keys.values[rows])
-    return ByteKeys(keys.data, keys.starts[rows], keys.lengths[rows])
-
-
 def _bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> Ints:
     if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
         return np.asarray(np.searchsorted(keys.values, wanted.values, "right" if through else "left"), np.int64)
@@ -169,7 +162,7 @@ class LookupKeys:
         if names == self.store.schema.primary_keys:  # the order they are in
             return SortedKeys(keys, columns), rows
         order, _ = keys.order(sorted_runs=False)
-        return SortedKeys(take(keys, order), columns.take(arrow_array(order))), rows[order]
+        return SortedKeys(keys.take(order), columns.take(arrow_array(order))), rows[order]
 
 
 def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
@@ -236,7 +229,7 @@ class SortedKeys:
         """The keys where ``mask`` is true."""
         rows = np.flatnonzero(mask)
         return (
-            self if len(rows) == len(mask) else SortedKeys(take(self.keys, rows), self.columns.take(arrow_array(rows)))
+            self if len(rows) == len(mask) else SortedKeys(self.keys.take(rows), self.columns.take(arrow_array(rows)))
         )
 
 
@@ -369,6 +362,5 @@ __all__ = [
     "buckets_of",
     "lower_bound",
     "places_of",
-    "take",
     "upper_bound",
 ]

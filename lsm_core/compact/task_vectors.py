@@ -12,7 +12,7 @@ from lsm_core.metadata.indexes import read_vector
 from lsm_core.metadata.store import TableStore
 
 
-class Marks:
+class TaskVectors:
     """Vectors of the files of a task as they are at its base snapshot; each is read once, when it is asked for."""
 
     def __init__(self, store: TableStore, task: BucketTask) -> None:
@@ -51,4 +51,4 @@ class Marks:
         return change_vectors(self._store, task.partition, task.bucket, task.index_files, changed, present)
 
 
-__all__ = ["Marks"]
+__all__ = ["TaskVectors"]

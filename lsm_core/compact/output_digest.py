@@ -24,7 +24,7 @@ _MODULUS: Final = 1 << 128
 
 
 @dataclass(frozen=True)
-class HandedGroup:
+class RowGroupDigest:
     """One row group: its rows, and their digest where V1 re-reads it. ``streams`` compares values to the bit and in order.
 
     Where a type or a format does not keep every bit, ``content`` is compared instead.
@@ -40,7 +40,7 @@ class HandedGroup:
         return self.streams is not None or self.content is not None
 
 
-class Handed:
+class OutputDigest:
     """Rows on their way to one writer. Call :meth:`add` before, :meth:`written` after they are written, :meth:`finish` at the end.
 
     ``content`` counts all rows of either kind; it has digests too where :attr:`groups` is None.
@@ -48,7 +48,7 @@ class Handed:
 
     def __init__(self, store: TableStore, task: BucketTask, level: int) -> None:
         self.content = Content()
-        self.groups: list[HandedGroup] | None = None
+        self.groups: list[RowGroupDigest] | None = None
         """The row groups in writing order; None where the format does not store them (ORC, Avro) or nothing is re-read."""
         self._schema = store.schema
         self._setting = task.verification
@@ -82,7 +82,7 @@ class Handed:
                 self._unless_any = []
             else:
                 self._unless_any = [] if any(group.is_read_again for group in self.groups) else batches
-                self.groups.append(HandedGroup(rows))
+                self.groups.append(RowGroupDigest(rows))
 
     def finish(self, group_rows: Sequence[int]) -> None:
         """All files are closed; where none of their row groups was chosen the last one is, so that something is re-read."""
@@ -114,16 +114,16 @@ class Handed:
             rows -= taken[-1].num_rows
         return taken
 
-    def _digested(self, rows: int, batches: Sequence[pa.RecordBatch]) -> HandedGroup:
+    def _digested(self, rows: int, batches: Sequence[pa.RecordBatch]) -> RowGroupDigest:
         if self._exact:
             streams = Streams(self._schema.field_names)
             for batch in batches:
                 streams.add(batch)
-            return HandedGroup(rows, streams=streams)
+            return RowGroupDigest(rows, streams=streams)
         content = Content()
         for batch in batches:
             content = content.plus(content_of(batch, self._schema))
-        return HandedGroup(rows, content=content)
+        return RowGroupDigest(rows, content=content)
 
 
-__all__ = ["Handed", "HandedGroup"]
+__all__ = ["OutputDigest", "RowGroupDigest"]
