@@ -33,7 +33,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import Outcome, decode, encode, require_workers, store_of, use_this_python
+from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first, require_workers, store_of, use_this_python
 from lsm_core.spark.spark_write import (
     DYNAMIC_OVERWRITE,
     OVERWRITE_MODE,
@@ -42,8 +42,10 @@ from lsm_core.spark.spark_write import (
     overwrite_scope,
     task_number,
 )
+from lsm_core.spark.staged_rows import StagedRows
 from lsm_core.table import Catalog, Table
 from lsm_core.table.system.reader import ReadOnlyTable
+from lsm_core.write import RoutedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -266,6 +268,8 @@ class TaskMessage(WriterCommitMessage):
     """Commit messages of one task, as their versioned bytes; or the ``failure`` that ended it (then its own files are gone)."""
 
     messages: tuple[bytes, ...] = ()
+    staged: str = ""
+    """The file in which the task left its rows for the one writer (`StagedRows`)."""
     failure: bytes = b""
     overwrite_mode: str = ""
     """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
@@ -275,6 +279,7 @@ class TableWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
 
     Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
+    Where keys may move between partitions tasks only check their rows, and one process writes them all when they have ended.
     """
 
     def __init__(
@@ -291,7 +296,9 @@ class TableWriter(DataSourceArrowWriter):
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
         self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
-        self._is_there = self._job.is_there
+        self._is_there, self._staged = self._job.is_there, None
+        if self._job.keys_move and not self._is_there:
+            self._job, self._staged = replace(self._job, assigners=1), StagedRows.plan(store)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
@@ -303,22 +310,41 @@ class TableWriter(DataSourceArrowWriter):
         if self._is_there:
             deque(iterator, maxlen=0)  # Spark sends the rows all the same
             return TaskMessage()
+        messages: tuple[bytes, ...] = ()
+        staged = ""
         try:
-            routed = (rows for _, rows in self._job.routed(iterator, task))
-            messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
+            if self._staged is not None:
+                staged = self._staged.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
+            else:
+                routed = (rows for _, rows in self._job.routed(iterator, task))
+                messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
         except Exception as error:  # noqa: BLE001  (raised by commit)
             return TaskMessage(failure=encode(error))
-        return TaskMessage(messages, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
+        return TaskMessage(messages, staged, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
         if self._is_there:
             return
         of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
-        self._job.commit(self._outcomes(messages), overwrite_scope(self._job.store, self._overwrite_mode or of_session))
+        scope = overwrite_scope(self._job.store, self._overwrite_mode or of_session)
+        outcomes = self._outcomes(messages)
+        if self._staged is None:
+            self._job.commit(outcomes, scope)
+            return
+        try:
+            raise_first(outcomes)
+            names = [one.staged for one in messages if isinstance(one, TaskMessage)]
+            staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._staged.rows(names)))
+            written = self._job.write((routed for _, routed in self._job.moved(staged)), task=0)
+            self._job.commit([Outcome(0, data) for data in written], scope)
+        finally:
+            self._staged.remove()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        if self._staged is not None:
+            self._staged.remove()
         if all(message is not None for message in messages):
             return
         with suppress(DredgeError, OSError):

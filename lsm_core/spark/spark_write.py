@@ -3,7 +3,8 @@
 The plan holds all that tasks need of the table's metadata, so that they read none. Rows are checked, brought into the table's shape and
 routed once, where they lie; for tables with buckets `write_table` then shuffles them, as Arrow messages of one bucket each, so that a
 bucket is whole in one task. Rows of dynamic buckets first go to the assigner that owns their key. A data source cannot ask Spark for a
-shuffle: there every task writes the rows it has, and the driver puts the hash indexes together.
+shuffle: there every task writes the rows it has, and the driver puts the hash indexes together. Where keys may move between partitions
+its tasks hand their rows to one writer, beside the driver (`staged_rows`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyarrow as pa
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.history import latest_of_user
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
@@ -43,9 +44,10 @@ from lsm_core.spark.spark_tasks import (
 )
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
-from lsm_core.write.assigner import AssignerRules, number_of_assigners
-from lsm_core.write.bucket import Assign
+from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
+from lsm_core.write.bucket import Assign, key_hashes, same_numbers
 from lsm_core.write.bucket import groups as bucket_groups
+from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
 from lsm_core.write.hash_indexes import joined as joined_indexes
 from lsm_core.write.incoming_rows import RowNumbering
@@ -57,7 +59,7 @@ OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 
 # What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
-# its int8 row kinds (null: all inserts).
+# its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
 _MESSAGES: Final = pa.schema(
     [
         ("slot", pa.int32()),
@@ -66,9 +68,10 @@ _MESSAGES: Final = pa.schema(
         ("place", pa.int64()),
         ("rows", pa.binary()),
         ("kinds", pa.binary()),
+        ("follows", pa.bool_()),
     ]
 )
-MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY"
+MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY, follows BOOLEAN"
 _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
@@ -107,9 +110,9 @@ class WriteJob:
         ``parallelism``: assigners where the table's options do not say how many. ``numbered``: as `numbered_commit` gives it.
         """
         require_writable(store)
-        if store.bucket_mode is BucketMode.CROSS_PARTITION:
-            raise UnsupportedFeature("writing keys that may move between partitions from Spark", store.name)
-        history = BucketHistory.of_whole_table(store, ignore=overwrite)
+        # rows that follow their keys out of what is replaced come on top of what is there
+        afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
+        history = BucketHistory.of_whole_table(store, ignore=afresh)
         return cls(store, history, overwrite, number_of_assigners(store.options, parallelism), numbered)
 
     @property
@@ -120,6 +123,11 @@ class WriteJob:
         user, number = self.numbered
         done = latest_of_user(self.store, user)
         return done is not None and done.identifier >= number
+
+    @property
+    def keys_move(self) -> bool:
+        """Whether keys may move between partitions, so that only who sees all rows of a key knows where they go."""
+        return self.store.bucket_mode is BucketMode.CROSS_PARTITION
 
     def routed(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
@@ -150,6 +158,46 @@ class WriteJob:
                 kinds = None if sent.kinds is None else sent.kinds.take(at)
                 yield place, RoutedRows(partition, bucket, sent.rows.take(at), kinds)
 
+    def checked(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
+    ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
+        """The rows of Spark partition ``task``, each piece with its place, and kinds, as they will be written. Raises as :meth:`routed`."""
+        writer = self._writer()
+        for place, given, rows, kinds in self._pieces(batches, task, kind_column):
+            yield place, *writer.checked(rows, kinds, given)
+
+    def to_key_owners(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
+    ) -> Iterator[tuple[int, RoutedRows]]:
+        """As :meth:`to_assigners` where keys move: all rows of a key go to one, in their order, whatever partitions they name."""
+        for place, rows, kinds in self.checked(batches, task, kind_column):
+            if not rows.num_rows:
+                continue
+            # the key without partition columns: rows of one key have one, too
+            owners = assigner_of(0, key_hashes(self.store, rows), self.assigners)
+            for number, positions in same_numbers(owners):
+                at = pa.array(positions)
+                yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
+
+    def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
+        """Rows of assigners, in order, by the bucket where their keys live or go to, with what deletes those that move.
+
+        Raises CorruptFile, StorageFull.
+        """
+        gathered: dict[int, KeyMoves] = {}
+        try:
+            for _, sent in groups:
+                if sent.bucket not in gathered:
+                    gathered[sent.bucket] = KeyMoves(self.store, self.assigners, sent.bucket)
+                gathered[sent.bucket].add(sent.rows, sent.kinds)
+            for number, moves in gathered.items():
+                for turn, to in enumerate(moves.routed(Known(self.history.snapshot))):
+                    place = (number << _TASK_SHIFT) + turn
+                    yield place, RoutedRows(to.partition, to.bucket, to.rows, to.kinds, to.follows)
+        finally:
+            for moves in gathered.values():
+                moves.close()
+
     def _indexes(self, assigner: int | None = None) -> HashIndexes:
         """The hash indexes as one assigner needs them; None: as who stands for all of them."""
         rules = AssignerRules.of(self.store.options, self.store.name, self.assigners, assigner or 0)
@@ -158,14 +206,22 @@ class WriteJob:
     def _routed(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None, assign: Assign | None
     ) -> Iterator[tuple[int, RoutedRows]]:
-        writer, seen = self._writer(), 0
+        writer = self._writer()
+        for place, given, rows, kinds in self._pieces(batches, task, kind_column):
+            for routed in writer.routed(rows, kinds, given, assign):
+                yield place, routed
+
+    def _pieces(
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
+    ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
+        """Pieces of rows in order: the place of each, how errors number its rows, and its row kinds."""
+        seen = 0
         for piece in in_pieces(batches):
             given, kinds, rows = RowNumbering(seen, f"partition {task} of the DataFrame"), None, piece
             if kind_column is not None:
                 kinds = kinds_from_text(piece.column(kind_column), self.store.name, kind_column, given.row)
                 rows = piece.drop_columns([kind_column])
-            for routed in writer.routed(rows, kinds, given, assign):
-                yield (task << _TASK_SHIFT) + seen, routed
+            yield (task << _TASK_SHIFT) + seen, given, rows, kinds
             seen += piece.num_rows
 
     def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int = 0) -> list[bytes]:
@@ -271,7 +327,7 @@ def write_table(
     with translated(what), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
             told = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
-        elif store.bucket_mode is BucketMode.DYNAMIC:
+        elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
             moved = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), MESSAGES_DDL)
             moved = moved.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
             moved = moved.mapInArrow(shipped(_sent_by_assigners(job, tasks)), MESSAGES_DDL)
@@ -355,21 +411,23 @@ def _sent_to_buckets(job: WriteJob, kind_column: str | None, slots: int) -> Batc
 
 def _sent_to_assigners(job: WriteJob, kind_column: str | None) -> BatchFunction:
     """The first of three passes into dynamic buckets: rows by the assigner of their keys, whose number is the ``slot``."""
+    send = job.to_key_owners if job.keys_move else job.to_assigners
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent(job.to_assigners(batches, task_number(), kind_column), attrgetter("bucket"))
+        yield from sent(send(batches, task_number(), kind_column), attrgetter("bucket"))
 
     return run
 
 
 def _sent_by_assigners(job: WriteJob, slots: int) -> BatchFunction:
     """The second: what assigners got, by bucket, to the task that writes the bucket. Rows come in order, so a retry does the same."""
+    assign = job.moved if job.keys_move else job.assigned
 
     def slot(routed: RoutedRows) -> int:
         return (zlib.crc32(routed.partition) + routed.bucket) % slots
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent(job.assigned(received(job.store.schema, batches)), slot)
+        yield from sent(assign(received(job.store.schema, batches)), slot)
 
     return run
 
@@ -382,7 +440,7 @@ def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], in
             (batch,) = routed.rows.combine_chunks().to_batches()
             kinds = None if routed.kinds is None else routed.kinds.to_numpy(zero_copy_only=False).tobytes()
             content = batch.serialize().to_pybytes()
-            messages.append((slot(routed), routed.partition, routed.bucket, place, content, kinds))
+            messages.append((slot(routed), routed.partition, routed.bucket, place, content, kinds, routed.follows))
         columns = [
             pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), _MESSAGES, strict=True)
         ]
@@ -394,12 +452,12 @@ def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
-            partition, bucket, place, rows, kinds = (value.as_py() for value in message)
+            partition, bucket, place, rows, kinds, follows = (value.as_py() for value in message)
             found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), arrow_schema)])
             numbers = (
                 None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
             )
-            yield place, RoutedRows(partition, bucket, found, numbers)
+            yield place, RoutedRows(partition, bucket, found, numbers, follows)
 
 
 def _written_as_received(job: WriteJob) -> BatchFunction:

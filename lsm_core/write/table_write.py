@@ -173,7 +173,7 @@ class TableWrite:
         but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
         ``row_kinds``: int8 (0..3), or None. ``assign``: who gives such a table's rows a bucket in place of this writer.
         """
-        table, kinds = self._checked(data, row_kinds, given)
+        table, kinds = self.checked(data, row_kinds, given)
         if assign is None and self._indexes is not None:
             assign = self._indexes.assign
         found = []
@@ -184,10 +184,10 @@ class TableWrite:
             found.append(RoutedRows(partition, bucket, rows, kinds if whole or kinds is None else kinds.take(index)))
         return found
 
-    def _checked(
-        self, data: pa.Table, row_kinds: pa.Array | None, given: RowNumbering
+    def checked(
+        self, data: pa.Table, row_kinds: pa.Array | None = None, given: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Rows and kinds as they will be written."""
+        """Rows and kinds (int8, or None) as they will be written: what :meth:`routed` groups, with its errors."""
         table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
         table, kinds = self._without_ignored(table, kinds, given)
         if kinds is not None and self.store.has_primary_key:
@@ -333,7 +333,7 @@ class TableWrite:
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
         if self._moves is not None:
-            self._moves.add(*self._checked(piece, kinds, given))
+            self._moves.add(*self.checked(piece, kinds, given))
             return
         routed = self.routed(piece, kinds, given)
         self._look_up([(group.partition, group.bucket) for group in routed])
