@@ -18,6 +18,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.tree import DataFile
 from lsm_core.types import to_arrow
 
 Values = Mapping[str, Any]
@@ -141,21 +142,21 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     options = store.options
     if not store.schema.primary_keys or not options.get("overwrite-upgrade") or not added.num_rows:
         return added
-    if pc.any(pc.or_(pc.greater(added.column("level"), 0), pc.less(added.column("bucket"), 0))).as_py():
-        return added
     parts, level, replaced = [], ENTRY_SCHEMA.field("level"), scope.matcher(store)
-    for partition, _, _, group in bucket_groups(added):
-        if not replaced(partition):
-            parts.append(group)
-            continue
-        files = sorted(tree_files(store, group), key=lambda file: (file.min_key, file.max_key))
-        apart = all(one.max_key < following.min_key for one, following in pairwise(files))
-        raised = apart and all(file.delete_row_count == 0 for file in files)
-        if raised:
+    for partition, bucket, _, group in bucket_groups(added):
+        settled = pc.any(pc.greater(group.column("level"), 0)).as_py()  # its writer raised it
+        if bucket >= 0 and replaced(partition) and not settled and can_be_raised(tree_files(store, group)):
             levels = pa.repeat(pa.scalar(options.num_levels - 1, level.type), group.num_rows)
             group = group.set_column(group.schema.get_field_index("level"), level, levels)
         parts.append(group)
     return pa.concat_tables(parts)
+
+
+def can_be_raised(files: Sequence[DataFile]) -> bool:
+    """Whether ``files``, all that a bucket will hold, may lie on one level as they are: no key in two of them, and no deletes."""
+    ordered = sorted(files, key=lambda file: (file.min_key, file.max_key))
+    apart = all(one.max_key < following.min_key for one, following in pairwise(ordered))
+    return apart and all(file.delete_row_count == 0 for file in ordered)
 
 
 def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
@@ -180,6 +181,7 @@ def entries_source(
 __all__: Sequence[str] = [
     "Scope",
     "asked_scope",
+    "can_be_raised",
     "entries_source",
     "overwrite_entries",
     "partition_matcher",

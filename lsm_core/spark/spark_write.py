@@ -224,11 +224,11 @@ class WriteJob:
             yield (task << _TASK_SHIFT) + seen, given, rows, kinds
             seen += piece.num_rows
 
-    def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int = 0) -> list[bytes]:
+    def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int | None = None) -> list[bytes]:
         """Write rows by the one writer of Spark task ``task`` and return its commit messages as bytes. After an error, or a kill by Spark, its
         files are gone.
 
-        ``sequence_offset``: see `TableWrite`. Raises WriterStale, StorageFull, and what ``groups`` raises.
+        ``sequence_offset``: see `TableWrite`; None where no other task writes to the same buckets. Raises WriterStale, StorageFull, and what ``groups`` raises.
         """
         writer = self._writer(sequence_offset, task)
         try:
@@ -277,14 +277,15 @@ class WriteJob:
         """The commit messages of the tasks that ended well."""
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
-    def _writer(self, sequence_offset: int = 0, task: int = 0) -> TableWrite:
+    def _writer(self, sequence_offset: int | None = None, task: int = 0) -> TableWrite:
         return TableWrite(
             self.store,
             self.writer_id,
             self.overwrite,
-            sequence_offset=sequence_offset,
+            sequence_offset=sequence_offset or 0,
             planned=self.history,
             number=task,
+            shared=sequence_offset is not None,
         )
 
 

@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
+from lsm_core.commit.overwrite import can_be_raised
+from lsm_core.compact import BucketTask
+from lsm_core.compact.unit import discard, run_bucket_task
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.merge import RunInput, merge_function, merge_streams
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.inputs import Shapes
 from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
 
@@ -41,8 +45,13 @@ class KeyValueBucket:
         compaction: BucketCompaction | None = None,
         *,
         input_changelog: bool = False,
+        raises_files: bool = False,
     ) -> None:
-        """``input_changelog``: all rows also go into changelog files, as they came (`changelog-producer` = input)."""
+        """``input_changelog``: all rows also go into changelog files, as they came (`changelog-producer` = input).
+
+        ``raises_files``: the bucket will hold nothing but what is written here, and readers do not see level 0: what is handed out
+        lies on the top level.
+        """
         self._store = store
         self.compaction = compaction
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
@@ -51,6 +60,7 @@ class KeyValueBucket:
         function = merge_function(store.schema, store.options.raw, store.name)
         self._buffer = SortBuffer(pool, function, self._layout, store.name, keeps_all=input_changelog)
         self._function, self._input_changelog = function, input_changelog
+        self._raises_files = raises_files
         self.files: list[DataFileMeta] = []
         self.changelog: list[DataFileMeta] = []
 
@@ -103,11 +113,41 @@ class KeyValueBucket:
         ``full``: compact everything, and wait for it.
         """
         self.flush(wait or full)
+        if self._raises_files:
+            self._raise_files()
         if self.compaction is not None:
             self.compaction.sync(wait or full or self.compaction.waits_at_commit)
             if full:
                 self.compaction.trigger(full=True)
                 self.compaction.sync(wait=True)
+
+    def _raise_files(self) -> None:
+        """Merge what was flushed into the top level, where the commit of an overwrite cannot raise the files as they are.
+
+        Java's writers compact what they overwrite with, too. Nothing is told of it, as of no overwrite.
+        """
+        store, top = self._store, self._store.options.num_levels - 1
+        if not self.files or all(file.level > 0 for file in self.files):
+            return
+        if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(self.files))):
+            return
+        task = BucketTask(
+            self.partition,
+            self.bucket,
+            self.total_buckets,
+            files=tuple(self.files),
+            unit_names=tuple(file.file_name for file in self.files),
+            output_level=top,
+            drop_delete=True,
+            verification=store.options.verification,
+        )
+        message = run_bucket_task(store.copy({"changelog-producer": "none"}), task, pipelined=False).message
+        if not message.compact_after:
+            return  # nothing but deletes: no row is hidden, and their partition must be seen to be written
+        kept = {file.file_name for file in message.compact_after}
+        replaced = [file for file in self.files if file.file_name not in kept]
+        self.files = list(message.compact_after)
+        discard(store, task, replaced)
 
     def drain(self) -> CommitMessage:
         """What was written and compacted since the last call; the bucket can be written on."""

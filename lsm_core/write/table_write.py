@@ -83,6 +83,7 @@ class TableWrite:
         planned: BucketHistory | None = None,
         follow: bool = False,
         number: int | None = None,
+        shared: bool = False,
     ) -> None:
         """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
 
@@ -91,7 +92,8 @@ class TableWrite:
         of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody. ``planned``: the history of the whole
         table, read by whoever planned this write and found the table writable: this writer reads no metadata then. ``follow``: each
         bucket is looked up at the snapshot that is the newest then. ``number``: of this writer among those of one commit, in whose
-        order postponed rows are replayed.
+        order postponed rows are replayed. ``shared``: other writers of the same commit write to the same buckets; where readers see
+        compacted rows alone, an overwrite then leaves level 0 to the next compaction.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """
@@ -109,6 +111,7 @@ class TableWrite:
         self._force_compact = bool(store.options.get("commit.force-compact"))
         self._live_files: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._sequence_offset = sequence_offset
+        self._raises_files = afresh and not shared and store.has_primary_key and store.options.batch_scan_skips_level0
         # an overwrite tells no changes
         self._input_changelog = store.options.changelog_producer == "input" and not overwrite
         self._write_incomplete = False
@@ -436,7 +439,15 @@ class TableWrite:
         if self._compactor is not None and self._compactor.automatic:
             compaction = self._compaction_of(partition, bucket)
         return KeyValueBucket(
-            self.store, self._pool, partition, bucket, total, first, compaction, input_changelog=self._input_changelog
+            self.store,
+            self._pool,
+            partition,
+            bucket,
+            total,
+            first,
+            compaction,
+            input_changelog=self._input_changelog,
+            raises_files=self._raises_files,
         )
 
     def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
@@ -476,8 +487,15 @@ class StoredRows(TableWrite):
     rows are written beside others (``beside``). ``store`` may have other buckets than the table.
     """
 
-    def __init__(self, store: TableStore, *, beside: bool = False, planned: BucketHistory | None = None) -> None:
-        super().__init__(store, overwrite=not beside, planned=planned)
+    def __init__(
+        self,
+        store: TableStore,
+        *,
+        beside: bool = False,
+        planned: BucketHistory | None = None,
+        compactor: Compactor | None = None,
+    ) -> None:
+        super().__init__(store, overwrite=not beside, planned=planned, compactor=compactor)
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata import manifests
 from tests.faults.kinds import strays
 from tests.support.peers import peer_module
@@ -211,3 +211,65 @@ def test_index_files_beside_the_data_are_expired_there_and_no_other_goes(tmp_pat
     java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=int(time.time() * 1000) + 60_000)
     assert not nameless() & index_files()
     assert both_read(table, java) == before
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("kind", ["vectors", "first-row"])
+def test_overwrites_and_rescales_are_seen_at_once_by_both_engines(tmp_path: Path, java: Java, kind: str) -> None:
+    options = {"vectors": {}, "first-row": {"deletion-vectors.enabled": "false", "merge-engine": "first-row"}}[kind]
+    small = {
+        "write-buffer-size": "96 kb",
+        "page-size": "8 kb",
+        "write-buffer-spillable": "false",
+    }  # several flushes, whose keys meet
+    table = create(tmp_path, ["p", "k"], bucket="1", **{**small, **options})
+    table.write(rows("a", 0, 3000))
+    table.compact(full=True)
+    chance = random.Random(kind)
+    keys = [chance.randrange(3000) for _ in range(9000)]
+    new = pa.table([["a"] * 9000, keys, list(range(9000))], schema=COLUMNS)
+    table.write(pa.RecordBatchReader.from_batches(new.schema, new.to_batches(max_chunksize=1500)), overwrite={"p": "a"})
+    wanted: dict[int, int] = {}
+    for value, key in enumerate(keys):
+        if kind == "vectors" or key not in wanted:
+            wanted[key] = value
+    model = sorted(("a", key, value) for key, value in wanted.items())
+    assert both_read(table, java) == model
+    assert {file["level"] for file in java("files")["files"]} == {5}
+    # Java's own batch overwrite compacts, too
+    java("write", rows=new.to_pylist(), overwrite={"partition": {"p": "a"}}, compact="minor")
+    assert both_read(table, java) == model
+    assert 0 not in {file["level"] for file in java("files")["files"]}
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table("db.t", [SchemaChange.set_option("bucket", "2")])
+    table = catalog.table("db.t")
+    table.apply(table.plan_maintenance("rescale"))
+    assert both_read(table, java) == model
+    java("write", rows=rows("a", 0, 10, 50_000).to_pylist(), compact="minor")
+    changed = {("a", k): v for _, k, v in model}
+    for k in range(10):
+        if kind == "vectors" or ("a", k) not in changed:
+            changed["a", k] = 50_000 + k
+    assert both_read(table, java) == sorted((*key, value) for key, value in changed.items())
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("strategy", ["order", "zorder"])
+def test_a_sort_compaction_leaves_out_what_is_marked_and_no_vector(tmp_path: Path, java: Java, strategy: str) -> None:
+    table = create(tmp_path, [])
+    for first in (0, 2000):
+        table.write(rows("a", first, 2000, -first))
+    table.write(rows("b", 0, 500))
+    table.delete([("p", "=", "a"), ("k", ">=", 1500), ("k", "<", 2300)])
+    table.update([("p", "=", "b"), ("k", "<", 50)], {"v": pc.field("v") + 7})
+    java("delete_rows", where=[["p", "=", "a"], ["k", "<", 100]])
+    before = both_read(table, java)
+    plan = table.plan_maintenance("compact", order_by=["v", "k"], strategy=strategy)
+    report = table.apply(plan)
+    assert report.rows_out == len(before) == 3600
+    assert both_read(table, java) == before
+    assert not [entry for entry in java("index_files")["files"] if entry["row_count"]]
+    latest = table.snapshots()[-1].id
+    assert table.verify(latest - 1, latest).ok
+    table.delete([("p", "=", "a"), ("k", "=", 1000)])
+    assert len(both_read(table, java)) == len(before) - 1

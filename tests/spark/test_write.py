@@ -28,6 +28,7 @@ from lsm_core.spark.spark_tasks import Outcome
 from lsm_core.spark.spark_write import WriteJob, _sent_to_buckets, _written_as_received
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
+from tests.support.stores import live_files
 
 pytestmark = pytest.mark.spark
 _MAX = {"fields.v.aggregate-function": "max"}
@@ -288,3 +289,16 @@ def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, mo
     ]
     assert job.commit(outcomes) == 1
     assert same(local.to_arrow(), table.to_arrow())
+
+
+def test_an_overwrite_of_a_table_with_vectors_is_seen_at_once_also_where_its_buffer_was_flushed_twice(
+    spark: Any, tmp_path: Path
+) -> None:
+    options = {"deletion-vectors.enabled": "true", "write-buffer-size": "64 kb", "write-buffer-spillable": "false"}
+    table = make_table(tmp_path, options={**options, "bucket": "2"})
+    table.write(rows(list(range(50))))
+    table.compact(full=True)
+    keys = [key * 7919 % 3001 for key in range(9000)]
+    write_table(spark.createDataFrame(rows(keys)), table, overwrite=True)
+    assert table.to_arrow().num_rows == len(set(keys)) == 3001
+    assert {file.level for files in live_files(table.store).values() for file in files} == {5}

@@ -36,10 +36,13 @@ from lsm_core.maintenance.action import (
     RewriteItem,
     Runner,
 )
+from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.write.background import Compactor
 from lsm_core.write.postpone import in_order
 from lsm_core.write.table_write import StoredRows
 
@@ -245,8 +248,8 @@ def place_rows(
     done: list[CommitMessage] = []
     with discard_on_failure(store, done):
         for result in (runner or _assigned_here)(store, tasks):
-            # Nothing is seen before the postponed files go: both are one compaction.
-            done.append(replace(result.message, new_files=(), compact_after=result.message.new_files))
+            # Nothing is seen before the postponed files go: all is one compaction.
+            done.append(_as_compaction(store, result.message))
         new = [file for message in done for file in message.compact_after]
         for task in tasks:
             done.append(CommitMessage(task.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=task.files))
@@ -257,12 +260,30 @@ def _assigned_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[B
     """Every row of the tasks in its bucket, by this process."""
     for task in tasks:
         assert isinstance(task, AssignTask)
-        with StoredRows(task.target(store), beside=True) as writer:
+        target = task.target(store)
+        # Where readers see compacted rows alone these are compacted at once, as Java's writer of them does.
+        hidden = target.options.batch_scan_skips_level0
+        compactor = Compactor(target, bucket_task, ReferenceJudge(), automatic=True) if hidden else None
+        with StoredRows(target, beside=True, compactor=compactor) as writer:
             for file in task.files:
                 for rows in replayed_rows(store, task.partition, file):
                     writer.write(pa.Table.from_batches([rows.drop_columns([VALUE_KIND])]), rows.column(VALUE_KIND))
-            messages = writer.prepare_commit()
+            messages = writer.prepare_commit(wait_compaction=True)
         yield from [BucketResult(message, BucketReport()) for message in messages]
+
+
+def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
+    """``message`` as one compaction: what was written and compacted again before any commit goes, and was never there."""
+    written = {file.file_name for file in message.new_files}
+    replaced = {file.file_name for file in message.compact_before}
+    after = [*(file for file in message.new_files if file.file_name not in replaced), *message.compact_after]
+    kept = {file.file_name for file in after}
+    for file in message.new_files:
+        if file.file_name not in kept:
+            for path in store.data_paths(message.partition, message.bucket, file):
+                store.file_io.delete(path)
+    before = tuple(file for file in message.compact_before if file.file_name not in written)
+    return replace(message, new_files=(), compact_before=before, compact_after=tuple(after))
 
 
 def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
