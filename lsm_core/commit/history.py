@@ -208,7 +208,7 @@ class AddedFiles:
             for number in changelogs.list_changelogs(store):
                 told = changelogs.read_changelog(store, number)
                 if self._oldest is None or told.time_millis >= self._oldest:
-                    found |= self._named(manifests.changelog_entries(store, told))
+                    found |= self._named(changelogs.kept_entries(store, told))
         for status in self._store.file_io.list_dir(self._store.trash_dir):
             with suppress(FileNotFoundError):  # swept meanwhile
                 words = re.split(rb'["/]', self._store.file_io.read_bytes(status.path))

@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
     from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
     from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
+    from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
+        ChangelogExpiryReport as ChangelogExpiryReport,
+    )
+    from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
+        ExpireChangelogItem as ExpireChangelogItem,
+    )
+    from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
+        plan_changelog_expiry as plan_changelog_expiry,
+    )
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
     from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
@@ -100,6 +109,11 @@ __getattr__, __dir__ = lazy_names(
             "Verification",
         ),
         "actions.compact.planning": ("plan_compaction",),
+        "actions.expire_changelogs.changelog_expiry": (
+            "ChangelogExpiryReport",
+            "ExpireChangelogItem",
+            "plan_changelog_expiry",
+        ),
         "actions.expire_snapshots.expiry": (
             "ExpireItem",
             "ExpiryReport",

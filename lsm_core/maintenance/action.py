@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
     from lsm_core.metadata.store import TableStore
 
-BUILT_IN: Final = ("compact", "expire_snapshots", "trash", "restore", "rescale", "assign_buckets")
+BUILT_IN: Final = ("compact", "expire_snapshots", "expire_changelogs", "trash", "restore", "rescale", "assign_buckets")
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 
 PLAN_VERSION: Final = 1
-CODE_VERSION: Final = "dredge-0.1.0/plan-2"
+CODE_VERSION: Final = "dredge-0.1.0/plan-3"
 """Part of every hash: a plan is applied by the code that made it, or not at all."""
 
 PLAN_PROPERTY: Final = "dredge.plan"

@@ -17,6 +17,8 @@ _RECORD: Final = ".json"
 _CLAIM: Final = ".claim"
 SWEEP: Final = "sweep"
 RESTORE: Final = "restore"
+EXPIRED_CHANGELOGS: Final = "expire_changelogs"
+"""The action of records whose ``snapshots`` had expired before: their changelogs were kept, and went."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def held_line(item: Declined) -> dict[str, Any]:
 class TrashRecord:
     """What one expiry (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
 
-    ``snapshots`` maps expired ids to the exact text of their JSON files. Paths are relative to the table's root.
+    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells). Paths are relative to the table's root.
     Times are epoch ms.
     """
 

@@ -18,7 +18,6 @@ from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import (
     Purpose,
     require_compactable,
-    require_expirable,
     require_readable,
     require_writable,
     unsupported,
@@ -37,7 +36,6 @@ __all__ = [
     "hints",
     "manifests",
     "require_compactable",
-    "require_expirable",
     "require_readable",
     "require_writable",
     "schemas",

@@ -58,9 +58,8 @@ class Purpose(IntEnum):
     """What is about to be done; each purpose refuses what the ones before it refuse, and more."""
 
     READ = 0
-    EXPIRE = 1
-    WRITE = 2
-    COMPACT = 3
+    WRITE = 1
+    COMPACT = 2
 
 
 def require_readable(store: TableStore, snapshot: Snapshot | None = None) -> None:
@@ -87,19 +86,6 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
         if [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in written.fields] != today:
             older = f"files written with an older schema (id {written.id}, now {store.schema.id})"
             raise UnsupportedFeature(f"{older} in another engine's reader", store.name)
-
-
-def require_expirable(store: TableStore) -> None:
-    """Raise UnsupportedFeature when expiring snapshots would lose something (a changelog that outlives them)."""
-    # Changelogs that live longer than their snapshots (`ExpireChangelogImpl`): expiry would have to write them.
-    options = store.options
-    pairs = (
-        (options.get("changelog.num-retained.max"), options.get("snapshot.num-retained.max")),
-        (options.get("changelog.time-retained"), options.time_retained),
-        (options.get("changelog.num-retained.min"), options.retained_min),
-    )
-    if any(longer is not None and longer > base for longer, base in pairs):
-        raise UnsupportedFeature("changelogs that outlive their snapshots (changelog.*-retained)", store.name)
 
 
 def require_writable(store: TableStore) -> None:

@@ -141,7 +141,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("compaction.small-file-ratio", DOUBLE, "0.7", since="2.0"),
     Key("compaction.total-size-threshold", MEMORY),
     Key("consumer-id", TEXT),
-    Key("consumer.changelog-only", BOOL, "false", since="1.4", effect=NOT_ACTED_ON),
+    Key("consumer.changelog-only", BOOL, "false", since="1.4"),
     Key("consumer.expiration-time", DURATION, effect=NOT_ACTED_ON),
     Key("consumer.ignore-progress", BOOL, "false"),
     Key("consumer.mode", ENUM, "exactly-once", effect=NOT_ACTED_ON),

@@ -290,6 +290,33 @@ class TableOptions:
         return int(self.get("snapshot.expire.limit"))
 
     @property
+    def changelog_retained_min(self) -> int:
+        """``changelog.num-retained.min``, by default as many as snapshots."""
+        given = self._number("changelog.num-retained.min")
+        return self.retained_min if given is None else given
+
+    @property
+    def changelog_retained_max(self) -> int | None:
+        """``changelog.num-retained.max``, by default as many as snapshots; None = no limit."""
+        given = self._number("changelog.num-retained.max")
+        if given is None:
+            return self.retained_max
+        return None if given >= _INT_MAX else given
+
+    @property
+    def changelog_time_retained(self) -> int:
+        """``changelog.time-retained`` in ms, by default as long as snapshots."""
+        given = self._number("changelog.time-retained")
+        return self.time_retained if given is None else given
+
+    @property
+    def changelog_decoupled(self) -> bool:
+        """Whether changelogs are kept longer than their snapshots (Java `changelogLifecycleDecoupled`)."""
+        most = (self.changelog_retained_max or _INT_MAX) > (self.retained_max or _INT_MAX)
+        longer = self.changelog_time_retained > self.time_retained
+        return most or longer or self.changelog_retained_min > self.retained_min
+
+    @property
     def manifest_target_size(self) -> int:
         """``manifest.target-file-size`` in bytes."""
         return int(self.get("manifest.target-file-size"))

@@ -15,7 +15,7 @@ from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
-RETENTION: Final = ("expire_snapshots", "trash")
+RETENTION: Final = ("expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
 
 
@@ -24,7 +24,7 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
 
     @dg.op(
         name=names.op_name("expire", card.name),
-        description=f"Expire old snapshots of {card.name} (files go to the trash), then delete what the trash held long enough.",
+        description=f"Expire old snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
         out=dg.Out(dg.Nothing),
         pool=names.table_pool(card.name),
         tags={"dagster/kind/dredge": ""},

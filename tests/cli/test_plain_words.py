@@ -224,7 +224,10 @@ def test_a_plan_that_no_longer_fits_names_its_table(shell: Shell) -> None:
 def test_a_flag_of_another_action_is_refused_before_anything_is_planned(shell: Shell) -> None:
     refused = shell("plan", "db.t", "--retain-max", "1")
     assert (refused.code, refused.out) == (2, "")
-    assert "--retain-max is for expire_snapshots; compact takes --full, --partition, --bucket" in refused.err
+    assert (
+        "--retain-max is for expire_snapshots, expire_changelogs; compact takes --full, --partition, --bucket"
+        in refused.err
+    )
     refused = shell("plan", "db.t", "--action", "trash", "--full")
     assert refused.code == 2 and "--full is for compact; trash takes no flags" in refused.err
     assert shell("plan", "db.t", "--action", "rescale", "--partition", "dt=a", "--bucket-num", "2").code == 0

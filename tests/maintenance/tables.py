@@ -59,13 +59,20 @@ def with_io(table: Table, file_io: FileIO) -> Table:
 
 
 def referenced(table: Table) -> set[str]:
-    """Bare names of everything that the table's snapshots and tags name."""
-    from lsm_core.metadata import tags
+    """Bare names of everything that the table's snapshots, tags and changelogs name."""
+    from lsm_core.metadata import changelogs, tags
 
-    names: set[str] = set()
-    for snapshot in [*snapshots.iterate(table.store), *tags.list_tags(table.store).values()]:
-        names |= metadata_references(table.store, snapshot)
-        names |= file_names(manifests.live_entries(table.store, snapshot))
+    store, names = table.store, set[str]()
+    for snapshot in [*snapshots.iterate(store), *tags.list_tags(store).values()]:
+        names |= metadata_references(store, snapshot)
+        names |= file_names(manifests.live_entries(store, snapshot))
+        names |= file_names(manifests.changelog_entries(store, snapshot))
+    for number in changelogs.list_changelogs(store):
+        told = changelogs.read_changelog(store, number)
+        lists = changelogs.kept_lists(store, told)
+        names |= {name for name, _ in lists}
+        names |= {meta.file_name for name, size in lists for meta in manifests.read_list(store, name, size)}
+        names |= file_names(changelogs.kept_entries(store, told))
     return names
 
 

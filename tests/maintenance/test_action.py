@@ -114,6 +114,11 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     waiting = keyed(tmp_path, name="db.waiting", bucket="-2")
     waiting.write(rows(range(3)))
     made.append(waiting.plan_maintenance("assign_buckets"))
+    longer = keyed(tmp_path, name="db.longer", **{"changelog.num-retained.min": "20"})
+    for number in range(3):
+        longer.write(rows([number]))
+    longer.expire_snapshots(retain_max=1)
+    made.append(longer.plan_maintenance("expire_changelogs", retain_max=2))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

@@ -15,7 +15,6 @@ from lsm_core.errors import (
     PlanStale,
     RefusalRule,
     SnapshotNotFound,
-    UnsupportedFeature,
 )
 from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
 from lsm_core.table import Catalog, Table
@@ -354,14 +353,6 @@ def test_javas_expired_table_with_changelogs_tag_and_consumer_can_be_expired_on(
     table.sweep_trash()
     assert content(table) == newest
     assert_whole(table)
-
-
-def test_changelogs_that_outlive_their_snapshots_are_refused(tmp_path: Path) -> None:
-    table = _history(tmp_path).copy({"changelog.num-retained.max": "100", "snapshot.num-retained.max": "20"})
-    before = on_disk(table)
-    with pytest.raises(UnsupportedFeature, match="changelog"):
-        table.expire_snapshots(retain_max=1)
-    assert on_disk(table) == before
 
 
 def test_an_empty_table_has_nothing_to_expire(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from lsm_core.metadata import (
     TableStore,
     manifests,
     require_compactable,
-    require_expirable,
     require_readable,
     require_writable,
     schemas,
@@ -83,14 +82,14 @@ def test_what_is_supported_passes_every_gate(tmp_path: Path) -> None:
     ]
     looking = make_store(tmp_path / "d", fields, options={**options, "force-lookup": "true"})
     for store in (fixed, append, partitioned, *telling, looking):
-        for gate in (require_readable, require_writable, require_compactable, require_expirable):
+        for gate in (require_readable, require_writable, require_compactable):
             gate(store)
         assert unsupported(store, Purpose.COMPACT) == []
 
 
 def test_append_tables_with_buckets_are_kept_up(tmp_path: Path) -> None:
     store = make_store(tmp_path, keys=(), options={"bucket": "4", "bucket-key": "k"})
-    for gate in (require_readable, require_writable, require_compactable, require_expirable):
+    for gate in (require_readable, require_writable, require_compactable):
         gate(store)
 
 
@@ -141,19 +140,6 @@ def test_files_of_another_format_are_refused_even_when_the_option_has_changed(tm
     _refuses(require_readable, first.refresh(), "file format 'lance'")
     publish(first, 2, None, table_of())
     require_readable(first.refresh())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"changelog.num-retained.max": "100", "snapshot.num-retained.max": "10"},
-        {"changelog.time-retained": "2 h"},
-        {"changelog.num-retained.min": "11"},
-    ],
-)
-def test_a_changelog_that_outlives_its_snapshots_stops_expiry(tmp_path: Path, options: dict[str, str]) -> None:
-    store = make_store(tmp_path, options=options)
-    _refuses(require_expirable, store, "outlive")
 
 
 @pytest.mark.skipif(not {"dv_pk", "dynamic_bucket"} <= set(golden_names()), reason="another golden folder was named")

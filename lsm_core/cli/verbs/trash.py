@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument
 from lsm_core.cli.verbs.maintain import show_report
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance import TrashRecord
 
 
 def trash(
@@ -37,6 +40,7 @@ def trash(
             [
                 {
                     "trash_id": record.trash_id,
+                    "action": record.action,
                     "snapshots": sorted(record.snapshots),
                     "files": len(record.files),
                     "bytes": record.size,
@@ -51,7 +55,7 @@ def trash(
         rows = [
             [
                 record.trash_id,
-                f"{min(record.snapshots)}..{max(record.snapshots)}" if record.snapshots else "-",
+                _which(record),
                 len(record.files),
                 record.size,
                 utc_text(record.created_ms),
@@ -61,6 +65,14 @@ def trash(
         ]
         print_table(f"{opened.name}: trash", columns, rows)
     _require_readable([str(error) for error in found.unreadable])
+
+
+def _which(record: TrashRecord) -> str:
+    """The ids that went, of snapshots or of changelogs."""
+    if not record.snapshots:
+        return "-"
+    ids = f"{min(record.snapshots)}..{max(record.snapshots)}"
+    return f"changelogs {ids}" if record.action == "expire_changelogs" else ids
 
 
 def _require_readable(troubles: Sequence[str]) -> None:

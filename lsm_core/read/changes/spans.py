@@ -49,8 +49,7 @@ def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
 
 def is_gone(store: TableStore, snapshot_id: int) -> bool:
     """Whether neither the snapshot nor its changelog is there."""
-    there = snapshots.exists(store, snapshot_id) or store.file_io.exists(changelogs.changelog_path(store, snapshot_id))
-    return not there
+    return not (snapshots.exists(store, snapshot_id) or changelogs.exists(store, snapshot_id))
 
 
 def earliest_kept(store: TableStore) -> int | None:

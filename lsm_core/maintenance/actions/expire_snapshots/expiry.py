@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.deletions import data_items, metadata_item, require_main, split_used
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
-from lsm_core.maintenance.used_files import added, metadata_files, read_lineages, removed, still_used
-from lsm_core.metadata import consumers, manifests, snapshots
+from lsm_core.maintenance.used_files import added, metadata_files, removed, removed_by_writers
+from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_expirable
 
 _MOST_LINES: Final = 10_000
 _EXTERNAL: Final = "data-file.external-paths"
@@ -30,7 +29,7 @@ _PATHS: Final = {"statistics": TableStore.statistics_path}
 
 @dataclass(frozen=True)
 class ExpireItem(PlanItem):
-    """One snapshot that expires; ``time_ms`` is its commit time (epoch ms)."""
+    """One snapshot that expires; ``time_ms`` is its commit time (epoch ms), ``keeps_changelog``: streams still read its changes."""
 
     item_kind: ClassVar[str] = "expire"
     title: ClassVar[str] = "would expire"
@@ -39,26 +38,31 @@ class ExpireItem(PlanItem):
     snapshot_id: int
     time_ms: int
     reason: str
+    keeps_changelog: bool = False
 
     def cells(self) -> tuple[Any, ...]:
         """Id, time and reason."""
-        return (self.snapshot_id, utc_text(self.time_ms), self.reason)
+        also = "; its changelog stays" if self.keeps_changelog else ""
+        return (self.snapshot_id, utc_text(self.time_ms), f"{self.reason}{also}")
 
 
 @dataclass(frozen=True)
 class ExpiryReport(Report):
     """What an expiry did: ids whose snapshot JSON is gone, files recorded for deletion (or deleted, direct mode).
 
-    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files;
+    ``changelogs_kept``: how many of them live on as changelogs. ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files;
     ``bytes_freed`` counts files already deleted; ``held`` are files that something retained still needs.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
+    expiring: ClassVar[str] = "snapshot"
+    """What expires, for people."""
 
     plan_hash: str
     base_snapshot: int | None
     expired: tuple[int, ...] = ()
     earliest: int | None = None
+    changelogs_kept: int = 0
     files_recorded: int = 0
     bytes_recorded: int = 0
     files_deleted: int = 0
@@ -71,14 +75,16 @@ class ExpiryReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether a snapshot expired."""
+        """Whether anything expired."""
         return bool(self.expired)
 
     def lines(self, table: str) -> list[str]:
-        """Which snapshots expired, where their files are, and how to undo it."""
+        """What expired, where the files are, and how to undo it."""
         if not self.expired:
-            return ["no snapshot expired"]
-        first = f"expired snapshots {self.expired[0]} to {self.expired[-1]}; the earliest is now {self.earliest}"
+            return [f"no {self.expiring} expired"]
+        which = f"expired {self.expiring}s {self.expired[0]} to {self.expired[-1]}"
+        left = "none is left" if self.earliest is None else f"the earliest is now {self.earliest}"
+        first = f"{which}; {left}{'; their changelogs stay' if self.changelogs_kept else ''}"
         if self.trash_id is None:
             size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
             return [first, f"{size} deleted at once (dredge.delete-mode=direct)"]
@@ -97,10 +103,11 @@ def plan_expiry(
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
-    ``older_than_ms`` and ``now_ms`` are epoch ms. Reads metadata only. Raises InvalidOption, UnsupportedFeature
-    (branches, long-lived changelogs) and CorruptFile when a snapshot, tag, branch or consumer cannot be read.
+    ``older_than_ms`` and ``now_ms`` are epoch ms. Where changelogs are kept longer (`changelog.*`), what they tell stays. Reads metadata
+    only. Raises InvalidOption, UnsupportedFeature (branches) and CorruptFile when a snapshot, changelog, tag, branch or consumer
+    cannot be read.
     """
-    _require_expirable(store)
+    require_main(store, "snapshots")
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
@@ -116,16 +123,17 @@ def plan_expiry(
         except SnapshotNotFound:
             return None
 
-    chosen = policy.choose(ids[0], ids[-1], consumers.min_next_snapshot(store), time_of)
+    chosen = policy.choose(ids[0], ids[-1], _next_consumed(store), time_of)
     kept = Declined(
         f"snapshots {chosen.end}..{ids[-1]}", "retained", chosen.limit, {"first_kept": chosen.end, "latest": ids[-1]}
     )
     if chosen.is_empty:
         return replace(plan, declined=(kept,))
     times = {number: time for number in ids if number < chosen.end and (time := time_of(number)) is not None}
-    items = [ExpireItem(number, time, chosen.reason_of(number)) for number, time in times.items()]
+    keeps = store.options.changelog_decoupled
+    items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
     candidates = {item.path: item for item in _candidates(store, list(times), chosen.end)}
-    deletions, held = split_used(store, list(candidates.values()), set(times))
+    deletions, held = split_used(store, list(candidates.values()), without=set(times))
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
@@ -135,28 +143,9 @@ def plan_expiry(
     )
 
 
-def _require_expirable(store: TableStore) -> None:
-    if store.branch != "main":
-        raise UnsupportedFeature(f"expiring the snapshots of branch {store.branch}", store.name)
-    require_expirable(store)
-
-
-def split_used(
-    store: TableStore, candidates: Sequence[DeleteItem], without: set[int]
-) -> tuple[list[DeleteItem], list[Declined]]:
-    """Candidates that nothing retained needs, and the data files that something does, with its name.
-
-    Manifest-side files shared with newer snapshots are the rule, so they are dropped without a word.
-    """
-    lineages = read_lineages(store, without=without)
-    used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}).holders
-    free = [item for item in candidates if PurePosixPath(item.path).name not in used]
-    held = [
-        Declined(item.path, "held", f"held by {used[name]}", {"size": item.size, "holder": used[name]})
-        for item in candidates
-        if (name := PurePosixPath(item.path).name) in used and item.kind in {"data", "changelog"}
-    ]
-    return free, held
+def _next_consumed(store: TableStore) -> int | None:
+    """The first snapshot that a consumer holds back; with `consumer.changelog-only` they hold back changelogs alone."""
+    return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store)
 
 
 def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[DeleteItem]:
@@ -165,7 +154,16 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
         return
     for snapshot, gone in _replaced(store, expiring, end):
         number = snapshot.id
-        yield from _data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
+        yield from data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
+    if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
+        # Changelogs were kept longer once: what the expiry before this one then left to them is ours.
+        snapshot = snapshots.read(store, expiring[0])
+        gone = removed_by_writers(store, snapshot)
+        for item in data_items(
+            store, gone, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
+        ):
+            if store.file_io.exists(f"{store.root}/{item.path}"):
+                yield item
     for number in expiring:
         snapshot = snapshots.read(store, number)
         indexes = {entry.file_name: entry for entry in manifests.index_entries(store, snapshot)}
@@ -176,20 +174,25 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
                 path = index_file_path(store, indexes[name])
             else:
                 continue  # as data files outside the table's root: never ours to delete
-            yield DeleteItem(_relative(store, path), kind, size, f"belonged to snapshot {number}")
-        if snapshot.changelog_manifest_list:
+            yield metadata_item(store, path, kind, size, f"belonged to snapshot {number}")
+        if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
             entries = added(manifests.changelog_entries(store, snapshot))
-            yield from _data_items(store, entries, "changelog", f"changelog of snapshot {number}")
+            yield from data_items(store, entries, "changelog", f"changelog of snapshot {number}")
 
 
 def _replaced(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[tuple[Snapshot, pa.Table]]:
-    """Manifest entries that each snapshot after the first expiring one dropped."""
+    """Manifest entries that each snapshot after the first expiring one dropped.
+
+    Files that writers made are left for the expiry of changelogs where these tell by them.
+    """
+    later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
     for number in range(expiring[0] + 1, end + 1):
         try:
             snapshot = snapshots.read(store, number)
         except SnapshotNotFound:
             continue
-        yield snapshot, removed(manifests.delta_entries(store, snapshot))
+        gone = removed(manifests.delta_entries(store, snapshot))
+        yield snapshot, gone.filter(pc.invert(changelogs.is_written(gone))) if later else gone
 
 
 def _left_outside(store: TableStore, expiring: Sequence[int], end: int) -> list[Declined]:
@@ -205,32 +208,22 @@ def _left_outside(store: TableStore, expiring: Sequence[int], end: int) -> list[
     return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
 
 
-def _data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:
-    """Delete items of data files and their extra files; files outside the table's root are never ours to delete."""
-    inside = entries.filter(pc.is_null(entries.column("external_path")))
-    columns = ["partition", "bucket", "file_name", "file_size", "extra_files"]
-    for row in inside.select(columns).to_pylist():  # one object a file of the plan, not a row of data
-        for name, size in ((row["file_name"], row["file_size"]), *((extra, 0) for extra in row["extra_files"] or ())):
-            path = store.data_path(row["partition"], row["bucket"], name)
-            yield DeleteItem(_relative(store, path), kind, size, reason)
-
-
-def _relative(store: TableStore, path: str) -> str:
-    root = store.root.rstrip("/") + "/"
-    if not path.startswith(root):
-        raise CorruptFile(path, f"lies outside of table {store.name}")
-    return path[len(root) :]
-
-
 def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport."""
-    report = _expire(store, plan)
-    if report.trash_id is not None and store.options.delete_mode == "direct":
-        # Everything that is due, so that what an interrupted expiry left behind goes too.
-        swept = sweep_records(store, plan_sweep(store))
-        report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
+    report = sweep_at_once(store, _expire(store, plan))
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+
+
+_Expired = TypeVar("_Expired", bound=ExpiryReport)
+
+
+def sweep_at_once(store: TableStore, report: _Expired) -> _Expired:
+    """In direct mode the files of ``report`` go now, and with them everything that is due: what an interrupted expiry left behind too."""
+    if report.trash_id is None or store.options.delete_mode != "direct":
+        return report
+    swept = sweep_records(store, plan_sweep(store))
+    return replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
@@ -245,6 +238,7 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
         plan.hash,
         plan.base_snapshot,
         expired=tuple(item.snapshot_id for item in plan.items_of(ExpireItem)),
+        changelogs_kept=sum(item.keeps_changelog for item in plan.items_of(ExpireItem)),
         files_recorded=len(deletions),
         bytes_recorded=sum(item.size for item in deletions),
         held=tuple(item for item in plan.declined if item.reason == "held"),
@@ -264,25 +258,27 @@ def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
     """Phase one: record what goes, drop the expired snapshot files oldest first, move the EARLIEST hint.
 
+    Where changelogs are kept longer, each snapshot becomes one before it goes, so that streams find the one or the other.
+
     What became needed since planning (a new tag, say) leaves the record. Raises PlanStale when a consumer or a changed
     history needs an expiring snapshot. A crash between any two steps leaves a table whose snapshots are all whole.
     """
-    _require_expirable(store)
+    require_main(store, "snapshots")
     present = set(snapshots.list_ids(store))
     going = [item.snapshot_id for item in plan.items_of(ExpireItem) if item.snapshot_id in present]
     if not going:
         return ExpiryReport(plan.hash, plan.base_snapshot, earliest=min(present, default=None), declined=plan.declined)
     _require_fresh(store, plan, present, going)
-    deletions, held = split_used(store, plan.items_of(DeleteItem), set(going))
+    deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going))
     # The exact bytes of the snapshot files, checked: a restore writes them back.
-    texts = {}
+    texts, read = {}, {}
     for number in going:
         path = store.snapshot_path(number)
         try:
             data = store.file_io.read_bytes(path)
         except FileNotFoundError as error:
             raise PlanStale(f"snapshot {number} was expired by somebody else meanwhile", store.name) from error
-        Snapshot.from_json(data, path)
+        read[number] = Snapshot.from_json(data, path)
         texts[number] = data.decode()
     now = store.clock.now_ms()
     grace = 0 if store.options.delete_mode == "direct" else store.options.trash_grace_expiry
@@ -297,7 +293,10 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         files=tuple(deletions),
     )
     write_record(store, record)
+    keeps = store.options.changelog_decoupled
     for number in going:
+        if keeps:
+            changelogs.write_changelog(store, read[number])
         store.file_io.delete(store.snapshot_path(number))
     # Held at planning or at applying, each file once.
     held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
@@ -308,6 +307,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         plan.base_snapshot,
         expired=tuple(going),
         earliest=earliest,
+        changelogs_kept=len(going) if keeps else 0,
         files_recorded=len(deletions),
         bytes_recorded=record.size,
         trash_id=record.trash_id,
@@ -322,7 +322,7 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
         raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan", store.name)
     if max(present) <= going[-1]:
         raise PlanStale(f"snapshot {going[-1]} is the newest now; the table was rolled back", store.name)
-    wanted = consumers.min_next_snapshot(store)
+    wanted = _next_consumed(store)
     if wanted is not None and wanted <= going[-1]:
         raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
     times: Mapping[int, int] = {item.snapshot_id: item.time_ms for item in plan.items_of(ExpireItem)}

@@ -1,4 +1,4 @@
-"""What is asked of maintenance, resolved from options and arguments: retention of snapshots, and Paimon's range rule."""
+"""What is asked of maintenance, resolved from options and arguments: retention of snapshots or changelogs, and Paimon's range rule."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ class RetentionPolicy:
     """Which snapshots stay (Java `ExpireConfig`): at least ``retain_min``, at most ``retain_max`` (None = no limit).
 
     Between the two, snapshots whose successor is older than ``older_than_ms`` (epoch ms) expire; one call expires at
-    most ``max_deletes``.
+    most ``max_deletes``. ``kept``: "snapshot", or "changelog" for what is left of expired snapshots; a changelog expires when it is
+    itself older, and the counts are of all snapshots since (`ExpireChangelogImpl`).
     """
 
     retain_min: int
     retain_max: int | None
     older_than_ms: int
     max_deletes: int
+    kept: str = "snapshot"
 
     @staticmethod
     def of(
@@ -30,18 +32,26 @@ class RetentionPolicy:
         retain_min: int | None = None,
         older_than_ms: int | None = None,
         max_deletes: int | None = None,
+        kept: str = "snapshot",
     ) -> RetentionPolicy:
-        """Options of the table, each overridden by its argument where given. Raises InvalidOption.
+        """Options of the table (`snapshot.*`, or `changelog.*`), each overridden by its argument where given. Raises InvalidOption.
 
         A ``retain_max`` below the table's own minimum lowers the minimum too: an explicit argument means what it says.
         """
+        most, least, age = options.retained_max, options.retained_min, options.time_retained
+        if kept == "changelog":
+            most, least = options.changelog_retained_max, options.changelog_retained_min
+            age = options.changelog_time_retained
+            if most is not None and most < least and retain_max is None and retain_min is None:
+                key = "changelog.num-retained.max"
+                raise InvalidOption(key, most, f"at least changelog.num-retained.min ({least})", options.table)
         for key, value in (("retain_max", retain_max), ("retain_min", retain_min), ("max_deletes", max_deletes)):
             if value is not None:
                 whole_number(value, key, options.table, least=1)
         if older_than_ms is not None:
             whole_number(older_than_ms, "older_than_ms", options.table)
-        highest = options.retained_max if retain_max is None else retain_max
-        lowest = options.retained_min if retain_min is None else retain_min
+        highest = most if retain_max is None else retain_max
+        lowest = least if retain_min is None else retain_min
         if highest is not None and highest < lowest:
             if retain_min is not None and retain_max is not None:
                 raise InvalidOption("retain_max", retain_max, f"at least retain_min ({retain_min})", options.table)
@@ -49,32 +59,45 @@ class RetentionPolicy:
         return RetentionPolicy(
             lowest,
             highest,
-            now_ms - options.time_retained if older_than_ms is None else older_than_ms,
+            now_ms - age if older_than_ms is None else older_than_ms,
             options.expire_limit if max_deletes is None else max_deletes,
+            kept,
         )
 
     def choose(
-        self, earliest: int, latest: int, next_consumed: int | None, time_of: Callable[[int], int | None]
+        self,
+        earliest: int,
+        latest: int,
+        next_consumed: int | None,
+        time_of: Callable[[int], int | None],
+        newest: int | None = None,
     ) -> ExpiryRange:
-        """The half-open range of ids that expires (format.md 17, successor rule of Paimon 2.0).
+        """The half-open range of ids that expires (format.md 17, successor rule of Paimon 2.0; changelogs: 17.1).
 
         ``time_of(id)`` is a snapshot's commit time (epoch ms), None where its file is missing; ``next_consumed`` the
-        lowest snapshot a consumer still wants.
+        lowest snapshot a consumer still wants; ``latest`` the newest snapshot; ``newest`` the newest changelog, which stays.
         """
+        noun = f"{self.kept}s"
         forced = earliest if self.retain_max is None else max(latest - self.retain_max + 1, earliest)
+        least = f"the newest {self.retain_min} snapshots stay"
+        if self.kept == "changelog":
+            least = f"the changelogs of the newest {self.retain_min} snapshots stay"
         limits = [
-            (latest - self.retain_min + 1, f"the newest {self.retain_min} snapshots stay (snapshot.num-retained.min)"),
-            (earliest + self.max_deletes, f"one call expires at most {self.max_deletes} snapshots"),
+            (latest - self.retain_min + 1, f"{least} ({self.kept}.num-retained.min)"),
+            (earliest + self.max_deletes, f"one call expires at most {self.max_deletes} {noun}"),
         ]
         if next_consumed is not None:
             limits.append((next_consumed, f"a consumer still reads from snapshot {next_consumed}"))
+        if newest is not None:
+            limits.append((newest, "the newest changelog stays"))
         end, reason = min(limits, key=lambda limit: limit[0])
         for candidate in range(min(forced, end), end):
-            successor = time_of(candidate + 1)
-            if successor is not None and successor >= self.older_than_ms:
-                end, reason = candidate, f"snapshot {candidate + 1} is younger than the retention time"
+            judged = candidate + 1 if self.kept == "snapshot" else candidate
+            committed = time_of(judged)
+            if committed is not None and committed >= self.older_than_ms:
+                end, reason = candidate, f"{self.kept} {judged} is younger than the retention time"
                 break
-        return ExpiryRange(earliest, max(earliest, end), forced, reason)
+        return ExpiryRange(earliest, max(earliest, end), forced, reason, self.kept)
 
 
 @dataclass(frozen=True)
@@ -88,6 +111,7 @@ class ExpiryRange:
     end: int
     forced: int
     limit: str
+    kept: str = "snapshot"
 
     @property
     def is_empty(self) -> bool:
@@ -97,5 +121,5 @@ class ExpiryRange:
     def reason_of(self, snapshot_id: int) -> str:
         """Why this id expires."""
         if snapshot_id < self.forced:
-            return "more snapshots than snapshot.num-retained.max"
-        return "its successor is older than the retention time"
+            return f"more snapshots than {self.kept}.num-retained.max"
+        return f"{'it' if self.kept == 'changelog' else 'its successor'} is older than the retention time"

@@ -1,4 +1,4 @@
-"""Restoring expired snapshots from the trash, while their files are still there."""
+"""Restoring expired snapshots and changelogs from the trash, while their files are still there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Restore(BuiltInAction):
 
     name = "restore"
     verb = "restore"
-    help = "Put expired snapshots back, while their files are still there."
+    help = "Put expired snapshots or changelogs back, while their files are still there."
     arguments = (
         Argument("trash_id", ArgumentKind.TEXT, "A deletion record, as `dredge trash` lists them.", required=True),
     )

@@ -1,4 +1,4 @@
-"""Restoring: the snapshots of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
+"""Restoring: the snapshots or changelogs of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanI
 from lsm_core.maintenance.actions.trash.sweeping import file_path
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import changelogs, snapshots
 from lsm_core.metadata.store import TableStore
 
 
 @dataclass(frozen=True)
 class RestoreItem(PlanItem):
-    """One deletion record whose ``snapshots`` (ids) are put back; ``files`` counts those that are in use again then."""
+    """One deletion record whose snapshots (``first_snapshot`` to ``last_snapshot``), or the changelogs of these, are put back.
+
+    ``files`` counts those that are in use again then.
+    """
 
     item_kind: ClassVar[str] = "restore"
     title: ClassVar[str] = "would restore"
@@ -32,6 +35,7 @@ class RestoreItem(PlanItem):
     first_snapshot: int
     last_snapshot: int
     files: int
+    changelogs: bool = False
 
     def cells(self) -> tuple[Any, ...]:
         """The record, its snapshots and how many files it holds."""
@@ -40,7 +44,7 @@ class RestoreItem(PlanItem):
 
 @dataclass(frozen=True)
 class RestoreReport(Report):
-    """What a restore put back: snapshot ids that can be read again."""
+    """What a restore put back: ids of snapshots that can be read again, or of changelogs (``changelogs``) that can be streamed again."""
 
     left_alone: ClassVar[Mapping[str, str]] = {}
 
@@ -48,6 +52,7 @@ class RestoreReport(Report):
     restored: tuple[int, ...] = ()
     files_kept: int = 0
     earliest: int | None = None
+    changelogs: bool = False
 
     @property
     def changed(self) -> bool:
@@ -57,13 +62,14 @@ class RestoreReport(Report):
     def lines(self, table: str) -> list[str]:
         """Which snapshots can be read again."""
         if not self.restored:
-            return ["no snapshot was restored"]
-        which = f"snapshots {self.restored[0]} to {self.restored[-1]} can be read again"
+            return [f"no {'changelog' if self.changelogs else 'snapshot'} was restored"]
+        kind = "changelogs" if self.changelogs else "snapshots"
+        which = f"{kind} {self.restored[0]} to {self.restored[-1]} can be read again"
         return [f"{which}; {self.files_kept} files are in use again"]
 
 
 def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
-    """Plan to put the snapshots of the deletion record ``trash_id`` back.
+    """Plan to put the snapshots, or the changelogs, of the deletion record ``trash_id`` back.
 
     Raises InvalidOption for an unknown id (and one that was restored or swept, naming the run) and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
     itself in the trash (restore that record first: history has no holes).
@@ -74,11 +80,12 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
     _require_no_hole(store, record)
     ids = sorted(record.snapshots)
     plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
-    return replace(plan, items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files)),) if ids else ())
+    told = record.action == trash.EXPIRED_CHANGELOGS
+    return replace(plan, items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files), told),) if ids else ())
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Put the snapshots back, newest first, and drop the record. Its report is a RestoreReport.
+    """Put the snapshots (or changelogs) back, newest first, and drop the record. Its report is a RestoreReport.
 
     Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
     """
@@ -91,19 +98,40 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         for file in record.files:
             if not store.file_io.exists(file_path(store, file)):
                 raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+        expired = {number: _expired(store, record, number) for number in sorted(record.snapshots)}
     except DredgeError:
         trash.release(store, record.trash_id)  # a restore that cannot be done keeps no sweep waiting
         raise
-    ids = sorted(record.snapshots)
-    for number in reversed(ids):
-        path, data = store.snapshot_path(number), record.snapshots[number].encode()
-        Snapshot.from_json(data, path)
+    told = record.action == trash.EXPIRED_CHANGELOGS
+    for number in reversed(expired):
+        if told and snapshots.exists(store, number):
+            continue  # the snapshot itself came back meanwhile
+        path = changelogs.changelog_path(store, number) if told else store.snapshot_path(number)
+        data = record.snapshots[number].encode()
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot {number} is there now")
-    earliest = snapshots.list_ids(store)[0]
-    snapshots.write_earliest_hint(store, earliest)
+            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+    if told:
+        kept = changelogs.list_changelogs(store)
+        changelogs.point_hints(store, kept)
+        earliest = kept[0] if kept else None
+    else:
+        earliest = snapshots.list_ids(store)[0]
+        snapshots.write_earliest_hint(store, earliest)
+        # A snapshot that can be read needs no changelog beside it.
+        there = [number for number in changelogs.list_changelogs(store) if number in expired]
+        if there:
+            changelogs.delete_changelogs(store, there)
     trash.forget(store, trash_id)
-    return Outcome(RestoreReport(trash_id, tuple(ids), len(record.files), earliest))
+    return Outcome(RestoreReport(trash_id, tuple(expired), len(record.files), earliest, told))
+
+
+def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
+    """What the record keeps of that id. Raises CorruptFile, and PlanRefused where another engine expired its changelog since."""
+    found = Snapshot.from_json(record.snapshots[number].encode(), store.snapshot_path(number))
+    listed = found.changelog_manifest_list
+    if listed is not None and not store.file_io.exists(store.manifest_path(listed)):
+        raise _refused(store, RefusalRule.FILES_ARE_GONE, f"the changelog of snapshot {number} was deleted ({listed})")
+    return found
 
 
 def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
@@ -116,13 +144,23 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
     item = next(iter(plan.items_of(RestoreItem)), None)
     if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
         return None
-    present = set(snapshots.list_ids(store))
-    if not present.issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
+    if not _present(store, changelog=item.changelogs).issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
         return None
-    status = store.file_io.list_dir(store.snapshot_dir)
-    path = PurePosixPath(store.snapshot_path(item.first_snapshot)).name
-    back = next((one.mtime_ms for one in status if one.name == path), store.clock.now_ms())
-    return Applied(None, back, f"snapshots {item.first_snapshot} to {item.last_snapshot} can be read")
+    first = (
+        changelogs.changelog_path(store, item.first_snapshot)
+        if item.changelogs
+        else store.snapshot_path(item.first_snapshot)
+    )
+    status = store.file_io.list_dir(first.rpartition("/")[0])
+    back = next((one.mtime_ms for one in status if one.name == PurePosixPath(first).name), store.clock.now_ms())
+    kind = "changelogs" if item.changelogs else "snapshots"
+    return Applied(None, back, f"{kind} {item.first_snapshot} to {item.last_snapshot} can be read")
+
+
+def _present(store: TableStore, *, changelog: bool) -> set[int]:
+    """Ids that can be read, or at least streamed."""
+    ids = set(snapshots.list_ids(store))
+    return ids | set(changelogs.list_changelogs(store)) if changelog else ids
 
 
 def _record(store: TableStore, trash_id: str) -> TrashRecord:
@@ -136,11 +174,13 @@ def _record(store: TableStore, trash_id: str) -> TrashRecord:
                 run = f"by run {entry.run_id} at {utc_text(entry.time_ms)} UTC"
                 if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
                     ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]
-                    back = set(snapshots.list_ids(store)).issuperset(ids)
+                    told_changelogs = entry.action == trash.EXPIRED_CHANGELOGS
+                    back = _present(store, changelog=told_changelogs).issuperset(ids)
                     if entry.action == "restore":
                         told = f"it was restored already, {run}"
                     elif ids and back:
-                        told = f"it was restored already: snapshots {ids[0]} to {ids[-1]} can be read"
+                        kind = "changelogs" if told_changelogs else "snapshots"
+                        told = f"it was restored already: {kind} {ids[0]} to {ids[-1]} can be read"
                 elif entry.outcome == "done" and trash_id in (entry.report.get("records") or ()):
                     told = f"its files were deleted {run}"
         if not told:
@@ -157,10 +197,13 @@ def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
-    present = set(snapshots.list_ids(store))
+    told = record.action == trash.EXPIRED_CHANGELOGS
     following = max(record.snapshots, default=0) + 1
-    if following in present:
+    if following in _present(store, changelog=told):
         return
-    later = [other.trash_id for other in trash.read_trash(store).records if following in other.snapshots]
+    # A changelog may follow that is in the trash, or a snapshot that is; a snapshot does not follow on a changelog.
+    records = [one for one in trash.read_trash(store).records if told or one.action != trash.EXPIRED_CHANGELOGS]
+    records.sort(key=lambda one: one.action != record.action)
+    later = [other.trash_id for other in records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
     raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)

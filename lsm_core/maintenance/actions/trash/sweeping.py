@@ -152,10 +152,11 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     deleted = freed = missing = 0
     kept = []
     for record in mine:
-        left = 0  # free only now: they wait for the next plan
+        left = 0  # free only now, or once another record is gone: they wait for a later plan
         for file in record.files:
             if PurePosixPath(file.path).name in used.holders:
                 kept.append(_held(file, used))
+                left += PurePosixPath(file.path).name in used.waiting
             elif (record.trash_id, file.path) not in planned:
                 left += 1
             elif store.file_io.delete(file_path(store, file)):

@@ -1,0 +1,67 @@
+"""What expiries share: files as items of their plans, and which of these something retained still needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.maintenance.action import Declined
+from lsm_core.maintenance.trash import DeleteItem
+from lsm_core.maintenance.used_files import read_lineages, still_used
+from lsm_core.metadata.store import TableStore
+
+
+def require_main(store: TableStore, what: str) -> None:
+    """Raise UnsupportedFeature on a branch: files are shared with main, which does not know what the branch keeps."""
+    if store.branch != "main":
+        raise UnsupportedFeature(f"expiring the {what} of branch {store.branch}", store.name)
+
+
+def split_used(
+    store: TableStore,
+    candidates: Sequence[DeleteItem],
+    *,
+    without: AbstractSet[int] = frozenset(),
+    without_changelogs: AbstractSet[int] = frozenset(),
+) -> tuple[list[DeleteItem], list[Declined]]:
+    """Candidates that nothing retained needs, and the data files that something does, with its name.
+
+    ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go. Manifest-side files shared with newer
+    snapshots are the rule, so they are dropped without a word. Raises CorruptFile when something retained cannot be read.
+    """
+    lineages = read_lineages(store, without=without, without_changelogs=without_changelogs)
+    used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}).holders
+    free = [item for item in candidates if PurePosixPath(item.path).name not in used]
+    held = [
+        Declined(item.path, "held", f"held by {used[name]}", {"size": item.size, "holder": used[name]})
+        for item in candidates
+        if (name := PurePosixPath(item.path).name) in used and item.kind in {"data", "changelog"}
+    ]
+    return free, held
+
+
+def metadata_item(store: TableStore, path: str, kind: str, size: int, reason: str) -> DeleteItem:
+    """The delete item of a manifest-side file. Raises CorruptFile for a path outside the table."""
+    return DeleteItem(_relative(store, path), kind, size, reason)
+
+
+def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:
+    """Delete items of data files and their extra files; files outside the table's root are never ours to delete."""
+    inside = entries.filter(pc.is_null(entries.column("external_path")))
+    columns = ["partition", "bucket", "file_name", "file_size", "extra_files"]
+    for row in inside.select(columns).to_pylist():  # one object a file of the plan, not a row of data
+        for name, size in ((row["file_name"], row["file_size"]), *((extra, 0) for extra in row["extra_files"] or ())):
+            path = store.data_path(row["partition"], row["bucket"], name)
+            yield DeleteItem(_relative(store, path), kind, size, reason)
+
+
+def _relative(store: TableStore, path: str) -> str:
+    root = store.root.rstrip("/") + "/"
+    if not path.startswith(root):
+        raise CorruptFile(path, f"lies outside of table {store.name}")
+    return path[len(root) :]
