@@ -12,7 +12,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO
-from tests.support.references import file_names, metadata_references
+from tests.support.references import changelog_references, file_names, metadata_references
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -68,11 +68,7 @@ def referenced(table: Table) -> set[str]:
         names |= file_names(manifests.live_entries(store, snapshot))
         names |= file_names(manifests.changelog_entries(store, snapshot))
     for number in changelogs.list_changelogs(store):
-        told = changelogs.read_changelog(store, number)
-        lists = changelogs.kept_lists(store, told)
-        names |= {name for name, _ in lists}
-        names |= {meta.file_name for name, size in lists for meta in manifests.read_list(store, name, size)}
-        names |= file_names(changelogs.kept_entries(store, told))
+        names |= changelog_references(store, changelogs.read_changelog(store, number))
     return names
 
 

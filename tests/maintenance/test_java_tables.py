@@ -10,7 +10,7 @@ from lsm_core.errors import SnapshotNotFound
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
 from lsm_core.table import Catalog, Table
 from tests.support import data
-from tests.support.references import file_names, metadata_references
+from tests.support.references import changelog_references, file_names, metadata_references
 
 
 def _needed(table: Table) -> set[str]:
@@ -22,7 +22,7 @@ def _needed(table: Table) -> set[str]:
             names |= file_names(manifests.live_entries(view, snapshot))
             names |= file_names(manifests.changelog_entries(view, snapshot))
         for number in changelogs.list_changelogs(view):
-            names |= file_names(changelogs.kept_entries(view, changelogs.read_changelog(view, number)))
+            names |= changelog_references(view, changelogs.read_changelog(view, number))
     return names
 
 

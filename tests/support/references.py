@@ -46,3 +46,26 @@ def file_names(entries: pa.Table) -> set[str]:
     """Return the names of the data files and their extra files in ``entries``."""
     beside = pc.list_flatten(entries.column("extra_files"))
     return set(pc.unique(entries.column("file_name")).to_pylist()) | set(pc.unique(beside).to_pylist())
+
+
+def changelog_references(store: TableStore, changelog: Snapshot) -> set[str]:
+    """Return the bare names of the files that an expired snapshot's changelog keeps, as Java's expiry leaves them.
+
+    Its changelog list with all that it leads to; in a table without changelog producer the lists of its data and their manifests, and the
+    files of its delta that are not a compaction's.
+    """
+    lists = [(changelog.changelog_manifest_list, changelog.changelog_manifest_list_size)]
+    if store.options.raw.get("changelog-producer", "none") == "none":
+        lists.append((changelog.base_manifest_list, changelog.base_manifest_list_size))
+        lists.append((changelog.delta_manifest_list, changelog.delta_manifest_list_size))
+    names: set[str] = set()
+    for name, size in lists:
+        if name is None or not store.file_io.exists(store.manifest_path(name)):
+            continue
+        metas = manifests.read_list(store, name, size)
+        names |= {name, *(meta.file_name for meta in metas)}
+        for entries in manifests.iter_entries(store, metas) if name != changelog.base_manifest_list else ():
+            keep = name == changelog.changelog_manifest_list
+            sources = entries.column("file_source").to_pylist()
+            names |= file_names(entries.filter(pa.array([keep or source != 1 for source in sources], pa.bool_())))
+    return names
