@@ -549,12 +549,11 @@ def merged_view(
     over = over_at(store, now_ms)
     engine = store.options.merge_engine
     if engine in {"partial-update", "aggregation"}:
+        counts = "true"
         if store.options.needs_lookup:  # of the versions above level 0 that of the lowest one says everything
-            lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)})"
-            raw = raw.selectExpr("*", f"{lowest} AS __dredge_lowest").where(
-                "__dredge_level <= 0 OR __dredge_level = __dredge_lowest"
-            )
-        return _folded(raw, store, fold_of(store), over)
+            lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)}, {over})"
+            counts = f"(__dredge_level <= 0 OR __dredge_level = {lowest})"
+        return _folded(raw, store, fold_of(store), over, counts)
     if engine not in {"deduplicate", "first-row"}:
         raise UnsupportedFeature(f"comparing tables of merge engine '{engine}' on Spark", store.name)
     if store.options.ignore_delete:
@@ -579,23 +578,25 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
     return stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
 
 
-def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str) -> DataFrame:
+def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
     """One row a key: its versions in merge order, folded; a lone version is the row itself, a delete too.
 
-    Versions that are ``over`` stand together in a row that is no part of the answer.
+    Versions that are ``over`` stand together in a row that is no part of the answer; those that ``counts`` leaves out stand behind their key's
+    row, and are not folded.
     """
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"
     columns = [f"{quoted(field.name)} AS {fold.columns[field.name]}" for field in store.schema.fields]
-    numbered = raw.selectExpr("__dredge_bucket AS b", f"{over} AS x", f"{quoted(VALUE_KIND)} AS k", nth, *columns)
+    told = [f"{over} AS x", f"{counts} AS c", f"{quoted(VALUE_KIND)} AS k"]
+    numbered = raw.selectExpr("__dredge_bucket AS b", *told, nth, *columns)
     own = ", ".join(["n", "k", *fold.columns.values()])
     exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
     gathered = numbered.groupBy(*expressions(["b", "x", *exact_key])).agg(
-        *expressions([f"sort_array(collect_list(struct({own}))) AS v"])
+        *expressions([f"sort_array(collect_list(IF(c, struct({own}), NULL))) AS v", "CAST(count(*) AS INT) AS s"])
     )
     # a generator keeps the struct whole: else every column of it, and every filter, would fold anew
     folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
-    merged = gathered.selectExpr("b", "x", "size(v) AS s", f"inline(array({folded}))")
+    merged = gathered.selectExpr("b", "x", "s", f"inline(array({folded}))")
     values = [f"{short} AS {quoted(name)}" for name, short in fold.columns.items()]
     kept = "NOT x AND NOT gone AS __dredge_row"
     return merged.selectExpr("b AS __dredge_bucket", f"s AS {VERSIONS}", kept, *values)

@@ -14,7 +14,6 @@ from lsm_core import Catalog, Table
 from lsm_core.errors import SparkFailed
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.spark import compact_table
-from tests.interop.conftest import java_session  # noqa: F401  (a fixture)
 from tests.spark.tables import data_files, make_table
 from tests.support.spark import TracedSession, kill_when
 from tests.support.stores import live_files
@@ -37,16 +36,6 @@ KINDS: dict[str, dict[str, str]] = {
         "changelog-producer": "full-compaction", "changelog-producer.row-deduplicate": "true", **PARTIAL,
     },
 }  # fmt: skip
-
-
-@pytest.fixture
-def java(java_session: Any) -> Java:  # noqa: F811
-    """Call Java on a warehouse."""
-
-    def call(op: str, place: Path, **arguments: Any) -> dict[str, Any]:
-        return dict(java_session.call(op, warehouse=str(place), **{"table": "db.t", **arguments}))
-
-    return call
 
 
 def written(root: Path, options: dict[str, str], size: int = 12) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lsm_core import Table
+from lsm_core import Catalog, Table
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import manifests, snapshots
@@ -166,13 +166,13 @@ def said(rows: pa.Table, sets: bool = False) -> list[str]:
     return sorted(found)
 
 
-def view_of(spark: Any, table: Table) -> pa.Table:
+def view_of(spark: Any, table: Table, columns: Sequence[str] = FIELDS.names) -> pa.Table:
     """What Spark makes of the newest snapshot's files."""
     snapshot = snapshots.latest(table.store)
     assert snapshot is not None
     entries = table_to_entries(manifests.live_entries(table.store, snapshot))
     files = [(entry.bucket, entry) for entry in sorted(entries, key=lambda e: e.file.max_sequence_number)]
-    return merged_view(spark, table.store, files).where("__dredge_row").select(*FIELDS.names).toArrow()
+    return merged_view(spark, table.store, files).where("__dredge_row").select(*columns).toArrow()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -244,6 +244,43 @@ def test_nulls_and_nan_inside_arrays_are_told_apart(spark: Any, tmp_path: Path) 
         rewrite(path, lambda data, at=at, swap=swap: data.set_column(at, data.schema.field(at), pa.array(swap, data.schema.field(at).type)))  # fmt: skip
         assert not verify_table(spark, table, 2, compacted).ok
         pq.write_table(old, path)
+
+
+LEVELS: dict[str, dict[str, str]] = {
+    "aggregation": {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"},
+    "partial-update": {
+        "merge-engine": "partial-update",
+        "fields.s.sequence-group": "a",
+        "fields.a.aggregate-function": "sum",
+    },
+    "deduplicate": {"sequence.field": "s"},
+    "first-row": {"merge-engine": "first-row"},
+}
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("kind", LEVELS)
+def test_of_the_versions_above_level_0_only_the_lowest_counts(
+    spark: Any, tmp_path: Path, java: Callable[..., dict[str, Any]], kind: str
+) -> None:
+    """Java's compactions that look up merge what they find above into the level below: the others would count twice."""
+    fields = [{"name": n, "type": t} for n, t in (("k", "INT NOT NULL"), ("a", "INT"), ("s", "INT"))]
+    options = {"bucket": "1", "changelog-producer": "lookup", "num-sorted-run.compaction-trigger": "5", **LEVELS[kind]}
+    java("create", tmp_path, schema={"fields": fields, "primaryKeys": ["k"], "options": options})
+    java("write", tmp_path, rows=[{"k": k, "a": 2, "s": 5} for k in range(100)], compact="full")
+    java("write", tmp_path, rows=[{"k": k, "a": 10, "s": 4} for k in (7, 100)], compact="minor")
+    java("write", tmp_path, rows=[{"k": k, "a": 100, "s": 6} for k in (7, 8, 100, 101)], compact="none")
+    assert {file["level"] for file in java("files", tmp_path)["files"]} == {0, 4, 5}
+    table = Catalog(str(tmp_path)).table("db.t")
+    seen = sorted(tuple(row.values()) for row in view_of(spark, table, ["k", "a", "s"]).to_pylist())
+    before = snapshots.latest_id(table.store)
+    java("compact", tmp_path, full=True)
+    assert seen == sorted((row["k"], row["a"], row["s"]) for row in java("read", tmp_path)["rows"])
+    assert {k: a for k, a, _ in seen}[7] == {"deduplicate": 100, "first-row": 2}.get(kind, 112)
+    after = snapshots.latest_id(table.store)
+    assert before is not None and after == before + 1
+    report = verify_table(spark, table, before, after)
+    assert report.ok, report.examples
 
 
 def test_the_second_path_shares_no_code_with_the_merge() -> None:
