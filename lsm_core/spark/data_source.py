@@ -27,6 +27,8 @@ from pyspark.sql.datasource import (
 
 from lsm_core.commit import abort
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
+from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import READING, find_key
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
@@ -138,7 +140,7 @@ class TableSource(DataSource):
     """A Paimon table, branch or system table, by the options `READ_OPTIONS` and `WRITE_OPTIONS`.
 
     `warehouse` (path), `table` ("db.name", "db.name$branch_dev", "db.name$files"). Reads: the table's own reading options
-    (`TABLE_READ_OPTIONS`), `columns` ("a,b"; default all), `snapshot-id` (default: the latest when the frame is first used; it stays that
+    (`TABLE_READ_OPTIONS`), `columns` ("a,b"; default all; `_ROW_ID` and `_SEQUENCE_NUMBER` too where rows are tracked), `snapshot-id` (default: the latest when the frame is first used; it stays that
     one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed). Writes: see `TableWriter`.
     """
 
@@ -162,10 +164,9 @@ class TableSource(DataSource):
         """The chosen columns of ``table``, as of the snapshot's time."""
         snapshot_id = _snapshot_id(self.options)
         if isinstance(table, ReadOnlyTable):
-            schema = table.schema_at(snapshot_id)
-        else:
-            schema = _as_read(table.store, snapshot_id).schema
-        return fields_of(schema, _columns(self.options), table.name)
+            return fields_of(table.schema_at(snapshot_id), _columns(self.options), table.name)
+        store, columns, _ = _asked(table.store, self.options)
+        return fields_of(store.schema, columns, table.name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of this table. Raises InvalidOption for a ``schema`` that a user named and that is not the table's.
@@ -212,11 +213,9 @@ class TableReader(DataSourceReader):
 
     def __init__(self, store: TableStore, options: Mapping[str, str]) -> None:
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
-        self._snapshot_id = _snapshot_id(options)
-        store = _as_read(store, self._snapshot_id)
+        self._snapshot_id, self._filter = _snapshot_id(options), _filter(options)
+        store, self._columns, self._tracked = _asked(store, options)
         self._store_text = store.to_json()
-        self._columns = [field.name for field in fields_of(store.schema, _columns(options), store.name)]
-        self._filter = _filter(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read: one partition per split, or per snapshot where changes are read."""
@@ -231,6 +230,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied."""
         store = TableStore.from_json(self._store_text)
+        store = with_row_ids(store) if self._tracked else store
         target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
         if partition.value is None:
             return
@@ -363,6 +363,24 @@ class TableWriter(DataSourceArrowWriter):
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
     """The table as of the schema that the version asked for is read with; changes are read with today's."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
+
+
+def _asked(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, list[str], bool]:
+    """The table as it is read, the chosen columns, and whether columns or filter name those of row tracking, which it then has.
+
+    Raises ColumnNotFound.
+    """
+    store = _as_read(store, _snapshot_id(options))
+    given = _columns(options)
+    columns = list(store.schema.field_names if given is None else given)
+    tracked = tracks_rows(store)
+    if tracked:
+        with_ids = with_row_ids(store)
+        predicate = parse_filter(_filter(options), with_ids.schema, store.name)
+        tracked = bool({*columns, *(() if predicate is None else predicate.columns)}.intersection(ROW_TRACKING))
+        store = with_ids if tracked else store
+    fields_of(store.schema, columns, store.name)
+    return store, columns, tracked
 
 
 def _columns(options: Mapping[str, str]) -> list[str] | None:

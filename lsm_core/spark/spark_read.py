@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
@@ -31,7 +32,7 @@ def read_table(
 
     Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
     the rows for which it is true and prunes files; then all files go through Dredge. Options of the table that ask for another
-    version or for changes (`Table.copy`) are obeyed. Only metadata is read here. A system table is read by one task.
+    version or for changes (`Table.copy`) are obeyed. Of an append table that tracks rows `_ROW_ID` and `_SEQUENCE_NUMBER` may be named, too. Only metadata is read here. A system table is read by one task.
     Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
     """
     use_this_python(spark)
@@ -119,6 +120,7 @@ def _as_stored(store: TableStore, split: Split) -> bool:
     """Whether Spark's own reader gives the split's rows: Parquet files of today's schema in which no row is deleted."""
     return (
         split.raw
+        and not stores_row_ids(store.schema)  # metadata know them, as a rule the file does not
         and not any(split.deletions)
         and all(f.schema_id == store.schema.id and f.file_name.endswith(".parquet") for f in split.files)
     )
@@ -136,9 +138,11 @@ def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
 def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str) -> DataFrame:
     """The rows of splits, each merged (or read) by one task; starting tasks costs less than planning a data source."""
     store_text, columns, predicate = store.to_json(), scan.columns, scan.filter
+    tracked = stores_row_ids(store.schema)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = TableStore.from_json(store_text)
+        store = with_row_ids(store) if tracked else store
         target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
         for batch in batches:
             for place in range(batch.num_rows):  # one per split
