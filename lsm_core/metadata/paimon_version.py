@@ -38,6 +38,12 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str) -> PaimonVersion | None:
     return version_followed(texts) if any(text is not None for text in texts) else None
 
 
+def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
+    """The version that a table follows, where opening it did not look at its snapshots (tables without keys merge nothing)."""
+    found = None if options.is_set(KEY) else of_snapshots(file_io, snapshot_dir)
+    return options.paimon_version if found is None else found
+
+
 def told(options: TableOptions, found: bool) -> str:
     """For people: the version that is followed and why; ``found``: for its snapshots' sake."""
     why = (

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lsm_core.errors import InvalidOption
+from lsm_core.options.paimon_version import PaimonVersion
 from lsm_core.options.registry import REGISTRY, canonical, parse_value
 
 # Fixed from the table's creation on, with or without snapshots: the schema holds them as members, or the catalog does.
@@ -14,11 +15,18 @@ CREATION_ONLY: Final = ("primary-key", "partition", "path")
 _ONLY_ON: Final = ("ignore-delete", "ignore-update-before")
 
 
-def check_change(options: Mapping[str, str], key: str, value: str | None, table: str, dynamic: bool = False) -> None:
+def check_change(
+    options: Mapping[str, str],
+    key: str,
+    value: str | None,
+    table: str,
+    dynamic: bool = False,
+    version: PaimonVersion = PaimonVersion.V2_1,
+) -> None:
     """Raise InvalidOption unless ``key`` may become ``value`` (None: its default) in a table with snapshots.
 
-    ``options``: before the change; ``dynamic``: for one reader or writer only, not in the schema. What changes nothing passes,
-    and so does what replaces a value that nobody could use.
+    ``options``: before the change; ``dynamic``: for one reader or writer only, not in the schema; ``version``: the one that the
+    table follows. What changes nothing passes, and so does what replaces a value that nobody could use.
     """
     (name,) = canonical({key: ""})
     known = REGISTRY.get(name)
@@ -32,6 +40,8 @@ def check_change(options: Mapping[str, str], key: str, value: str | None, table:
         return
     if before == after:
         return
+    if name in _ONLY_ON and value is None and not version.at_least(PaimonVersion.V2_1):
+        return  # until 2.1 the option cannot become false, but it can be removed
     why = _refusal(own, name, before, after, dynamic)
     if why:
         raise InvalidOption(name, value, why, table)

@@ -509,6 +509,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
         "from-snapshot",
         "from-snapshot-full",
         "incremental",
+        "latest-delta",
     ),
     "sequence.field.sort-order": ("ascending", "descending"),
     "snapshot.expire.execution-mode": ("sync", "async"),

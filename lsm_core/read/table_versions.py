@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from lsm_core.errors import InvalidOption, SnapshotNotFound, TableNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.metadata import schemas, snapshots, tags
+from lsm_core.metadata import paimon_version, schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import TableOptions, parse_digits, whole_number
+from lsm_core.options import PaimonVersion, TableOptions, parse_digits, whole_number
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 
 
 class Mode(StrEnum):
@@ -27,6 +28,7 @@ class Mode(StrEnum):
     FROM_FILE_CREATION = "from-file-creation-time"
     FROM_CREATION = "from-creation-timestamp"
     INCREMENTAL = "incremental"
+    LATEST_DELTA = "latest-delta"
 
 
 _OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
@@ -47,6 +49,7 @@ _KEYS: Final = {
     Mode.FROM_FILE_CREATION: _OF_FILES,
     Mode.FROM_CREATION: _OF_CREATION,
     Mode.INCREMENTAL: _OF_CHANGES,
+    Mode.LATEST_DELTA: (),
 }
 _ALL: Final = (*_OF_SNAPSHOT, *_OF_TIME, *_OF_FILES, *_OF_CREATION, *_OF_CHANGES)
 # What `scan.mode` = default stands for when one of these keys is there, else the newest version in full.
@@ -72,12 +75,22 @@ class Startup:
     @property
     def changes(self) -> bool:
         """Whether a set of changes is asked for, not a version."""
-        return self.mode is Mode.INCREMENTAL
+        return self.mode in (Mode.INCREMENTAL, Mode.LATEST_DELTA)
 
 
 def startup(store: TableStore) -> Startup:
-    """What the options of ``store`` ask for. Raises as :func:`startup_of` does."""
-    return startup_of(store.options, store.name)
+    """What the options of ``store`` ask for. Raises as :func:`startup_of` does, and InvalidOption for a mode of a later version."""
+    start = startup_of(store.options, store.name)
+    if start.mode is Mode.LATEST_DELTA:
+        _require_known(start, paimon_version.followed(store.file_io, store.snapshot_dir, store.options), store.name)
+    return start
+
+
+def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
+    """Readers of the version that the table follows could not even open it with a mode that is younger."""
+    if start.mode is Mode.LATEST_DELTA and not version.at_least(PaimonVersion.V2_1):
+        accepted = f"a mode of Paimon {version}, which the table follows; this one is known since 2.1 ('{PAIMON_VERSION}' = '2.1')"
+        raise InvalidOption("scan.mode", str(start.mode), accepted, table)
 
 
 def startup_of(options: TableOptions, table: str) -> Startup:
@@ -138,13 +151,15 @@ def times_of(table: str, key: str, text: str) -> tuple[int, int]:
     return since, until
 
 
-def check_reading(options: TableOptions, table: str) -> None:
+def check_reading(options: TableOptions, table: str, followed: PaimonVersion | None = None) -> None:
     """Refuse `scan.*` and `incremental-*` options with which every read would fail, whatever was committed.
 
+    ``followed``: the version of Paimon that the table follows, where ``options`` alone do not tell.
     Raises InvalidOption for such that contradict each other and for values that name no version, UnsupportedFeature for ways to read
     that are not known here. Source class: ``SchemaValidation`` (``validateStartupMode``).
     """
     start = startup_of(options, table)
+    _require_known(start, followed or options.paimon_version, table)
     key, value = str(start.key), str(start.value)
     if key == "scan.timestamp":
         millis(table, key, value)

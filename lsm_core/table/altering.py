@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.options import TableOptions
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import PaimonVersion, TableOptions
 from lsm_core.table.column_path import (
     Path,
     as_columns,
@@ -29,12 +33,15 @@ Fields = tuple[RowField, ...]
 _FieldEdit = Callable[[RowField], RowField]
 
 
-def changed(schema: TableSchema, changes: Sequence[SchemaChange], table: str, has_snapshots: bool) -> TableSchema:
+def changed(
+    schema: TableSchema, changes: Sequence[SchemaChange], table: str, followed: PaimonVersion | None
+) -> TableSchema:
     """Return ``schema`` with the changes in order (same id). Nothing is written, nothing but the changes is checked.
 
+    ``followed``: the version of Paimon that a table with snapshots follows, None for one without.
     Raises InvalidSchema naming table and column, InvalidOption for an option that snapshots fix. Source class: ``SchemaManager``.
     """
-    altering = _Altering(schema, table, has_snapshots)
+    altering = _Altering(schema, table, followed)
     for change in changes:
         altering.apply(change)
     return altering.result()
@@ -43,8 +50,8 @@ def changed(schema: TableSchema, changes: Sequence[SchemaChange], table: str, ha
 class _Altering:
     """The state between two changes. What a change may do is decided by the options as they were before the first."""
 
-    def __init__(self, schema: TableSchema, table: str, has_snapshots: bool) -> None:
-        self._schema, self._table, self._has_snapshots = schema, table, has_snapshots
+    def __init__(self, schema: TableSchema, table: str, followed: PaimonVersion | None) -> None:
+        self._schema, self._table, self._followed = schema, table, followed
         self._before = TableOptions.usable(schema.options, table)
         self._row = as_row(schema.fields)
         # Other writers (pypaimon) do not always count nested fields.
@@ -55,7 +62,7 @@ class _Altering:
         if change.action in ("set_option", "remove_option"):
             value = None if change.action == "remove_option" else str(change.value)
             self._options = with_option(
-                self._options, self._schema.options, str(change.column), value, self._table, self._has_snapshots
+                self._options, self._schema.options, str(change.column), value, self._table, self._followed
             )
         elif change.action == "set_comment":
             self._comment = None if change.value is None else str(change.value)
@@ -290,3 +297,32 @@ def highest_id(fields: Iterable[DataField | RowField]) -> int:
 def _highest_inside(kind: DataType) -> int:
     inner = [part for part in (kind.element, kind.key, kind.value) if part is not None]
     return max([highest_id(kind.fields), *map(_highest_inside, inner)])
+
+
+def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]:
+    """What other ``options`` make of the rows that are there, where nobody who sets them may expect it."""
+    before, after = store.options, TableOptions(options, store.name, stored=True)
+    for name in ("ignore-delete", "ignore-update-before"):
+        if before.get(name) and not after.get(name):
+            yield f"without '{name}' retracts count from now on; those that were dropped while it was true do not come back"
+    folds = after.merge_engine in ("aggregation", "partial-update")
+    if before.needs_lookup or not after.needs_lookup or not folds:
+        return
+    buckets = _buckets_of_several_levels(store)
+    if buckets:
+        yield (
+            f"rows of {buckets} {'bucket' if buckets == 1 else 'buckets'} lie on several levels above 0, and where compactions look "
+            f"keys up only the lowest of these counts beside level 0: reads of this {after.merge_engine} table now leave out what the "
+            "others say, and compactions lose it. Set the option back, compact the table fully, then set it"
+        )
+
+
+def _buckets_of_several_levels(store: TableStore) -> int:
+    """How many buckets have rows on two or more levels above 0."""
+    newest = snapshots.latest(store)
+    if newest is None:
+        return 0
+    entries = manifests.live_entries(store, newest, columns=["partition", "bucket", "level"])
+    above = entries.filter(pc.greater(entries.column("level"), arrow_scalar(0)))
+    levels = above.group_by(["partition", "bucket"]).aggregate([("level", "count_distinct")])
+    return int(pc.sum(pc.greater(levels.column("level_count_distinct"), arrow_scalar(1)), min_count=0).as_py())

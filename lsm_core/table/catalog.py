@@ -20,7 +20,7 @@ from lsm_core.errors import (
     WriterStale,
 )
 from lsm_core.format.schema import CURRENT_VERSION, TableSchema
-from lsm_core.metadata import schemas, snapshots
+from lsm_core.metadata import paimon_version, schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
@@ -212,7 +212,7 @@ class Catalog:
         InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
         up any more, WriterStale when others keep changing it at the same time.
         """
-        from lsm_core.table.altering import changed
+        from lsm_core.table.altering import changed, consequences
         from lsm_core.table.validation import validate
 
         parsed = TableName.parse(name)
@@ -220,16 +220,22 @@ class Catalog:
             raise UnsupportedFeature(f"altering the system table {parsed}", parsed.on_branch)
         for _ in range(_ALTER_ATTEMPTS):
             store = self.store_as_stored(name)
-            wanted = changed(store.schema, changes, store.name, snapshots.latest_id(store) is not None)
+            followed = None
+            if snapshots.latest_id(store) is not None:
+                followed = paimon_version.followed(store.file_io, store.snapshot_dir, store.options)
+            wanted = changed(store.schema, changes, store.name, followed)
             if wanted == store.schema:
                 return
-            validate(wanted, store.name, store.schema)
+            validate(wanted, store.name, store.schema, followed)
             following = replace(
                 wanted, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
             )
             _require_kept_up(store, following)
+            warnings = list(consequences(store, following.options))
             if schemas.write_schema(self.file_io, store.root, following, store.branch):
                 _warn_of_no_effect(store.name, following.options, store.schema.options)
+                for warning in warnings:
+                    _LOG.warning("table %s: %s", store.name, warning)
                 return
         raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
 

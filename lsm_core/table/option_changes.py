@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lsm_core.errors import InvalidSchema
-from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, canonical, check_change, find_key
+from lsm_core.options import ALIASES, CREATION_ONLY, REGISTRY, PaimonVersion, canonical, check_change, find_key
 from lsm_core.options.keys import TEXT
 
 # Options whose values are columns of the table, separated by commas.
@@ -72,17 +72,23 @@ def tidied(name: str, value: str) -> str:
 
 
 def with_option(
-    options: Mapping[str, str], before: Mapping[str, str], key: str, value: str | None, table: str, has_snapshots: bool
+    options: Mapping[str, str],
+    before: Mapping[str, str],
+    key: str,
+    value: str | None,
+    table: str,
+    followed: PaimonVersion | None,
 ) -> dict[str, str]:
     """``options`` with ``key`` set to ``value`` (None: removed). ``before``: the options when the alteration began.
 
+    ``followed``: the version of Paimon that a table with snapshots follows, None for one without.
     An old name of the same option goes. Raises InvalidSchema for members of the schema, InvalidOption for what snapshots fix.
     """
     (name,) = canonical({key: ""})
     if name in CREATION_ONLY:
         raise InvalidSchema(f"table {table}: '{name}' is fixed when a table is created")
-    if has_snapshots:
-        check_change(before, name, value, table)
+    if followed is not None:
+        check_change(before, name, value, table, version=followed)
     same = {name, *(REGISTRY[name].aliases if name in REGISTRY else ())}
     after = {k: v for k, v in options.items() if k not in same}
     if value is not None:

@@ -16,7 +16,8 @@ from lsm_core.files.index_writer import indexed_columns
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.options import FLINK_READING, READING, TableOptions, canonical, mistyped_reading
+from lsm_core.options import FLINK_READING, READING, PaimonVersion, TableOptions, canonical, mistyped_reading
+from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.read.table_versions import check_reading
 from lsm_core.storage import check_name
 from lsm_core.table.option_changes import holds_columns, listed, named_in_key
@@ -34,10 +35,13 @@ _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoo
 POSTPONE: Final = -2
 
 
-def validate(schema: TableSchema, table: str, before: TableSchema | None = None) -> None:
+def validate(
+    schema: TableSchema, table: str, before: TableSchema | None = None, followed: PaimonVersion | None = None
+) -> None:
     """Raise InvalidSchema (columns, keys, defaults) or InvalidOption naming the table and what breaks a rule.
 
     ``before``: the schema that was altered; what hung in the air in it (Java renames columns without their file index) may stay.
+    ``followed``: the version of Paimon that the table follows for its snapshots' sake, unless an option names one.
     """
     check_columns(schema.fields, table)
     _check_keys(schema, table)
@@ -55,7 +59,7 @@ def validate(schema: TableSchema, table: str, before: TableSchema | None = None)
     if schema.primary_keys:
         _check_engine(schema, table)
     _check_times(schema, options, table)
-    _check_reading(options, table, {} if before is None else before.options)
+    _check_reading(options, table, {} if before is None else before.options, followed)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
     _check_files(schema, options, table, before)
 
@@ -223,7 +227,9 @@ def _is_avro_name(name: str) -> bool:
     )
 
 
-def _check_reading(options: TableOptions, table: str, before: Mapping[str, str]) -> None:
+def _check_reading(
+    options: TableOptions, table: str, before: Mapping[str, str], followed: PaimonVersion | None
+) -> None:
     """What is stored for every read must be something that a read can do; what was stored before may stay, so that other options can change."""
     now, then = (
         {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}
@@ -236,7 +242,7 @@ def _check_reading(options: TableOptions, table: str, before: Mapping[str, str])
         with suppress(
             UnsupportedFeature
         ):  # for other engines; tables that nobody could read here are refused elsewhere
-            check_reading(options, table)
+            check_reading(options, table, None if options.is_set(PAIMON_VERSION) else followed)
 
 
 def _check_formats(schema: TableSchema, options: TableOptions, table: str, known: Container[str]) -> None:

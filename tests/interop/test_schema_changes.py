@@ -151,6 +151,17 @@ def test_both_refuse_the_same_changes_of_a_table_with_snapshots(both: Both) -> N
     both.agree()
 
 
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("key", ["ignore-delete", "ignore-update-before"])
+def test_both_let_an_option_go_that_ignores_retracts(both: Both, key: str) -> None:
+    assert both.create(COLUMNS, ["k", "dt"], ["dt"], {"bucket": "2", key: "true"}) == ("", "")
+    both.write_a_row()
+    theirs, ours = both.alter([C("set_option", key=key, value="false")])
+    assert "from true to false" in theirs and "back from true" in ours
+    assert both.alter([C("remove_option", key=key)]) == ("", "")
+    both.agree()
+
+
 PLAIN = [("k", "INT NOT NULL"), ("v", "STRING"), ("n", "INT"), ("dt", "STRING")]
 REFUSED_TABLES: dict[str, tuple[list[tuple[str, Any]], list[str], list[str], dict[str, str]]] = {
     "array as key": ([("a", {"type": "ARRAY NOT NULL", "element": "INT"}), *PLAIN], ["a"], [], {"bucket": "1"}),
@@ -164,6 +175,7 @@ REFUSED_TABLES: dict[str, tuple[list[tuple[str, Any]], list[str], list[str], dic
     "bucket key of append in the partition": (PLAIN, [], ["dt"], {"bucket": "2", "bucket-key": "dt"}),
     "unknown bucket key": (PLAIN, [], [], {"bucket": "2", "bucket-key": "q"}),
     "no bucket": (PLAIN, ["k"], [], {"bucket": "0"}),
+    "mode of 2.1": (PLAIN, ["k"], [], {"bucket": "1", "scan.mode": "latest-delta"}),
     "postponed append": (PLAIN, [], [], {"bucket": "-2"}),
     "sequence twice": (PLAIN, ["k"], [], {"bucket": "1", "sequence.field": "n,n"}),
     "sequence aggregated": (

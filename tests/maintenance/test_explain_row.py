@@ -215,9 +215,12 @@ def test_expired_versions_are_marked(tmp_path: Path) -> None:
     assert notes[0] is not None and "expired" in notes[0] and notes[1] is None
 
 
+@pytest.mark.parametrize("looking", [{}, {"changelog_producer": "lookup"}, {"deletion_vectors__enabled": "true"}])
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
-def test_the_answer_is_what_a_read_gives_after_any_writes_and_compactions(tmp_path: Path, engine: str) -> None:
-    options = {"merge_engine": engine, "num_sorted_run__compaction_trigger": "3"}
+def test_the_answer_is_what_a_read_gives_after_any_writes_and_compactions(
+    tmp_path: Path, engine: str, looking: dict[str, str]
+) -> None:
+    options = {"merge_engine": engine, "num_sorted_run__compaction_trigger": "3", **looking}
     if engine == "partial-update":
         options |= {"fields__g__sequence_group": "a", "fields__a__aggregate_function": "listagg"}
     if engine == "aggregation":
@@ -231,6 +234,30 @@ def test_the_answer_is_what_a_read_gives_after_any_writes_and_compactions(tmp_pa
             made.compact(full=step == 5)
         for k in range(12):
             assert made.explain_row({"k": k}).answer == read(made, k)
+
+
+@pytest.mark.parametrize("function", ["sum", "listagg"])
+def test_where_compactions_look_keys_up_only_the_lowest_level_is_told_to_count(tmp_path: Path, function: str) -> None:
+    """Compactions of such tables write what older levels say into the lower one, so nobody may count them again."""
+    kind = pa.int64() if function == "sum" else pa.string()
+    first, second, third, more = [1, 2, 4, 8] if function == "sum" else ["a", "b", "c", "d"]
+    options = {"merge_engine": "aggregation", "fields__g__aggregate_function": function}
+    made = table(tmp_path, {"g": kind}, num_sorted_run__compaction_trigger="2", num_levels="6", **options)
+    chance = random.Random(1)
+    others = ({"k": k, "g": chance.getrandbits(60)} for k in range(2, 4_000))
+    write(made, {"k": 1, "g": first}, *(one if function == "sum" else one | {"g": str(one["g"])} for one in others))
+    made.compact(full=True)
+    write(made, {"k": 1, "g": second})
+    write(made, {"k": 2, "g": more})
+    made.compact()
+    write(made, {"k": 1, "g": third})
+    looking = made.copy({"changelog-producer": "lookup"})
+    story = looking.explain_row({"k": 1})
+    assert story.answer == read(looking, 1) == {"k": 1, "g": 6 if function == "sum" else "b,c"}
+    assert [(one.level, one.hidden is None) for one in story.versions] == [(0, True), (4, True), (5, False)]
+    assert "so that one says what this said" in str(story.versions[2].hidden)
+    assert story.column("g").versions == (2, 1) and "1 of them hidden" in story.summary
+    assert made.explain_row({"k": 1}).answer == read(made, 1) == {"k": 1, "g": 7 if function == "sum" else "a,b,c"}
 
 
 def test_stories_of_random_histories_name_versions_that_hold_the_value() -> None:

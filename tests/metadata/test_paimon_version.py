@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from lsm_core import Catalog, Schema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.metadata import TableStore, paimon_version
@@ -111,6 +113,24 @@ def test_snapshots_of_several_versions_are_warned_of(
     store = written_by(make_store(tmp_path, options=options), writers)
     said = paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
     assert said is None if warning is None else str(said).endswith(warning)
+
+
+def test_the_report_of_a_compaction_says_that_versions_meet(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())])
+    table = catalog.create_table("db.t", Schema(fields, ["k"], options={"bucket": "1"}))
+    for number in (1, 2):
+        table.write(pa.table({"k": [number], "v": [number]}, schema=fields))
+    assert table.compact(full=True).warnings == ()
+    table.write(pa.table({"k": [3], "v": [3]}, schema=fields))
+    path = Path(table.store.snapshot_path(4))
+    path.write_bytes(replace(Snapshot.from_json(path.read_bytes(), str(path)), writer_version="java-2.1.0").to_json())
+    (warning,) = catalog.table("db.t").compact(full=True).warnings
+    assert warning == (
+        "of db.t: its newest snapshots were written by Paimon 1.4 or 2.0, unnamed and 2.1; "
+        "answers follow 2.1 (the newest writer of its snapshots)"
+    )
 
 
 def test_the_plan_of_a_compaction_names_the_version_that_it_follows(tmp_path: Path) -> None:

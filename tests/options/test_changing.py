@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lsm_core.errors import InvalidOption
-from lsm_core.options import REGISTRY, TableOptions, check_change
+from lsm_core.options import REGISTRY, PaimonVersion, TableOptions, check_change
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_an_immutable_switch_stays_as_it_is(key: str) -> None:
         ({"bucket": "-2"}, "bucket", "2"),
         ({}, "deletion-vectors.enabled", "true"),
         ({"ignore-delete": "true"}, "ignore-delete", "false"),
+        ({"ignore-delete": "true"}, "ignore-delete", None),
         ({"deduplicate.ignore-delete": "true"}, "ignore-delete", "false"),
         ({"ignore-update-before": "true"}, "ignore-update-before", None),
         ({"pk-clustering-override": "true", "clustering.columns": "a"}, "clustering.columns", "b"),
@@ -57,6 +58,20 @@ def test_what_snapshots_depend_on_is_refused_by_name(options: dict[str, str], ke
 )
 def test_everything_else_may_change(options: dict[str, str], key: str, value: str) -> None:
     check_change(options, key, value, "db.t")
+
+
+@pytest.mark.parametrize("key", ["ignore-delete", "ignore-update-before"])
+@pytest.mark.parametrize("version", list(PaimonVersion))
+def test_retracts_that_were_ignored_stay_so_but_until_2_1_the_option_can_be_removed(
+    key: str, version: PaimonVersion
+) -> None:
+    with pytest.raises(InvalidOption, match=f"{key}.*no change back from true"):
+        check_change({key: "true"}, key, "false", "db.t", version=version)
+    if version is PaimonVersion.V2_1:
+        with pytest.raises(InvalidOption, match=f"{key}.*no change back from true"):
+            check_change({key: "true"}, key, None, "db.t", version=version)
+    else:
+        check_change({key: "true"}, key, None, "db.t", version=version)
 
 
 def test_the_number_of_buckets_is_no_matter_of_one_writer() -> None:

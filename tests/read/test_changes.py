@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.read.changes import changed_rows, diff
 
 NOW = 1_800_000_000_000
@@ -53,6 +55,56 @@ def test_delta_tells_every_row_and_diff_what_came_of_it(tmp_path: Path) -> None:
     assert table.copy(options).to_arrow().to_pylist() == [{"k": 1, "v": 12}]
     assert table.copy({"incremental-between": "1,4"}).to_arrow(limit=3).num_rows == 3
     assert table.copy({"incremental-between": "1,4"}).to_arrow(snapshot_id=1).num_rows == 3
+
+
+LATEST = {"scan.mode": "latest-delta", "dredge.paimon-version": "2.1"}
+
+
+def values(table: Table, **options: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.copy({**LATEST, **options}).to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("keys", [("k",), ()])
+def test_the_newest_snapshot_alone_is_read_where_that_is_asked_for(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """`scan.mode` = `latest-delta`: rows that the newest snapshot added, if it is an APPEND; never those of one before it."""
+    table = make(tmp_path, keys)
+    assert values(table) == []
+    put(table, ("+I", 1, 10), ("+I", 2, 20))
+    put(table, ("+I", 1, 11), ("+I", 3, 30))
+    assert values(table) == [(1, 11), (3, 30)]
+    assert table.copy(LATEST).to_arrow(filter=[("k", "=", 3)], columns=["v"]).to_pylist() == [{"v": 30}]
+    assert table.copy(LATEST).to_arrow(snapshot_id=1).num_rows == 2
+    assert table.copy(LATEST).to_arrow(limit=1).num_rows == 1
+    put(table, ("+I", 4, 40), overwrite=True)
+    assert values(table) == []
+    table.copy({"target-file-size": "1 gb"}).compact(full=True)
+    assert values(table) == []
+    put(table, ("+I", 5, 50))
+    assert values(table) == [(5, 50)]
+    with pytest.raises(InvalidOption, match=r"scan\.mode.*nothing in a stream"):
+        table.copy(LATEST).new_stream_scan()
+    with pytest.raises(InvalidOption, match=r"scan\.mode.*from-snapshot.* together with scan\.snapshot-id"):
+        values(table, **{"scan.snapshot-id": "1"})
+
+
+@pytest.mark.parametrize("keys", [("k",), ()])
+def test_a_mode_of_2_1_is_none_of_a_table_that_follows_an_older_version(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    table = make(tmp_path, keys)
+    put(table, ("+I", 1, 10))
+    wrong = r"'scan\.mode' of table db\.t cannot be 'latest-delta'; accepted: a mode of Paimon {}, .*since 2\.1"
+    with pytest.raises(InvalidOption, match=wrong.format(r"1\.4")):
+        table.copy({"scan.mode": "latest-delta"}).to_arrow()
+    with pytest.raises(InvalidOption, match=wrong.format(r"2\.0")):
+        table.copy({**LATEST, "dredge.paimon-version": "2.0"}).to_arrow()
+    catalog, change = Catalog(tmp_path), SchemaChange.set_option("scan.mode", "latest-delta")
+    with pytest.raises(InvalidOption, match=wrong.format(r"1\.4")):
+        catalog.alter_table("db.t", [change])
+    # a table that Paimon 2.1 writes follows it
+    path = Path(table.store.snapshot_path(1))
+    path.write_bytes(replace(Snapshot.from_json(path.read_bytes(), str(path)), writer_version="java-2.1.0").to_json())
+    assert Catalog(tmp_path).table("db.t").copy({"scan.mode": "latest-delta"}).to_arrow().num_rows == 1
+    catalog.alter_table("db.t", [change])
+    assert catalog.table("db.t").to_arrow().to_pylist() == [{"k": 1, "v": 10}]
 
 
 def test_versions_with_other_bucket_counts_are_not_compared_wherever_their_files_lie(tmp_path: Path) -> None:

@@ -163,7 +163,9 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
 
     warnings = [f"there is no reading option {name}" for name in mistyped_reading(store.options.raw, FLINK_READING)]
     try:
-        check_reading(store.options, store.name)
+        moded = store.options.is_set("scan.mode")  # only modes are younger than some version
+        followed = paimon_version.followed(store.file_io, store.snapshot_dir, store.options) if moded else None
+        check_reading(store.options, store.name, followed)
     except (InvalidOption, UnsupportedFeature) as error:
         warnings.append(f"reads fail: {error}")
     mixed = (

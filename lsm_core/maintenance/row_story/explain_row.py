@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.row_story.column_supplies import Versions, supplies
-from lsm_core.maintenance.row_story.stored_versions import StoredVersion, places_of, typed_key, versions_of
+from lsm_core.maintenance.row_story.stored_versions import TAKEN_UP, StoredVersion, places_of, typed_key, versions_of
 from lsm_core.merge import FoldFunction, MergeFunction, merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.order import merge_order
@@ -145,13 +145,22 @@ class _PartitionVersions:
         self.names = list(store.schema.field_names)
         pieces = [Piece(one.row, spec.keys(one.row), one.file.level, one.age) for one in stored]
         order = merge_order(Rows.of(pieces), spec, sorted_runs=False).order.tolist()
-        self.stored = [stored[place] for place in order]
+        self.stored = self._without_taken_up([stored[place] for place in order])
         self.seen = [place for place, one in enumerate(self.stored) if one.hidden is None]
         self.merged: pa.RecordBatch | None = None
         if self.seen:
             visible = [pieces[order[place]] for place in self.seen]
             batches = Merger(function, spec).merge(visible, open_end=False, sorted_runs=False)
             self.merged = batches[0] if batches else None
+
+    def _without_taken_up(self, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
+        """Where engines that build rows look keys up, versions above the lowest level above 0 are hidden by that one's."""
+        lowest = min((one.file.level for one in stored if one.hidden is None and one.file.level > 0), default=0)
+        if not isinstance(self.function, FoldFunction) or not self.store.options.needs_lookup:
+            return list(stored)
+        return [
+            replace(one, hidden=TAKEN_UP) if one.hidden is None and one.file.level > lowest else one for one in stored
+        ]
 
     def number(self, place: int) -> int:
         """The number of the version at ``place`` of the merge order: the newest is the first."""

@@ -25,6 +25,7 @@ from lsm_core.read.inputs import sections_of
 from lsm_core.read.prune import manifest_chooser, prune_buckets, prune_files, prune_partitions
 
 KEPT_OUT = "marked in a deletion vector"
+TAKEN_UP = "on a level above the lowest one that has the key: compactions of this table look keys up, so that one says what this said"
 NOT_COMPACTED = "on level 0: batch reads of this table see compacted files only"
 POSTPONED = "postponed: it waits to be put into a bucket"
 

@@ -12,7 +12,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import changelogs, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.read.table_versions import BETWEEN, TIMES, Startup, pair_of, startup, times_of
+from lsm_core.read.table_versions import BETWEEN, TIMES, Mode, Startup, pair_of, startup, times_of
 
 
 def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
@@ -122,11 +122,15 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 def span_of_options(store: TableStore) -> Span | None:
     """The span that the options of ``store`` ask for, None when they ask for a version.
 
-    As Java, two tags are compared as a whole whatever the mode, unless `incremental-between-tag-to-snapshot` is set.
+    As Java, two tags are compared as a whole whatever the mode, unless `incremental-between-tag-to-snapshot` is set, and `scan.mode`
+    = `latest-delta` reads what the newest snapshot added, nothing where that is no APPEND.
     """
     start = startup(store)
     if not start.changes:
         return None
+    if start.mode is Mode.LATEST_DELTA:
+        newest = snapshots.latest_id(store)
+        return Span(0, 0, ScanMode.DELTA) if newest is None else Span(newest - 1, newest, ScanMode.DELTA)
     how = _mode(store, store.options.get(_MODE))
     if start.key == BETWEEN:
         return _between(store, str(start.value), how)

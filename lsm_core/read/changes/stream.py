@@ -48,7 +48,8 @@ class Beginning:
         number = None if from_snapshot is None else whole_number(from_snapshot, "from_snapshot", store.name, least=0)
         start = startup(store)
         if start.changes or (start.mode is Mode.FROM_SNAPSHOT and _number(start) is None):
-            raise InvalidOption(str(start.key), start.value, "nothing in a stream: it begins at a snapshot", store.name)
+            key, value = (start.key, start.value) if start.key else ("scan.mode", str(start.mode))
+            raise InvalidOption(str(key), value, "nothing in a stream: it begins at a snapshot", store.name)
         return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:

@@ -35,7 +35,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata import manifests, paimon_version, snapshots, support
 from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
@@ -48,11 +48,14 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
     Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
     arguments. Raises what :func:`execute` and :func:`place_rows` raise.
     """
+    mixed = None
+    if store.schema.primary_keys:  # rows that were merged with the answers of one version meet those of another
+        mixed = paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
     assigned, units = _assign(store, plan, runner), plan
     if assigned.snapshot_id is not None:
         units = plan_units(store, plan)
     done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash)
-    changed, warnings = ChangedKeys(), []
+    changed, warnings = ChangedKeys(), [f"of {store.name}: {mixed}"] if mixed and done.results else []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
         # What the answers of an order-sensitive table lost by compacting it as Paimon does.
         messages = [result.message for _, result in done.results]
