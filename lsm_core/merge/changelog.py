@@ -128,7 +128,7 @@ class ChangelogMerger:
                 before[asked[found]] = np.arange(len(found))
             merged = self._merged(versions, bypass=False)
         if self.rules.produces:
-            self._told(versions, np.where(concerned, before, NO_ROW), merged, concerned)
+            self._write_compared(versions, np.where(concerned, before, NO_ROW), merged, concerned)
         kept = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(kept))
         self.counters.drop(IGNORED_DELETE, int(len(kept) - kept.sum()))
@@ -183,7 +183,7 @@ class ChangelogMerger:
         self.counters.rows_out += len(out)
         return merged.batches(out)
 
-    def _told(self, versions: _Versions, before: Ints, merged: _Merged, concerned: Mask) -> None:
+    def _write_compared(self, versions: _Versions, before: Ints, merged: _Merged, concerned: Mask) -> None:
         """Write each key's change: ``before`` is a row of ``versions``, NO_ROW for none; a retract is no row that was there."""
         was = before != NO_ROW
         was &= ~retracts(versions.kinds)[before]

@@ -26,6 +26,7 @@ Chooser = Callable[
 ]
 """(store, partition, bucket, total buckets, all files of the bucket, full, index files with their deletion vectors) -> the unit to
 compact, None if there is none."""
+_NONE: Final = -1
 
 
 class Compactor:
@@ -49,9 +50,6 @@ class Compactor:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
-
-
-_NONE: Final = -1
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,10 @@ class BucketCompaction:
         self._running: Future[BucketResult] | None = None
         self._before: dict[str, DataFileMeta] = {}
         self._after: dict[str, DataFileMeta] = {}
-        self._told: list[DataFileMeta] = []
+        self._changelog: list[DataFileMeta] = []
         self._stop = compactor.store.options.stop_trigger
-        self._hidden = _NONE
+        self._newest_dropped = _NONE
+        """Largest sequence number of the files whose deletes a compaction, not handed out yet, dropped."""
         self.vectors = VectorFiles()
         self.reset(files, base, index_files=index_files)
 
@@ -170,7 +169,7 @@ class BucketCompaction:
         if task.drop_delete:
             unit = set(task.unit_names)
             deletes = [f.max_sequence_number for f in task.files if f.file_name in unit and f.delete_row_count != 0]
-            self._hidden = max([self._hidden, *deletes])
+            self._newest_dropped = max([self._newest_dropped, *deletes])
         self._running = self._shared.submit(task)
 
     def sync(self, wait: bool) -> None:
@@ -183,12 +182,12 @@ class BucketCompaction:
 
     def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
         """Files that compactions replaced and files that they made since the last call, intermediate ones left out; and all
-        changelog files, for what an intermediate outcome told has happened.
+        changelog files, for the changes that an intermediate outcome wrote have happened.
         """
-        drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._told)
-        self._before, self._after, self._told = {}, {}, []
+        drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._changelog)
+        self._before, self._after, self._changelog = {}, {}, []
         if self._running is None:
-            self._hidden = _NONE
+            self._newest_dropped = _NONE
         return drained
 
     def discard(self) -> None:
@@ -199,13 +198,13 @@ class BucketCompaction:
             self._delete_indexes(running.result().message.own_index_files())
         self._delete_indexes(self.vectors.drain()[0])
         self._delete(file for file in self._after.values() if file.file_name not in self._before)
-        self._delete(self._told)
-        self._before, self._after, self._told = {}, {}, []
-        self._hidden = _NONE
+        self._delete(self._changelog)
+        self._before, self._after, self._changelog = {}, {}, []
+        self._newest_dropped = _NONE
 
     def would_bring_back(self, file: DataFileMeta) -> bool:
         """Whether a file of another writer may hold rows older than deletes that a compaction, not handed out yet, dropped."""
-        return file.min_sequence_number <= self._hidden
+        return file.min_sequence_number <= self._newest_dropped
 
     def is_blocked_by(self, identifier: int) -> bool:
         """Whether the tree waits for the outcome of this commit or an earlier one."""
@@ -223,7 +222,7 @@ class BucketCompaction:
             del self._after[name]
             if name not in self._before and name not in made:
                 self._delete([file])
-        self._told += message.compact_changelog
+        self._changelog += message.compact_changelog
         self._after.update((file.file_name, file) for file in message.compact_after)
         self.add(message.compact_after)
         self._delete_indexes(self.vectors.take(message))

@@ -73,10 +73,10 @@ def _change(store: TableStore, scan: Scan, predicate: Predicate, assignments: As
     messages: list[CommitMessage] = []
     with ExitStack() as until_done:
         until_done.enter_context(discard_on_failure(store, messages))
-        writer: TableWrite | _KeptIds | None = None
+        writer: TableWrite | _RowIdWriter | None = None
         if assignments is not None:
             if tracks_rows(store):
-                writer = until_done.enter_context(_KeptIds(store))
+                writer = until_done.enter_context(_RowIdWriter(store))
             else:
                 writer = until_done.enter_context(TableWrite(store))
         changed = _marked(store, scan, predicate, assignments, writer)
@@ -112,7 +112,7 @@ def _marked(
     scan: Scan,
     predicate: Predicate,
     assignments: Assignments | None,
-    writer: TableWrite | _KeptIds | None,
+    writer: TableWrite | _RowIdWriter | None,
 ) -> dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]]:
     """Vectors of the files in which rows match, old marks included; the rows go to ``writer`` with their new values."""
     found: dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]] = {}
@@ -136,16 +136,17 @@ def _matching(
     names: list[str],
     predicate: Predicate,
     assignments: Assignments | None,
-    writer: TableWrite | _KeptIds | None,
+    writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
     """The vector of ``file`` with the living rows that match; None where none does."""
     old = None if gone is None else read_vector(store, gone, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
     # Rows are counted as they lie in the file: those marked before are read, and left out here.
-    source = open_append(store, *place, file, columns=names)
-    if isinstance(writer, _KeptIds):
+    if isinstance(writer, _RowIdWriter):
         source = open_append(writer.store, *place, file, columns=[*names, ROW_ID])
+    else:
+        source = open_append(store, *place, file, columns=names)
     with closing(source) as batches:  # type: ignore[type-var]
         for batch in batches:
             mask = matches(batch, predicate.expression)
@@ -156,7 +157,7 @@ def _matching(
                 if writer is not None and assignments is not None:
                     old_rows = batch.filter(pa.array(mask))
                     changed = pa.Table.from_batches([assignments.apply(old_rows.select(names))])
-                    if isinstance(writer, _KeptIds):
+                    if isinstance(writer, _RowIdWriter):
                         writer.write(place, changed, old_rows.column(ROW_ID))
                     else:
                         writer.write(changed)
@@ -166,8 +167,8 @@ def _matching(
     return DeletionVector.union([*parts, *([] if old is None else [old])])
 
 
-class _KeptIds:
-    """Appends changed rows of a table that tracks rows: they keep their ids, and their number is the snapshot that will say so.
+class _RowIdWriter:
+    """Appends changed rows of a table that tracks rows: they keep their `_ROW_ID`, and their `_SEQUENCE_NUMBER` is the snapshot that commits them.
 
     One file is open at a time. Leaving the block deletes what :meth:`prepare_commit` has not handed out.
     """
