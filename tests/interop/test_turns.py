@@ -315,3 +315,18 @@ def test_dredge_and_java_take_turns_on_tables_of_every_kind(
         kinds = len({seed % len(KINDS) for seed in seeds})
         print(f"\nturns: {dict(lives)} of {len(seeds)} tables of {kinds} kinds, seeds {seeds}", file=sys.stderr)
     assert lives == {"": len(seeds)}, "all of them are kinds that Dredge keeps up"
+
+
+@pytest.mark.paimon_java
+def test_of_the_versions_above_level_0_only_the_lowest_counts(tmp_path: Path, java: Java) -> None:
+    """What a compaction found above its output it merged into it already: a sum would count it twice."""
+    options = {"bucket": "1", "merge-engine": "aggregation", "changelog-producer": "lookup"}
+    options |= {"fields.a.aggregate-function": "sum", "num-sorted-run.compaction-trigger": "5"}
+    java("create", schema={"fields": FIELDS, "primaryKeys": ["p", "k"], "partitionKeys": ["p"], "options": options})
+    java("write", rows=[{"p": 0, "k": k, "a": 2} for k in range(100)], compact="full")
+    java("write", rows=[{"p": 0, "k": 7, "a": 10}], compact="minor")
+    java("write", rows=[{"p": 0, "k": k, "a": 100} for k in (7, 8)], compact="none")
+    assert {file["level"] for file in java("files")["files"]} == {0, 4, 5}
+    rows = {row["k"]: row["a"] for row in Catalog(str(tmp_path)).table("db.t").to_arrow().to_pylist()}
+    assert rows == {row["k"]: row["a"] for row in java("read")["rows"]}
+    assert (rows[6], rows[7], rows[8]) == (2, 112, 102)
