@@ -40,7 +40,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], folder)
     python = folder / "bin" / "python"
     site = Path(_run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip())
-    offline = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-index", "--no-compile", "--quiet", "--disable-pip-version-check"]
     _run([sys.executable, "-m", "pip", "--python", str(python), "install", *offline, str(wheel)], folder)
     # A path file adds the folder alone: path files inside it, such as the checkout's editable install, are not followed.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
