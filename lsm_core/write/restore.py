@@ -51,7 +51,8 @@ class BucketHistory:
         if store.bucket_mode is BucketMode.DYNAMIC:
             latest = None if ignore else made._snapshot
             made.hash_entries = {} if latest is None else hash_entries(manifests.index_entries(store, latest))
-        if made._snapshot is not None and not ignore and store.bucket_mode is not BucketMode.UNAWARE:
+        numbered = store.bucket_mode not in (BucketMode.UNAWARE, BucketMode.POSTPONE)
+        if made._snapshot is not None and not ignore and numbered:
             entries = live_entries(store, made._snapshot, columns=list(_COLUMNS))
             newest = entries.group_by(list(_COLUMNS[:3])).aggregate([("max_sequence_number", "max")])
             made._everything = newest.rename_columns(list(_COLUMNS))
