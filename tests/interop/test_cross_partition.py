@@ -1,8 +1,14 @@
-"""Primary keys without all partition columns: a table that Dredge and Java write in turn has the rows of one that Java writes alone."""
+"""Primary keys without all partition columns: a table that Dredge and Java write in turn has the rows of one that Java writes alone.
+
+Java sleeps for two seconds whenever it opens a writer for keys that move, once it has read the keys: cases run side by side.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,28 +19,49 @@ import pytest
 from lsm_core import Catalog
 
 Java = Callable[..., dict[str, Any]]
-STEPS = 5
+ENGINES = ("deduplicate", "partial-update", "aggregation", "first-row")
+STEPS = 4
+LANES = 6
 FIELDS = [
     {"name": "p", "type": "STRING NOT NULL"},
     {"name": "q", "type": "INT NOT NULL"},
     {"name": "k", "type": "BIGINT NOT NULL"},
     {"name": "v", "type": "STRING"},
 ]
+ARROW = pa.schema(
+    [
+        pa.field("p", pa.string(), nullable=False),
+        pa.field("q", pa.int32(), nullable=False),
+        pa.field("k", pa.int64(), nullable=False),
+        ("v", pa.string()),
+    ]
+)
+
+
+def side_by_side(java: Java, cases: Iterable[Callable[[Java], None]]) -> None:
+    """Run every case, each in one lane of the JVM; raises what the first one raised."""
+    with ThreadPoolExecutor(LANES) as pool:
+        for done in [pool.submit(case, partial(java, lane=lane)) for lane, case in enumerate(cases, 1)]:
+            done.result()
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("keys", [["k"], ["q", "k"]], ids=["apart", "in part"])
 @pytest.mark.parametrize("bucket", ["-1", "2"], ids=["moving", "fixed"])
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
-def test_rows_go_where_java_puts_them(tmp_path: Path, java: Java, engine: str, bucket: str, keys: list[str]) -> None:
+def test_rows_go_where_java_puts_them(tmp_path: Path, java: Java, bucket: str) -> None:
     """With fixed buckets each partition has its own row of a key; else a key has one row, which moves or stays."""
+    kinds = enumerate(product(ENGINES, (["k"], ["q", "k"])))
+    side_by_side(java, [partial(_in_turn, tmp_path, f"db{n}", bucket, *kind) for n, kind in kinds])
+
+
+def _in_turn(warehouse: Path, database: str, bucket: str, engine: str, keys: list[str], java: Java) -> None:
     random = Random(f"{engine} {keys}")
     partitions = ["p"] if keys == ["k"] else ["p", "q"]
     options = {"bucket": bucket, "dynamic-bucket.target-row-num": "5", "merge-engine": engine}
     schema = {"fields": FIELDS, "primaryKeys": keys, "partitionKeys": partitions, "options": options}
-    for name in ("db.both", "db.java"):
+    names = (f"{database}.both", f"{database}.java")
+    for name in names:
         java("create", table=name, schema=schema)
-    catalog = Catalog(str(tmp_path))
+    catalog = Catalog(str(warehouse))
     for step in range(STEPS):
         rows = [
             {"_kind": random.choice(["+I", "+U", "-D"] if engine == "deduplicate" else ["+I"])}
@@ -47,56 +74,56 @@ def test_rows_go_where_java_puts_them(tmp_path: Path, java: Java, engine: str, b
             for number in range(20)
         ]
         compact = "minor" if engine == "first-row" else "none"
-        java("write", table="db.java", rows=rows, compact=compact)
-        table = catalog.table("db.both")
+        java("write", table=names[1], rows=rows, compact=compact, writer=names[1], identifier=step)
+        table = catalog.table(names[0])
         if step % 2:
-            java("write", table="db.both", rows=rows, compact=compact)
+            java("write", table=names[0], rows=rows, compact=compact)
         else:
             kinds = pa.array([row["_kind"] for row in rows])
-            table.write(pa.Table.from_pylist(rows, schema=table.schema.arrow_schema), kinds)
+            table.write(pa.Table.from_pylist(rows, schema=ARROW), kinds)
         if engine == "first-row" or step == 3:
             table.compact(full=step != 0)
-        alone, both = (sorted(map(_values, java("read", table=name)["rows"])) for name in ("db.java", "db.both"))
-        assert sorted(map(_values, table.to_arrow().to_pylist())) == both == alone
+        both, alone = (sorted(map(_values, java("read", table=name)["rows"])) for name in names)
+        assert sorted(map(_values, table.to_arrow().to_pylist())) == both == alone, (engine, keys, step)
+    java("close_writer", table=names[1], writer=names[1])
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("bucket", ["-1", "2"], ids=["moving", "fixed"])
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
-def test_overwrites_leave_what_javas_leave(tmp_path: Path, java: Java, engine: str, bucket: str) -> None:
+def test_overwrites_leave_what_javas_leave(tmp_path: Path, java: Java) -> None:
     """Of all partitions, or of those that rows name: here these are all, so that no key comes out of another."""
-    random = Random(engine)
+    moving = [("deduplicate", False), ("deduplicate", True), ("partial-update", True), ("aggregation", False)]
+    kinds = [*(("-1", *kind) for kind in [*moving, ("first-row", True)]), ("2", "deduplicate", False)]
+    side_by_side(java, [partial(_overwritten, tmp_path, f"db{n}", *kind) for n, kind in enumerate(kinds)])
+
+
+def _overwritten(warehouse: Path, database: str, bucket: str, engine: str, whole: bool, java: Java) -> None:
+    random, catalog = Random(engine), Catalog(str(warehouse))
     options = {"bucket": bucket, "dynamic-bucket.target-row-num": "5", "merge-engine": engine}
-    catalog = Catalog(str(tmp_path))
-    for whole in (True, False):
-        chosen = {**options, "dynamic-partition-overwrite": str(not whole).lower()}
-        schema = {"fields": FIELDS, "primaryKeys": ["k"], "partitionKeys": ["p"], "options": chosen}
-        names = (f"db.both{whole}".lower(), f"db.java{whole}".lower())
-        for name in names:
-            java("create", table=name, schema=schema)
-        table = catalog.table(names[0])
-        for step in range(5):
-            replacing = step in (1, 2, 4)
-            places = "abc" if whole or not replacing else "aabbc"
-            rows = [
-                {"p": random.choice(places), "q": 1, "k": random.randrange(25), "v": f"{step}-{number}"}
-                for number in range(16)
-            ]
-            if replacing and not whole:
-                rows[:3] = [{"p": p, "q": 1, "k": 100 + step * 3 + n, "v": "new"} for n, p in enumerate("abc")]
-            told: dict[str, Any] = {"overwrite": {"partition": {}}} if replacing else {}
-            compact = "minor" if engine == "first-row" else "none"
-            java("write", table=names[1], rows=rows, compact=compact, **told)
-            if step == 2:
-                java("write", table=names[0], rows=rows, compact=compact, **told)
-            else:
-                catalog.table(names[0]).write(
-                    pa.Table.from_pylist(rows, schema=table.schema.arrow_schema), overwrite=replacing
-                )
-            if engine == "first-row" or step == 3:
-                catalog.table(names[0]).compact(full=True)
-            both, alone = (sorted(map(_values, java("read", table=name)["rows"])) for name in names)
-            assert sorted(map(_values, catalog.table(names[0]).to_arrow().to_pylist())) == both == alone, (whole, step)
+    options["dynamic-partition-overwrite"] = str(not whole).lower()
+    schema = {"fields": FIELDS, "primaryKeys": ["k"], "partitionKeys": ["p"], "options": options}
+    names = (f"{database}.both", f"{database}.java")
+    for name in names:
+        java("create", table=name, schema=schema)
+    table = catalog.table(names[0])
+    for step in range(STEPS):
+        replacing = step in (1, 3)
+        rows = [
+            {"p": random.choice("abc"), "q": 1, "k": random.randrange(25), "v": f"{step}-{number}"}
+            for number in range(16)
+        ]
+        if replacing and not whole:
+            rows[:3] = [{"p": p, "q": 1, "k": 100 + step * 3 + n, "v": "new"} for n, p in enumerate("abc")]
+        told: dict[str, Any] = {"overwrite": {"partition": {}}} if replacing else {}
+        compact = "minor" if engine == "first-row" else "none"
+        java("write", table=names[1], rows=rows, compact=compact, **told)
+        if step == 2:
+            java("write", table=names[0], rows=rows, compact=compact)
+        else:
+            table.write(pa.Table.from_pylist(rows, schema=ARROW), overwrite=replacing)
+        if engine == "first-row":
+            table.compact(full=True)
+        both, alone = (sorted(map(_values, java("read", table=name)["rows"])) for name in names)
+        assert sorted(map(_values, table.to_arrow().to_pylist())) == both == alone, (bucket, engine, whole, step)
 
 
 @pytest.mark.paimon_java
@@ -108,9 +135,9 @@ def test_a_partition_that_a_key_left_keeps_its_other_rows_where_java_empties_it(
     rows = [{"p": "a", "q": 1, "k": k, "v": "new"} for k in (2, 4)]
     for name in ("db.ours", "db.java", "db.named", "db.refused"):
         java("create", table=name, schema=schema)
-        java("write", table=name, rows=before)
+        Catalog(str(tmp_path)).table(name).write(pa.Table.from_pylist(before, schema=ARROW))
     catalog = Catalog(str(tmp_path))
-    new = pa.Table.from_pylist(rows, schema=catalog.table("db.ours").schema.arrow_schema)
+    new = pa.Table.from_pylist(rows, schema=ARROW)
     catalog.table("db.ours").write(new, overwrite=True)
     catalog.table("db.named").write(new, overwrite={"p": "a"})
     java("write", table="db.java", rows=rows, overwrite={"partition": {}})
@@ -125,39 +152,41 @@ def test_a_partition_that_a_key_left_keeps_its_other_rows_where_java_empties_it(
     kept = [("a", 1, 2, "new"), ("a", 1, 4, "new"), ("b", 1, 3, "old")]
     for name in ("db.ours", "db.named"):
         assert sorted(map(_values, java("read", table=name)["rows"])) == kept
-        java("write", table=name, rows=[{"p": "c", "q": 1, "k": 3, "v": "last"}])
-        assert sorted(map(_values, catalog.table(name).to_arrow().to_pylist())) == [*kept[:2], ("c", 1, 3, "last")]
+    java("write", table="db.ours", rows=[{"p": "c", "q": 1, "k": 3, "v": "last"}])
+    assert sorted(map(_values, catalog.table("db.ours").to_arrow().to_pylist())) == [*kept[:2], ("c", 1, 3, "last")]
     assert sorted(map(_values, java("read", table="db.java")["rows"])) == kept[:2]
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
-def test_commits_of_a_long_lived_writer_that_wait_are_what_javas_are(tmp_path: Path, java: Java, engine: str) -> None:
+def test_commits_of_a_long_lived_writer_that_wait_are_what_javas_are(tmp_path: Path, java: Java) -> None:
+    side_by_side(java, [partial(_streamed, tmp_path, f"db{n}", engine) for n, engine in enumerate(ENGINES)])
+
+
+def _streamed(warehouse: Path, database: str, engine: str, java: Java) -> None:
     random = Random(f"stream {engine}")
     options = {"bucket": "-1", "dynamic-bucket.target-row-num": "5", "merge-engine": engine}
     schema = {"fields": FIELDS, "primaryKeys": ["k"], "partitionKeys": ["p"], "options": options}
-    for name in ("db.ours", "db.java"):
+    ours, alone = names = (f"{database}.ours", f"{database}.java")
+    for name in names:
         java("create", table=name, schema=schema)
-    table = Catalog(str(tmp_path)).table("db.ours")
+    table = Catalog(str(warehouse)).table(ours)
     commit, waiting = table.new_stream_commit("job"), {}
     with table.new_stream_write("job") as writer:
         for number in range(6):
             rows = [
                 {"p": random.choice("abc"), "q": 1, "k": random.randrange(20), "v": f"{number}-{k}"} for k in range(12)
             ]
-            java("write", table="db.java", writer="w", rows=rows, hold=f"h{number}", identifier=number)
-            writer.write(pa.Table.from_pylist(rows, schema=table.schema.arrow_schema))
+            java("write", table=alone, writer=alone, rows=rows, hold=f"{alone}-{number}", identifier=number)
+            writer.write(pa.Table.from_pylist(rows, schema=ARROW))
             waiting[number] = writer.prepare_commit(wait_compaction=True, commit_identifier=number)
             if number % 3 == 2:
                 commit.filter_and_commit(waiting)
-                for held in sorted(waiting):
-                    java("commit", table="db.java", hold=f"h{held}")
+                for one in sorted(waiting):
+                    java("commit", table=alone, hold=f"{alone}-{one}")
                 waiting.clear()
-                ours, theirs = (
-                    sorted(map(_values, java("read", table=name)["rows"])) for name in ("db.ours", "db.java")
-                )
-                assert ours == theirs, number
-    java("close_writer", table="db.java", writer="w")
+                read, theirs = (sorted(map(_values, java("read", table=name)["rows"])) for name in names)
+                assert read == theirs, (engine, number)
+    java("close_writer", table=alone, writer=alone)
     if engine == "first-row":
         table.compact(full=True)
     assert sorted(map(_values, table.to_arrow().to_pylist())) == theirs
