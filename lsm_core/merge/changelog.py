@@ -172,14 +172,16 @@ class ChangelogMerger:
         self.counters.drop(OLDER_VERSION, count - len(there))
         self.counters.drop(IGNORED_DELETE, int((~there).sum()))
         self.counters.drop(KNOWN_ABOVE, int((there & known).sum()))
+        # Java writes a retract that is alone, and cannot compact it. It takes back nothing, for no older row is known: kept, it would
+        # be the key's first row, and told, a change of a row that never was.
+        lone = there & ~known
+        lone[lone] = retracts(merged.kinds[merged.place[lone]])
+        self.counters.drop(DELETE_AT_BOTTOM, int(lone.sum()))
+        there &= ~lone
         if self.rules.produces:
             for batch in merged.batches(merged.place[there & new & ~known]):
                 self.write_changes(batch)
         out = merged.place[there & ~known]
-        if self.drop_delete and len(out):
-            lone = retracts(merged.kinds[out])  # a retract alone passes, as in Java, until nothing older is left
-            self.counters.drop(DELETE_AT_BOTTOM, int(lone.sum()))
-            out = out[~lone]
         self.counters.rows_out += len(out)
         return merged.batches(out)
 

@@ -48,6 +48,7 @@ class Life:
             "compaction.max-size-amplification-percent": rng.choice(["100", "100000"]),
             "compaction.force-up-level-0": rng.choice(["true", "false"]),
             "num-levels": rng.choice(["3", "6"]),
+            "dredge.paimon-version": rng.choice(["1.4", "2.0", "2.1"]),
         }
         if rng.random() < 0.3:
             chosen["target-file-size"] = "1 kb"

@@ -66,8 +66,9 @@ def _first(engine: Engine, versions: list[Row]) -> tuple[Row | None, list[Row]]:
     if any(row.level == LOOKED_UP for row in versions):
         return None, []
     result = engine.result(versions)
-    is_new = result is not None and all(row.level <= 0 for row in versions)
-    return result, [result] if is_new and result is not None else []
+    if result is None or result.retracts:  # a retract that is alone takes nothing back
+        return None, []
+    return result, [result] if all(row.level <= 0 for row in versions) else []
 
 
 def _looked_up(engine: Engine, versions: list[Row], comparison: Comparison) -> tuple[Row | None, list[Row]]:
