@@ -71,8 +71,14 @@ def test_the_command_line_compacts_and_shows_what_waits(tmp_path: Path, capsys: 
     assert run(["plan", "db.t", "--no-save", "-w", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "would assign buckets" in said and "chosen anew once the rows have their buckets" in said
+    assert run(["status", "db.t", "-w", str(tmp_path)]) == 0
+    assert "20 postponed rows have no bucket, and no reader sees them: compact it" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     assert run(["compact", "db.t", "-w", str(tmp_path)]) == 0
     assert "20 postponed rows got their buckets" in capsys.readouterr().out
+    assert run(["status", "db.t", "-w", str(tmp_path)]) == 0
+    assert "postponed" not in capsys.readouterr().out
 
 
 def test_a_compaction_that_stops_halfway_is_taken_up_by_the_same_plan(

@@ -156,7 +156,8 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
-    from lsm_core.metadata import paimon_version, snapshots, unsupported
+    from lsm_core.metadata import manifests, paimon_version, snapshots, unsupported
+    from lsm_core.metadata.store import BucketMode
     from lsm_core.metadata.support import Purpose
     from lsm_core.options import FLINK_READING, mistyped_reading, not_acted_on
     from lsm_core.read.table_versions import check_reading
@@ -175,6 +176,13 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     )
     warnings += [mixed] if mixed else []
     snapshot = snapshots.latest(store)
+    if store.bucket_mode is BucketMode.POSTPONE and snapshot is not None:
+        from lsm_core.maintenance import waiting_items
+
+        waiting = sum(item.rows_in for item in waiting_items(store, manifests.live_entries(store, snapshot)))
+        warnings += (
+            [f"{waiting:,} postponed rows have no bucket, and no reader sees them: compact it"] if waiting else []
+        )
     buckets = health_of(store)
     return {
         "table": store.name,
