@@ -161,3 +161,22 @@ def test_what_java_works_with_is_read_and_used_or_refused_by_what_needs_it(java:
         assert Catalog(tmp_path).table(table).latest_snapshot() == before
     with pytest.raises(InvalidOption, match=r"full-compaction\.delta-commits"):
         Catalog(tmp_path).table("db.t0").copy({"scan.mode": "compacted-full"}).to_arrow()
+
+
+@pytest.mark.paimon_java
+def test_none_takes_a_stored_option_away_in_both(tmp_path: Path, java: Java) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    stored = {"bucket": "2", "scan.snapshot-id": "1"}
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    table = catalog.create_table("db.t", Schema(fields, primary_keys=["k"], options=stored))
+    for number in (1, 2):
+        table.write(pa.table({"k": [number]}))
+    # Opening the table Java adds `scan.mode` = from-snapshot to its options, which must go as well there.
+    freed = dict.fromkeys(("scan.snapshot-id", "scan.mode"))
+    for given, rows in (({}, 1), (freed, 2)):
+        assert len(java("read", options=given)["rows"]) == table.copy(given).to_arrow().num_rows == rows
+    with pytest.raises(Exception, match="Cannot parse null"):
+        java("read", options={"bucket": None})
+    with pytest.raises(InvalidOption, match="bucket"):
+        table.copy({"bucket": None})
