@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
-import pytest
+from tests.docs.pages import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
-
-
-def _tracked() -> list[Path]:
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip("not a git checkout, so nothing is tracked")
-    return [ROOT / name for name in done.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
 
 
 def test_every_folder_says_what_it_is_for() -> None:
@@ -43,7 +35,7 @@ def test_nothing_committed_names_a_machine_or_a_registry() -> None:
     )
     pattern = re.compile(rf"(^|[^A-Za-z0-9_.$}}])/({roots})/|({hosts})")
     found = []
-    for path in _tracked():
+    for path in tracked():
         if path.suffix in {".gz", ".png", ".svg"} or path.name == "LICENSE":
             continue
         text = path.read_text(errors="replace")
@@ -54,8 +46,8 @@ def test_nothing_committed_names_a_machine_or_a_registry() -> None:
     assert found == []
 
 
-def test_no_generated_or_binary_things_are_tracked() -> None:
-    bad = [p.name for p in _tracked() if p.suffix in {".whl", ".jar", ".parquet", ".class"} or p.name == "uv.lock"]
+def test_no_generated_or_binary_things_aretracked() -> None:
+    bad = [p.name for p in tracked() if p.suffix in {".whl", ".jar", ".parquet", ".class"} or p.name == "uv.lock"]
     assert bad == []
 
 

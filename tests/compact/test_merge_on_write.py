@@ -52,13 +52,6 @@ def content(table: Table) -> dict[int, int]:
     return listed
 
 
-def marks(table: Table) -> dict[str, int]:
-    latest = snapshots.latest(table.store)
-    assert latest is not None
-    found = indexes.vector_files(table.store, latest).values()
-    return {name: count for files in found for name, count in indexes.deleted_rows(files).items()}
-
-
 def levels(table: Table) -> list[int]:
     return sorted(file.level for files in stores.live_files(table.store).values() for file in files)
 
@@ -80,7 +73,7 @@ def test_level_0_is_hidden_until_it_is_compacted_and_then_marks_what_it_supersed
     assert max(levels(table)) == 5
     assert 0 not in levels(table)
     assert len(levels(table)) == 2
-    (count,) = marks(table).values()
+    (count,) = stores.deleted_rows(table.store).values()
     assert count == 10
     expected = {**dict.fromkeys(range(5000), 0), **dict.fromkeys(range(10, 20), 1)}
     del expected[12], expected[13]
@@ -91,7 +84,7 @@ def test_level_0_is_hidden_until_it_is_compacted_and_then_marks_what_it_supersed
     before = snapshots.latest_id(table.store)
     report = table.compact(full=True)
     assert report.rows_in == 5008 - 10
-    assert marks(table) == {}
+    assert stores.deleted_rows(table.store) == {}
     assert content(table) == expected
     assert before is not None
     assert table.verify(before, before + 1).ok
@@ -104,7 +97,7 @@ def test_a_file_that_moves_up_by_metadata_alone_marks_too(tmp_path: Path) -> Non
     write(table, range(500, 600), 1)
     report = table.compact()
     assert (report.files_upgraded, report.files_in) == (1, 0)
-    assert list(marks(table).values()) == [100]
+    assert list(stores.deleted_rows(table.store).values()) == [100]
     assert content(table) == {**dict.fromkeys(range(2000), 0), **dict.fromkeys(range(500, 600), 1)}
 
 
@@ -173,7 +166,7 @@ def test_another_compaction_that_marked_meanwhile_makes_ours_stale(tmp_path: Pat
         **dict.fromkeys(range(5), 1),
         **dict.fromkeys(range(5, 15), 2),
     }
-    assert len(list(Path(table.store.root, "index").glob("*"))) == len(marks(table)) == 1
+    assert len(list(Path(table.store.root, "index").glob("*"))) == len(stores.deleted_rows(table.store)) == 1
 
 
 def test_vectors_of_files_that_are_gone_go_with_the_next_compaction(tmp_path: Path) -> None:
@@ -239,7 +232,7 @@ def test_the_option_is_set_while_levels_hold_older_versions(tmp_path: Path) -> N
     write(table, range(4), 10)
     table.compact()
     assert content(table) == {**expected, **dict.fromkeys(range(4), 10)}
-    assert list(marks(table).values()) == [4]
+    assert list(stores.deleted_rows(table.store).values()) == [4]
 
 
 STEPS = st.lists(
@@ -288,7 +281,7 @@ def test_any_history_reads_as_a_dictionary_would(
             table.compact(full=verb == "full")
             compacted = dict(model)
             if verb == "full":
-                assert marks(table) == {}
+                assert stores.deleted_rows(table.store) == {}
         if verb == "drop":
             compacted = {}
         if verb == "stream":
@@ -298,4 +291,4 @@ def test_any_history_reads_as_a_dictionary_would(
         assert content(table) == compacted
     table.compact(full=True)
     assert content(table) == model
-    assert marks(table) == {}
+    assert stores.deleted_rows(table.store) == {}

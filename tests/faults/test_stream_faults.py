@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.metadata import manifests
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.storage.faults import Mode
 from tests.faults.outcomes import outcome_of
 from tests.faults.strides import strides
 from tests.faults.victims import SCHEMA, rows
-from tests.support.stores import data_files_on_disk
+from tests.support.stores import committed_files, data_files_on_disk
 
 OPTIONS = {"bucket": "1", "commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms", "write-buffer-size": "2 kb"}
 
@@ -77,7 +76,7 @@ def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(
         now = content(table)
         assert now in states, where
         assert outcome != "succeeded" or now == states[-1], where
-        left = {Path(path).name for path in data_files_on_disk(table.store)} - committed(table) - handed
+        left = {Path(path).name for path in data_files_on_disk(table.store)} - committed_files(table.store) - handed
         assert not left, where
         retried = Catalog(str(warehouse)).table("db.t")
         retried.write(rows(20, 30, 6))
@@ -91,11 +90,3 @@ def content_at(table: Table, identifier: int) -> list[tuple[Any, ...]]:
     """Rows as of the last snapshot of one of the job's commits."""
     snapshot = max(s.id for s in table.snapshots() if s.commit_identifier == identifier)
     return sorted(tuple(row.values()) for row in table.to_arrow(snapshot_id=snapshot).to_pylist())
-
-
-def committed(table: Table) -> set[str]:
-    """Names of all data files that a snapshot added."""
-    names: set[str] = set()
-    for snapshot in table.snapshots():
-        names |= set(manifests.delta_entries(table.store, snapshot).column("file_name").to_pylist())
-    return names

@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+
+from lsm_core import Table
 
 ALL_TYPES = pa.schema(
     [
@@ -121,3 +124,12 @@ def java_rows(table: pa.Table, kind: str = "+I") -> list[dict[str, Any]]:
         {"_kind": kind, **{field.name: value(field, row[field.name]) for field in table.schema}}
         for row in table.to_pylist()
     ]
+
+
+def both_read(table: Table, java: Callable[..., dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The table's rows in order, which Java reads as well."""
+    mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+    names = table.store.schema.field_names
+    theirs = sorted(tuple(row[name] for name in names) for row in java("read")["rows"])
+    assert mine == theirs
+    return mine

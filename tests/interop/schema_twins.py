@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lsm_core import Catalog, Schema, SchemaChange
-from lsm_core.errors import DredgeError
 from lsm_core.format.schema import DataField
 from lsm_core.types import parse
+from tests.support.peers import refusal_of
 
 Java = Callable[..., dict[str, Any]]
 Step = dict[str, Any]
@@ -84,8 +84,8 @@ class Both:
         schema = {"fields": fields, "primaryKeys": primary_keys, "partitionKeys": partition_keys, "options": options}
         if comment is not None:
             schema["comment"] = comment
-        theirs = _said(lambda: self.java("create", table=f"db.j{self.number}", schema=schema))
-        ours = _said(
+        theirs = refusal_of(lambda: self.java("create", table=f"db.j{self.number}", schema=schema))
+        ours = refusal_of(
             lambda: self.catalog.create_table(
                 f"db.d{self.number}",
                 Schema(
@@ -101,8 +101,8 @@ class Both:
 
     def alter(self, steps: list[Step]) -> tuple[str, str]:
         """What went wrong, or "", by Java and by Dredge."""
-        theirs = _said(lambda: self.java("alter", table=f"db.j{self.number}", changes=steps))
-        ours = _said(lambda: self.catalog.alter_table(f"db.d{self.number}", [as_change(step) for step in steps]))
+        theirs = refusal_of(lambda: self.java("alter", table=f"db.j{self.number}", changes=steps))
+        ours = refusal_of(lambda: self.catalog.alter_table(f"db.d{self.number}", [as_change(step) for step in steps]))
         return theirs, ours
 
     def write_a_row(self) -> None:
@@ -129,18 +129,6 @@ class Both:
 
     def agree(self) -> None:
         assert self.schemas("d")[-1] == self.schemas("j")[-1]
-
-
-def _said(act: Callable[[], object]) -> str:
-    try:
-        act()
-    except DredgeError as error:
-        return f"{type(error).__name__}: {error}"
-    except Exception as error:
-        if type(error).__name__ != "PeerError":
-            raise
-        return str(error)
-    return ""
 
 
 def C(change: str, **arguments: Any) -> Step:

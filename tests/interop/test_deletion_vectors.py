@@ -15,6 +15,7 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata import manifests
 from tests.faults.kinds import strays
+from tests.interop.rows import both_read
 from tests.support.peers import peer_module
 from tests.support.references import file_names
 
@@ -35,13 +36,6 @@ def create(tmp_path: Path, keys: list[str], **options: str) -> Table:
 def rows(partition: str, first: int, count: int, value: int = 0) -> pa.Table:
     keys = list(range(first, first + count))
     return pa.table([[partition] * count, keys, [value + k for k in keys]], schema=COLUMNS)
-
-
-def both_read(table: Table, java: Java) -> list[tuple[Any, ...]]:
-    mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
-    theirs = sorted(tuple(row[name] for name in COLUMNS.names) for row in java("read")["rows"])
-    assert mine == theirs
-    return mine
 
 
 def compact_by_java(java: Java, **arguments: Any) -> None:

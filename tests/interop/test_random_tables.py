@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
-from lsm_core.errors import DredgeError
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.schemas import latest_schema
 from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, TypeRoot, parse
 from tests.interop.schema_twins import RandomSteps, Step, as_change
 from tests.interop.values import Limits, Value, anything, canonical, difference, rows_of_arrow, table_of
+from tests.support.peers import refusal_of
 
 Java = Callable[..., dict[str, Any]]
 
@@ -146,10 +146,10 @@ class RandomTable:
             lambda: self.java("compact", full=full),
             lambda: self.catalog.table(f"db.{self.name}").compact(full=full),
         ]
-        said = _refusal(deeds[ours])
+        said = refusal_of(deeds[ours])
         if said:
             self.told.append(f"  refused: {said}")
-            assert _refusal(deeds[not ours]), f"only {'Dredge' if ours else 'Java'} cannot compact: {said}"
+            assert refusal_of(deeds[not ours]), f"only {'Dredge' if ours else 'Java'} cannot compact: {said}"
 
     def write(self, *, ours: bool) -> None:
         """Some rows, half of them with keys that are there."""
@@ -188,7 +188,7 @@ class RandomTable:
             return  # keys written so far could not be drawn again
         if str(change.get("type", "")).startswith("TIME("):
             return  # of a time before 1970 Java makes a negative time of day, Dredge the one that a clock showed
-        said = _refusal(
+        said = refusal_of(
             lambda: (
                 self.catalog.alter_table(f"db.{self.name}", [as_change(change)])
                 if ours
@@ -203,8 +203,8 @@ class RandomTable:
         types = self.types
         theirs: list[str] = []
         ours: list[str] = []
-        java_said = _refusal(lambda: theirs.extend(canonical(self.java("read")["rows"], types)))
-        said = _refusal(
+        java_said = refusal_of(lambda: theirs.extend(canonical(self.java("read")["rows"], types)))
+        said = refusal_of(
             lambda: ours.extend(
                 canonical(rows_of_arrow(self.catalog.table(f"db.{self.name}").to_arrow(), types), types)
             )
@@ -224,19 +224,6 @@ class RandomTable:
     def stored_rows(self) -> int:
         """Versions in the files, those that no read gives among them."""
         return sum(file["row_count"] for file in self.java("files")["files"])
-
-
-def _refusal(act: Callable[[], object]) -> str:
-    """What was wrong, or "": a typed error of ours, or Java's."""
-    try:
-        act()
-    except DredgeError as error:
-        return f"{type(error).__name__}: {error}"
-    except Exception as error:
-        if type(error).__name__ != "PeerError":
-            raise
-        return str(error)
-    return ""
 
 
 def _is_fixed(name: str, schema: TableSchema) -> bool:

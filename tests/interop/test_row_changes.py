@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
+from tests.interop.rows import both_read
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -33,13 +34,6 @@ def rows(partition: str, first: int, count: int, value: int) -> pa.Table:
     keys = range(first, first + count)
     texts = ["x" * (k % 5) or None for k in keys]
     return pa.table([[partition] * count, list(keys), [value + k for k in keys], texts], schema=COLUMNS)
-
-
-def both_read(table: Table, java: Java) -> list[tuple[Any, ...]]:
-    mine = sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
-    theirs = sorted(tuple(row[name] for name in COLUMNS.names) for row in java("read")["rows"])
-    assert mine == theirs
-    return mine
 
 
 @pytest.mark.paimon_java

@@ -53,6 +53,12 @@ def make_table(
     return catalog.table(name)
 
 
+def saved(frame: Any, table: Table, mode: str = "append") -> None:
+    """Write ``frame`` into ``table`` through the data source."""
+    warehouse = str(Path(table.store.root).parents[1])
+    frame.write.format("dredge").option("warehouse", warehouse).option("table", table.name).mode(mode).save()
+
+
 def rows(keys: Sequence[int], tag: str = "a") -> pa.Table:
     """Rows of FIELDS for these keys; nulls, NaN and -0.0 among them."""
     numbers = np.asarray(keys, dtype=np.int64)

@@ -17,18 +17,13 @@ from lsm_core.read import read_split
 from lsm_core.spark import write_table
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.write.bucket import key_hashes
-from tests.spark.tables import make_table
+from tests.spark.tables import make_table, saved
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
 )
 Writer = Callable[[Any, Table], object]
-
-
-def saved(frame: Any, table: Table, mode: str = "append") -> None:
-    warehouse = str(Path(table.store.root).parents[1])
-    frame.write.format("dredge").option("warehouse", warehouse).option("table", table.name).mode(mode).save()
 
 
 def table_of(place: Path, **options: str) -> Table:

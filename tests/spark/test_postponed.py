@@ -13,7 +13,7 @@ from lsm_core import Catalog, Table
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata.store import POSTPONE_BUCKET
 from lsm_core.spark import compact_table, spark_runner, write_table
-from tests.spark.tables import data_files, make_table
+from tests.spark.tables import data_files, make_table, saved
 from tests.support.spark import TracedSession, kill_when
 from tests.support.stores import live_files
 
@@ -22,11 +22,6 @@ FIELDS = pa.schema(
     [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
 )
 Writer = Callable[[Any, Table], object]
-
-
-def saved(frame: Any, table: Table, mode: str = "append") -> None:
-    warehouse = str(Path(table.store.root).parents[1])
-    frame.write.format("dredge").option("warehouse", warehouse).option("table", table.name).mode(mode).save()
 
 
 def table_of(place: Path, **options: str) -> Table:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lsm_core.errors import DredgeError
 from tests.support.spark import JAVA_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -60,6 +62,19 @@ def java_environment() -> None:
     jars = sorted(PAIMON_JAVA.glob("paimon-bundle-*.jar"))
     if jars:
         os.environ.setdefault("PAIMON_BUNDLE_JAR", str(jars[-1]))
+
+
+def refusal_of(act: Callable[[], object]) -> str:
+    """What was wrong, or "": a typed error of ours, or a peer's."""
+    try:
+        act()
+    except DredgeError as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:
+        if type(error).__name__ != "PeerError":
+            raise
+        return str(error)
+    return ""
 
 
 class JavaPaimon:

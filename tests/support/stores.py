@@ -12,9 +12,9 @@ from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import indexes, snapshots
 from lsm_core.metadata.indexes import vector_files
-from lsm_core.metadata.manifests import live_entries
+from lsm_core.metadata.manifests import delta_entries, live_entries
 from lsm_core.metadata.schemas import write_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
@@ -64,6 +64,22 @@ def live_files(store: TableStore) -> dict[tuple[bytes, int], list[DataFileMeta]]
         return {}
     groups = bucket_groups(live_entries(store, snapshot))
     return {(p, b): [entry.file for entry in table_to_entries(rows)] for p, b, _, rows in groups}
+
+
+def deleted_rows(store: TableStore) -> dict[str, int]:
+    """Rows that deletion vectors mark, by data file, in the newest snapshot."""
+    latest = snapshots.latest(store)
+    assert latest is not None
+    found = vector_files(store, latest).values()
+    return {name: count for files in found for name, count in indexes.deleted_rows(files).items()}
+
+
+def committed_files(store: TableStore) -> set[str]:
+    """Names of all data files that any snapshot added."""
+    names: set[str] = set()
+    for snapshot in snapshots.iterate(store):
+        names |= set(delta_entries(store, snapshot).column("file_name").to_pylist())
+    return names
 
 
 def full_tasks(store: TableStore, verification: str = "full") -> list[BucketTask]:

@@ -15,8 +15,7 @@ from lsm_core.commit import CommitMessage, abort
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature, WriterStale
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.metadata import manifests
-from tests.support.stores import data_files_on_disk, live_files
+from tests.support.stores import committed_files, data_files_on_disk, live_files
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -46,14 +45,6 @@ def content(table: Table) -> dict[int, int]:
     found = table.to_arrow()
     assert len(set(found.column("k").to_pylist())) == found.num_rows
     return dict(zip(found.column("k").to_pylist(), found.column("v").to_pylist(), strict=True))
-
-
-def committed_files(table: Table) -> set[str]:
-    """Names of all data files that any snapshot added."""
-    names: set[str] = set()
-    for snapshot in table.snapshots():
-        names |= set(manifests.delta_entries(table.store, snapshot).column("file_name").to_pylist())
-    return names
 
 
 def on_disk(table: Table) -> set[str]:
@@ -107,7 +98,7 @@ def test_a_long_lived_writer_compacts_and_its_commits_say_so(make: Any) -> None:
     assert kinds.count(CommitKind.COMPACT) >= 3
     assert len(levels(table)) <= 3
     assert content(table) == {k: min(k, 11) for k in range(61)}
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
 
 
 def test_write_only_never_compacts(make: Any) -> None:
@@ -143,7 +134,7 @@ def test_files_made_and_compacted_away_between_commits_are_nobodys(make: Any) ->
         **dict.fromkeys(range(10, 20), 1),
         **dict.fromkeys(range(20, 50), 2),
     }
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
 
 
 def test_a_lone_large_file_is_upgraded_and_then_rewritten(make: Any) -> None:
@@ -157,7 +148,7 @@ def test_a_lone_large_file_is_upgraded_and_then_rewritten(make: Any) -> None:
         table.new_stream_commit("job").commit(messages, 1)
     assert content(table) == {0: 2}
     assert levels(table) == [5]
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
 
 
 def test_closing_deletes_what_was_not_handed_out(make: Any) -> None:
@@ -203,7 +194,7 @@ def test_what_others_do_between_two_commits_is_followed(make: Any, foreign: str,
             if foreign == "overwrite" and number % 2:
                 expected = {**expected, **dict.fromkeys(range(5 * number, 5 * number + 10), number)}
             assert content(table) == expected, number
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
     if wait and foreign == "compact":
         assert any(s.commit_kind is CommitKind.COMPACT and s.commit_user == "job" for s in table.snapshots())
 
@@ -245,7 +236,7 @@ def test_a_compaction_that_lost_its_inputs_is_left_out_and_its_files_go(make: An
         writer.compact({}, 0, full=True)
         commit.commit(writer.prepare_commit(wait_compaction=True, commit_identifier=8), 8)
     assert content(table) == {**dict.fromkeys(range(5), 1), 0: 8, **dict.fromkeys(range(5, 35), 7)}
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
 
 
 def test_idle_buckets_are_released_once_their_commit_is_known(make: Any, tmp_path: Path) -> None:
@@ -312,7 +303,7 @@ def test_batch_writers_compact_only_when_they_are_told_to(make: Any) -> None:
         forced.write(rows(number, 5, number))
     assert len(levels(table)) < 4
     assert content(table) == {0: 0, 1: 1, **dict.fromkeys(range(2, 7), 2)}
-    assert on_disk(table) == committed_files(table)
+    assert on_disk(table) == committed_files(table.store)
 
 
 def test_an_append_tables_writer_does_not_compact(make: Any) -> None:

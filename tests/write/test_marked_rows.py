@@ -17,7 +17,7 @@ from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, Unsupport
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.apply import apply_plan
-from lsm_core.metadata import indexes, snapshots
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.manifests import index_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.row_changes import vectors
@@ -42,14 +42,6 @@ def rows(partition: str, keys: Sequence[int], value: int = 0) -> pa.Table:
 
 def content(table: Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in table.to_arrow().to_pylist()), key=repr)
-
-
-def marks(table: Table) -> dict[str, int]:
-    """Deleted rows by data file, in the latest snapshot."""
-    latest = snapshots.latest(table.store)
-    assert latest is not None
-    found = indexes.vector_files(table.store, latest).values()
-    return {name: count for files in found for name, count in indexes.deleted_rows(files).items()}
 
 
 def live_files(store: TableStore) -> list[DataFileMeta]:
@@ -78,11 +70,11 @@ def test_rows_are_marked_and_no_file_is_written_again(tmp_path: Path, buckets: i
     latest = snapshots.latest(table.store)
     assert latest is not None
     assert latest.commit_kind is CommitKind.OVERWRITE
-    assert sum(marks(table).values()) == 30
+    assert sum(stores.deleted_rows(table.store).values()) == 30
     assert len(index_names(table)) == (buckets or 1)
     # rows that are marked already are not counted again, and the marks of both statements are in one vector a file
     assert table.delete([("k", "<", 40), ("k", ">=", 20)]) == 4
-    assert sum(marks(table).values()) == 30 + 10 + 20
+    assert sum(stores.deleted_rows(table.store).values()) == 30 + 10 + 20
     assert table.delete([("p", "=", "a"), ("k", "<", 40)]) is None
     assert table.update([("p", "=", "b"), ("k", ">", 89)], {"v": pc.field("v") + 1000}) == 5
     expected = [("a", k, k) for k in range(40, 100)]
@@ -91,7 +83,7 @@ def test_rows_are_marked_and_no_file_is_written_again(tmp_path: Path, buckets: i
     assert content(Catalog(tmp_path / "wh").table("db.t")) == sorted(expected, key=repr)
     # a full compaction leaves no vector, and says what it took away
     report = table.compact(full=True)
-    assert marks(table) == {}
+    assert stores.deleted_rows(table.store) == {}
     assert report.rows_in == report.rows_out == len(expected)
     assert report.verification.level == "V1"
     assert content(table) == sorted(expected, key=repr)
@@ -104,9 +96,11 @@ def test_a_file_whose_rows_are_all_marked_goes(tmp_path: Path, buckets: int) -> 
     table.write(rows("a", range(10)))
     table.write(rows("a", range(10, 20)))
     assert table.delete([("k", "<", 5)]) is not None
-    assert len(marks(table)) == (buckets or 1)
+    assert len(stores.deleted_rows(table.store)) == (buckets or 1)
     table.delete([("k", "<", 12)])
-    assert {file.row_count - marks(table).get(file.file_name, 0) for file in live_files(table.store)} > {0} - {0}
+    assert {
+        file.row_count - stores.deleted_rows(table.store).get(file.file_name, 0) for file in live_files(table.store)
+    } > {0} - {0}
     assert sum(file.row_count for file in live_files(table.store)) == 10
     assert content(table) == [("a", k, k) for k in range(12, 20)]
     table.delete(pc.scalar(value=True))
@@ -124,7 +118,7 @@ def test_files_with_too_many_deleted_rows_are_compacted_alone(tmp_path: Path) ->
     table.delete([("k", "<", 210)])
     report = table.compact()
     assert (report.files_in, report.rows_in) == (1, 790)
-    assert marks(table) == {}
+    assert stores.deleted_rows(table.store) == {}
     assert len(content(table)) == 1790
 
 
@@ -142,7 +136,7 @@ def test_index_files_roll_at_their_size_and_many_small_ones_are_packed(tmp_path:
         packed.write(rows("a", range(first, first + 10)))
         packed.delete([("k", "=", first)])
     assert len(index_names(packed)) <= 9
-    assert sum(marks(packed).values()) == 12
+    assert sum(stores.deleted_rows(packed.store).values()) == 12
     assert len(content(packed)) == 108
 
 
@@ -214,7 +208,7 @@ def test_a_compaction_does_not_bring_back_what_was_deleted_meanwhile(tmp_path: P
     assert {file.row_count for file in live_files(table.store)} == {10, 50}
     table.compact(full=True)
     assert len(content(table)) == 99
-    assert marks(table) == {}
+    assert stores.deleted_rows(table.store) == {}
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "beyond"])
@@ -306,4 +300,4 @@ def test_any_history_leaves_the_rows_that_a_list_would(
         assert content(table) == sorted((tuple(row.values()) for row in model), key=repr)
     if snapshots.latest_id(table.store) is not None:
         names = {file.file_name for file in live_files(table.store)}
-        assert set(marks(table)) <= names
+        assert set(stores.deleted_rows(table.store)) <= names
