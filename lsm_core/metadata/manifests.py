@@ -176,7 +176,14 @@ def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEn
     if snapshot.index_manifest is None:
         return []
     path = store.manifest_path(snapshot.index_manifest)
-    return decode_index_manifest(_read(store, path, None), path)
+    data = _read(store, path, None)
+    return list(_decoded_indexes(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_index_manifest(data, path)
+
+
+@lru_cache(maxsize=64)
+def _decoded_indexes(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
+    """The entries of a small index manifest, decoded once: a read asks for its vectors, and whether they are in place."""
+    return tuple(decode_index_manifest(data, path))
 
 
 def write_index_manifest(
