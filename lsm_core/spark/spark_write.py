@@ -96,6 +96,8 @@ class WriteJob:
     numbered: tuple[str, int] | None = None
     writer_id: str = field(default_factory=lambda: str(uuid4()))
     """In the names of postponed files, which are replayed writer by writer."""
+    planned_ms: int | None = None
+    """When it was planned, for what depends on the time: a task that Spark runs again does the same."""
 
     @classmethod
     def plan(
@@ -113,7 +115,8 @@ class WriteJob:
         # rows that follow their keys out of what is replaced come on top of what is there
         afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
         history = BucketHistory.of_whole_table(store, ignore=afresh)
-        return cls(store, history, overwrite, number_of_assigners(store.options, parallelism), numbered)
+        assigners = number_of_assigners(store.options, parallelism)
+        return cls(store, history, overwrite, assigners, numbered, planned_ms=store.clock.now_ms())
 
     @property
     def is_there(self) -> bool:
@@ -188,7 +191,7 @@ class WriteJob:
         try:
             for _, sent in groups:
                 if sent.bucket not in gathered:
-                    gathered[sent.bucket] = KeyMoves(self.store, self.assigners, sent.bucket)
+                    gathered[sent.bucket] = KeyMoves(self.store, self.assigners, sent.bucket, self.planned_ms)
                 gathered[sent.bucket].add(sent.rows, sent.kinds)
             for number, moves in gathered.items():
                 for turn, to in enumerate(moves.routed(Known(self.history.snapshot))):

@@ -127,13 +127,17 @@ class _Gathered:
 class KeyMoves:
     """What one writer of such a table gathers for a commit; :meth:`routed` says where it goes."""
 
-    def __init__(self, store: TableStore, assigners: int = 1, number: int = 0) -> None:
-        """``assigners`` share the keys, and the buckets of every partition; this is the one with that ``number``."""
+    def __init__(self, store: TableStore, assigners: int = 1, number: int = 0, now_ms: int | None = None) -> None:
+        """``assigners`` share the keys, and the buckets of every partition; this is the one with that ``number``.
+
+        ``now_ms``: when keys are as old as `cross-partition-upsert.index-ttl` counts (epoch ms); None: now.
+        """
         self._store = store
         self._space = SpillSpace.of(store.options)
         self._gathered = _Gathered(store, self._space)
         lifetime = store.options.get("cross-partition-upsert.index-ttl")
-        self._newer_than_ms = None if lifetime is None else store.clock.now_ms() - int(lifetime)
+        now = store.clock.now_ms() if now_ms is None else now_ms
+        self._newer_than_ms = None if lifetime is None else now - int(lifetime)
         # Java keeps no limit here
         self._rules = replace(AssignerRules.of(store.options, store.name, assigners, number), limit=None)
 

@@ -30,9 +30,9 @@ def rows(first: int, value: int) -> pa.Table:
     )
 
 
-def live(table: Table, file_io: Any) -> None:
+def live(table: Table, file_io: Any, overwrite: bool) -> None:
     table.store.file_io = file_io
-    table.write(rows(12, 1))
+    table.write(rows(12, 1), overwrite=overwrite)
 
 
 def state(table: Table) -> Any:
@@ -55,25 +55,32 @@ def left(table: Table) -> set[str]:
 
 @strides(5)
 @pytest.mark.parametrize("mode", ["before", "after"])
-@pytest.mark.parametrize("keys", [["p", "k"], ["k"]], ids=["dynamic", "cross-partition"])
+@pytest.mark.parametrize(
+    ("keys", "overwrite"),
+    [(["p", "k"], False), (["k"], False), (["k"], True)],
+    ids=["dynamic", "cross-partition", "cross-partition overwrite"],
+)
 def test_a_failing_step_leaves_the_table_as_before_or_after(
-    tmp_path: Path, keys: list[str], mode: Mode, stride: int
+    tmp_path: Path, keys: list[str], overwrite: bool, mode: Mode, stride: int
 ) -> None:
     catalog = Catalog(str(tmp_path / "built"))
     catalog.create_database("db")
-    catalog.create_table("db.t", Schema(FIELDS, keys, ["p"], OPTIONS)).write(rows(0, 0))
+    built = catalog.create_table("db.t", Schema(FIELDS, keys, ["p"], OPTIONS))
+    built.write(rows(0, 0))
+    if overwrite:  # a partition that two keys leave
+        built.write(pa.table([["c"] * 4, list(range(30, 34)), [0] * 4], schema=FIELDS))
     shutil.copytree(tmp_path / "built", tmp_path / "count")
     counted = FaultyFileIO(LocalFileIO())
     table = Catalog(str(tmp_path / "count")).table("db.t")
     states = [state(table)]
-    live(table, counted)
+    live(table, counted, overwrite)
     states.append(state(Catalog(str(tmp_path / "count")).table("db.t")))
     outcomes = set()
     for step in range(1, counted.steps, stride):
         warehouse = tmp_path / f"t{step}"
         shutil.copytree(tmp_path / "built", warehouse)
         faulty = FaultyFileIO(LocalFileIO(), step, mode)
-        outcome = outcome_of(partial(live, Catalog(str(warehouse)).table("db.t"), faulty))
+        outcome = outcome_of(partial(live, Catalog(str(warehouse)).table("db.t"), faulty, overwrite))
         outcomes.add(outcome)
         where = (mode, step, faulty.log[min(step, len(faulty.log)) - 1], outcome)
         table = Catalog(str(warehouse)).table("db.t")
@@ -82,7 +89,7 @@ def test_a_failing_step_leaves_the_table_as_before_or_after(
         assert outcome != "succeeded" or now == states[1], where
         assert outcome != "failed" or now == states[0], where
         assert outcome == "unknown" or not left(table), where
-        table.write(rows(12, 1))
+        table.write(rows(12, 1), overwrite=overwrite)
         assert state(table) == states[1], where
         shutil.rmtree(warehouse)
     assert "failed" in outcomes

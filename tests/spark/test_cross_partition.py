@@ -200,6 +200,16 @@ def test_a_killed_task_of_save_leaves_nothing(spark: Any, tmp_path: Path) -> Non
     assert rows_of(table) == [("b", 0, 2), ("b", 1, 2), *(("b", k, 2) for k in range(2, 40))]
 
 
+def test_a_numbered_commit_of_save_happens_once(spark: Any, tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    for place in "ab":
+        saved(frame_of(spark, [(place, 1, 1)]), table, **{"commit-user": "job", "commit-identifier": "4"})
+    assert rows_of(table) == [("a", 1, 1)]
+    saved(frame_of(spark, [("b", 1, 2)]), table, **{"commit-user": "job", "commit-identifier": "5"})
+    assert rows_of(table) == [("b", 1, 2)]
+    assert not left(table)
+
+
 def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> None:
     catalog = Catalog(str(tmp_path), clock="fixed:1700000000000")
     catalog.create_database("db")
