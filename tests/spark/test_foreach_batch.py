@@ -13,7 +13,7 @@ from lsm_core import Table
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark import compact_table, write_table
-from lsm_core.spark.spark_write import numbered_commit
+from lsm_core.spark.spark_write import WriteJob, numbered_commit
 from tests.spark.tables import data_files, live_paths, make_table
 
 pytestmark = pytest.mark.spark
@@ -84,6 +84,24 @@ def test_a_batch_that_is_run_again_counts_once(spark: Any, tmp_path: Path, how: 
         )
         is None
     )
+
+
+def test_of_two_that_write_one_batch_at_once_one_counts(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=FIELDS, primary_keys=["k"], options={"bucket": "1", **SUMS})
+    real = WriteJob.commit
+
+    def overtaken(job: WriteJob, *given: Any) -> Any:
+        with table.new_write() as writer:
+            writer.write(pa.table(BATCHES[0]))
+            assert table.new_commit("totals").commit(writer.prepare_commit(), commit_identifier=0) == 1
+        return real(job, *given)
+
+    frame = spark.createDataFrame([(k, 1) for k in BATCHES[0]["k"]], "k BIGINT, v BIGINT")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WriteJob, "commit", overtaken)
+        assert write_table(frame, table, commit_user="totals", commit_identifier=0) is None
+    assert {row["k"]: row["v"] for row in table.to_arrow().to_pylist()} == dict.fromkeys(BATCHES[0]["k"], 1)
+    assert data_files(tmp_path) == set(live_paths(table))
 
 
 def test_a_commit_needs_user_and_number(tmp_path: Path) -> None:
