@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import check_rows, check_size, checked, named, quietly_close
+from lsm_core.files.formats.guard import check_rows, checked, creating, named, opening, quietly_abort, quietly_close
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.avro import container
 from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
@@ -51,12 +50,8 @@ class AvroSink:
         self._gathered = ValueGatherer(sample.column_names)
         self._sync = os.urandom(container.SYNC_BYTES)
         start = container.header(avro_schema(sample.schema, table), codec, self._sync)
-        self._output: Any = file_io.open_output(path)
-        try:
+        with creating(file_io, path) as self._output:
             self._output.write(start)
-        except BaseException:
-            self.discard()
-            raise
 
     @property
     def position(self) -> int:
@@ -81,8 +76,7 @@ class AvroSink:
 
     def discard(self) -> None:
         """Give up after a failure: close the handle and remove the unfinished file."""
-        with contextlib.suppress(OSError, ValueError):
-            self._output.abort()
+        quietly_abort(self._output)
 
 
 def codec_of(name: str, table: str = "") -> str:
@@ -127,20 +121,13 @@ class AvroSource(WholeFileSource):
         """Open ``path`` and walk over its blocks; raises :class:`CorruptFile` when it is not what ``size``/``rows`` say."""
         del table, kept  # no stored value is beyond it, and there is no footer to remember
         self.path = path
-        with named(path, "Avro"):
-            self._input = file_io.open_input(path)
-        try:
-            with named(path, "Avro"):
-                check_size(path, self._input.size(), size)
-                self._container = container.Container(self._input, path)
+        with opening(file_io, path, "Avro", size) as self._input:
+            self._container = container.Container(self._input, path)
             self.rows = self._container.rows
             check_rows(path, self.rows, rows)
             self.group_rows = [self.rows]
             self._fields = fields_of(self._container.schema, path)
             self.schema = pa.schema([pa.field(name, f.arrow, f.nullable) for name, f in self._fields.items()])
-        except BaseException:
-            quietly_close(self._input)
-            raise
 
     def batches(
         self,

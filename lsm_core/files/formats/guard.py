@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, StorageFull
+from lsm_core.storage import FileIO
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -32,6 +35,34 @@ class named:  # noqa: N801 - reads as a statement where it is used
         # What Arrow's decoders say of forged lengths, counts and text.
         if isinstance(error, MemoryError | OverflowError | UnicodeDecodeError):
             raise CorruptFile(self._path, f"not a readable {self._kind} file: {error!r}") from error
+
+
+@contextmanager
+def opening(file_io: FileIO, path: str, kind: str, size: int | None) -> Iterator[Any]:
+    """An input over a file of ``size`` bytes (None: unknown), for a block that reads what it needs to know of the file.
+
+    The block's failures are named as by :class:`named`; after one the input is closed, otherwise it is the caller's.
+    """
+    with named(path, kind):
+        source: Any = file_io.open_input(path)
+    try:
+        with named(path, kind):
+            check_size(path, source.size(), size)
+            yield source
+    except BaseException:
+        quietly_close(source)
+        raise
+
+
+@contextmanager
+def creating(file_io: FileIO, path: str) -> Iterator[Any]:
+    """An output to a new file, for a block that makes its writer; after a failure of the block there is no file."""
+    output: Any = file_io.open_output(path)
+    try:
+        yield output
+    except BaseException:
+        quietly_abort(output)
+        raise
 
 
 class disk_full_named:  # noqa: N801 - reads as a statement where it is used
@@ -90,6 +121,12 @@ def quietly_close(thing: Any) -> None:
         thing.close()
     except (OSError, ValueError, RuntimeError, pa.ArrowException):
         return
+
+
+def quietly_abort(output: Any) -> None:
+    """Remove an unfinished file that may be broken already; one that cannot be removed stays as an orphan."""
+    with suppress(OSError, ValueError):
+        output.abort()
 
 
 def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:

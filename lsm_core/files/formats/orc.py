@@ -7,7 +7,6 @@ nanoseconds, so that those outside 1677 to 2262 are refused on both ways rather 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +19,12 @@ from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
-    check_size,
     checked,
+    creating,
     disk_full_named,
     named,
+    opening,
+    quietly_abort,
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
@@ -67,17 +68,12 @@ class OrcSink:
         self._stored = pa.schema([map_field(field, _stored_field) for field in sample.schema])
         self._gathered = ValueGatherer(sample.column_names)
         self._encoded = self._flushed = self._pending = 0
-        self._output: Any = file_io.open_output(path)
-        try:
+        with creating(file_io, path) as self._output:
             self._held = TailOutput(self._output)
             self._stream: Any = pa.PythonFile(self._held, mode="w")
             from pyarrow import orc  # only tables of ORC files wait for it
 
             self._writer: Any = orc.ORCWriter(self._stream, **settings)
-        except BaseException:
-            with suppress(OSError, ValueError):
-                self._output.abort()
-            raise
 
     @property
     def position(self) -> int:
@@ -114,8 +110,7 @@ class OrcSink:
         self._held.hold()
         quietly_close(self._writer)
         quietly_close(self._stream)
-        with suppress(OSError, ValueError):
-            self._output.abort()
+        quietly_abort(self._output)
 
 
 def unwritable(rows: pa.Table) -> tuple[str, str] | None:
@@ -228,24 +223,17 @@ class OrcSource(WholeFileSource):
         del kept  # of what it reads when opened nothing is remembered
         self.path = path
         self._table = table
-        with named(path, "ORC"):
-            self._input = file_io.open_input(path)
-        try:
-            with named(path, "ORC"):
-                check_size(path, self._input.size(), size)
-                self._sizes = checked_sizes(self._input, path, table)
-                import pyarrow.dataset as ds
-                from pyarrow import orc
+        with opening(file_io, path, "ORC", size) as self._input:
+            self._sizes = checked_sizes(self._input, path, table)
+            import pyarrow.dataset as ds
+            from pyarrow import orc
 
-                file: Any = orc.ORCFile(self._input)
-                self.schema: pa.Schema = file.schema
-                self.rows = int(file.nrows)
-                self._fragment: Any = ds.OrcFileFormat().make_fragment(self._input)
+            file: Any = orc.ORCFile(self._input)
+            self.schema: pa.Schema = file.schema
+            self.rows = int(file.nrows)
+            self._fragment: Any = ds.OrcFileFormat().make_fragment(self._input)
             check_rows(path, self.rows, rows)
             self.group_rows = [self.rows]
-        except BaseException:
-            quietly_close(self._input)
-            raise
 
     def batches(
         self,

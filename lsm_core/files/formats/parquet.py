@@ -5,7 +5,6 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,10 +18,12 @@ from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
-    check_size,
     checked,
+    creating,
     disk_full_named,
     named,
+    opening,
+    quietly_abort,
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
@@ -134,9 +135,8 @@ class ParquetSink:
         self._gathered = ValueGatherer(
             floats, only_nulls=[name for name in wide if _is_wide(sample.schema.field(name).type)]
         )
-        self._output: Any = file_io.open_output(path)
-        self._held = TailOutput(self._output)
-        try:
+        with creating(file_io, path) as self._output:
+            self._held = TailOutput(self._output)
             # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
             self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._held, mode="w"), WRITE_SIZE)
             self._writer: Any = pq.ParquetWriter(
@@ -155,10 +155,6 @@ class ParquetSink:
                 store_decimal_as_integer=True,
                 store_schema=False,
             )
-        except BaseException:
-            with contextlib.suppress(OSError, ValueError):
-                self._output.abort()
-            raise
 
     @property
     def position(self) -> int:
@@ -192,8 +188,7 @@ class ParquetSink:
 
     def discard(self) -> None:
         """Give up after a failure: close the handle and remove the unfinished file."""
-        with contextlib.suppress(OSError, ValueError):
-            self._output.abort()
+        quietly_abort(self._output)
         # A writer that is still open tries to write its footer when it is collected: end it against the closed sink now.
         quietly_close(self._writer.writer)
         quietly_close(self._stream)
@@ -288,22 +283,15 @@ class ParquetSource:
         """
         self.path = path
         self._table = table
-        with named(path, "Parquet"):
-            self._input = file_io.open_input(path)
-        try:
-            with named(path, "Parquet"):
-                check_size(path, self._input.size(), size)
-                opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
-                if opened is None:
-                    opened = self._read_footer(kept)
+        with opening(file_io, path, "Parquet", size) as self._input:
+            opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
+            if opened is None:
+                opened = self._read_footer(kept)
             self._metadata, self._file = opened.metadata, None
             self._footer, self.schema, self._wide = opened.footer, opened.schema, opened.wide
             self.rows: int = self._footer.rows
             check_rows(path, self.rows, rows)
             self.group_rows = [group.rows for group in self._footer.groups]
-        except BaseException:
-            quietly_close(self._input)
-            raise
 
     def _read_footer(self, kept: Kept | None) -> _Opened:
         data = stored_footer(self._input, self.path)
