@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,11 +16,13 @@ import pytest
 
 from lsm_core import Catalog, Table
 from lsm_core.errors import CommitConflict, InvalidData, SparkFailed
+from lsm_core.metadata import manifests
 from lsm_core.read import read_split
 from lsm_core.spark import write_table
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.spark.staged_rows import StagedRows
 from tests.spark.tables import make_table
+from tests.support.peers import JavaPaimon, missing, peer_module
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -65,16 +68,23 @@ def rows_of(table: Table) -> list[tuple[str, int, int]]:
 
 def left(table: Table) -> list[str]:
     """Data files that no snapshot names, and staged rows."""
-    named = {row["file_name"] for snapshot in table.snapshots() for row in files_of(table, snapshot.id)}
+    named: set[str] = set()
+    for snapshot in table.snapshots():
+        named |= set(manifests.delta_entries(table.store, snapshot).column("file_name").to_pylist())
     found = [path for path in Path(table.store.root).rglob("data-*") if path.name not in named]
     return [str(path) for path in [*found, *(Path(table.store.root) / "dredge").rglob("staged/*")]]
 
 
-def files_of(table: Table, snapshot_id: int) -> list[dict[str, Any]]:
-    from lsm_core.metadata import manifests, snapshots
+def begun(table: Table, rows: Rows) -> None:
+    """Rows that are there before, written in this process: that is quicker."""
+    table.write(arrow(rows))
 
-    entries = manifests.delta_entries(table.store, snapshots.read(table.store, snapshot_id))
-    return [{"file_name": name} for name in entries.column("file_name").to_pylist()]
+
+def arrow(rows: Rows) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, FIELDS, strict=True)], schema=FIELDS
+    )
 
 
 def drawn(random: Random, count: int) -> Rows:
@@ -91,15 +101,16 @@ def drawn(random: Random, count: int) -> Rows:
 def test_any_tasks_write_what_one_process_writes(spark: Any, tmp_path: Path, engine: str, how: str) -> None:
     random = Random(f"{engine} {how}")
     ours, alone = (table_of(tmp_path, name, engine) for name in ("db.spark", "db.alone"))
-    for step in range(3):
-        rows = drawn(random, 120)
-        overwrite = step == 2
+    before = drawn(random, 60)
+    for table in (ours, alone):
+        begun(table, before)
+    for overwrite in (False, True):
         if engine == "first-row":
             for table in (ours, alone):
                 table.compact(full=True)
-        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), FIELDS, strict=True)]
-        alone.write(pa.table(columns, schema=FIELDS), overwrite=overwrite)
-        frame = frame_of(spark, rows, tasks=2 + step)
+        rows = drawn(random, 120)
+        alone.write(arrow(rows), overwrite=overwrite)
+        frame = frame_of(spark, rows, tasks=3 - overwrite)
         if how == "write_table":
             write_table(frame, ours, overwrite=overwrite)
         else:
@@ -121,7 +132,7 @@ def test_buckets_of_write_table_hold_their_number_of_keys_and_each_assigner_its_
 
 def test_row_kinds_move_and_delete(spark: Any, tmp_path: Path) -> None:
     table = table_of(tmp_path)
-    write_table(frame_of(spark, [("a", k, 1) for k in range(6)]), table)
+    begun(table, [("a", k, 1) for k in range(6)])
     given = [("b", 1, 2, "+U"), ("b", 2, 2, "-D"), ("a", 3, 2, "-D"), ("c", 9, 2, "-D"), ("b", 1, 3, "+I")]
     frame = spark.createDataFrame(given, "p STRING, k LONG, v LONG, kind STRING").coalesce(1)
     write_table(frame, table, row_kind_column="kind")
@@ -131,7 +142,7 @@ def test_row_kinds_move_and_delete(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["write_table", "save"])
 def test_overwrites_of_a_named_partition_and_of_all(spark: Any, tmp_path: Path, how: str) -> None:
     table = table_of(tmp_path)
-    write_table(frame_of(spark, [("a", 1, 1), ("a", 2, 1), ("b", 3, 1), ("b", 4, 1)]), table)
+    begun(table, [("a", 1, 1), ("a", 2, 1), ("b", 3, 1), ("b", 4, 1)])
     rows = frame_of(spark, [("a", 3, 2), ("a", 9, 2)])
     if how == "write_table":
         write_table(rows, table, overwrite={"p": "a"})
@@ -154,7 +165,7 @@ def test_a_failing_row_and_a_commit_that_another_overtook_leave_nothing(
     spark: Any, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = table_of(tmp_path)
-    write_table(frame_of(spark, [("a", 1, 1)]), table)
+    begun(table, [("a", 1, 1)])
     wrong = spark.createDataFrame(
         [("a", k, 1) if k != 7 else ("b", None, 1) for k in range(9)], "p STRING, k LONG, v LONG"
     )
@@ -179,7 +190,7 @@ def test_a_failing_row_and_a_commit_that_another_overtook_leave_nothing(
 
 def test_a_killed_task_of_save_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     table = table_of(tmp_path)
-    write_table(frame_of(spark, [("a", 1, 1)]), table)
+    begun(table, [("a", 1, 1)])
 
     def kill(rows: Iterator[Any]) -> Iterator[Any]:
         for row in rows:
@@ -241,30 +252,29 @@ def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> 
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("how", ["write_table", "save"])
-def test_java_goes_on_where_spark_wrote(spark: Any, tmp_path: Path, how: str) -> None:
-    from tests.support.peers import java_environment, missing, peer_module
-
-    java_environment()
-    module, random = peer_module(), Random(how)
+def test_java_goes_on_where_spark_wrote(spark: Any, tmp_path: Path) -> None:
+    random = Random(7)
     table = table_of(tmp_path, engine="partial-update")
     try:
-        java = module.PaimonPeer(tmp_path, "db.t")
-    except module.PeerMissing as error:
+        java = JavaPaimon()
+    except peer_module().PeerMissing as error:
         missing(f"Java Paimon: {error}")
-    with java:
-        homes: dict[int, str] = {}
-        values: dict[int, int] = {}
-        for step in range(4):
+    ask = partial(java.call, warehouse=str(tmp_path), table="db.t")
+    homes: dict[int, str] = {}
+    values: dict[int, int] = {}
+    try:
+        for writer in ("java", "write_table", "java", "save"):
             rows = drawn(random, 30)
             for p, k, v in rows:
                 homes.setdefault(k, p)
                 values[k] = v
-            if step % 2:
-                java.call("write", rows=[{"p": p, "k": k, "v": v} for p, k, v in rows], compact="none")
-            elif how == "write_table":
+            if writer == "java":
+                ask("write", rows=[{"p": p, "k": k, "v": v} for p, k, v in rows], compact="none")
+            elif writer == "write_table":
                 write_table(frame_of(spark, rows), table)
             else:
                 saved(frame_of(spark, rows), table)
             expected = sorted((homes[k], k, v) for k, v in values.items())
-            assert sorted((r["p"], r["k"], r["v"]) for r in java.call("read")["rows"]) == expected == rows_of(table)
+            assert sorted((r["p"], r["k"], r["v"]) for r in ask("read")["rows"]) == expected == rows_of(table)
+    finally:
+        java.close()
