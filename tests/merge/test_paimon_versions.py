@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -132,3 +133,19 @@ def test_kernels_fold_as_the_reference_in_every_version(
     wanted = [form(by_reference(name, kind, options, group), keyed) for group in groups]
     found = by_kernel(aggregate_function(name, kind, "a", options), groups, cut)
     assert [form(value, keyed) for value in found] == wanted
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("limit", ["2", "7", "60"])
+def test_a_key_of_thousands_of_versions_is_folded_as_the_reference_does(version: str, limit: str) -> None:
+    rng = random.Random(1)
+
+    def row() -> Any:
+        return None if rng.random() < 0.05 else (rng.randrange(70) if rng.random() < 0.1 else rng.randrange(5), "a", 1)
+
+    inputs = [("agg", [row() for _ in range(rng.randrange(4))]) for _ in range(4_000)]
+    for own in ({"nested-key": "k", "count-limit": limit}, {"count-limit": limit}):
+        options = options_of("nested_update", own, version)
+        wanted = by_reference("nested_update", NESTED, options, inputs)
+        (found,) = by_kernel(aggregate_function("nested_update", NESTED, "a", options), [inputs], 100)
+        assert form(found, keyed=len(own) > 1) == form(wanted, keyed=len(own) > 1)

@@ -82,6 +82,8 @@ VECTORS: Final = (
     _nested("limit-known-key-takes-room", KEYED, [[A], [A2, B]], [A2], [A2, B]),
     _nested("limit-new-keys-stopped", KEYED, [[A], [B, C]], [A, B], [A, B]),
     _nested("limit-first-array-by-key", KEYED, [[A, B, C, B2], [C]], [A, B, C, B2], [A, B2]),
+    _nested("limit-null-rows-give-room-back", "nested-key=k count-limit=3", [[A, None], [A2], [B, C]], [A2, B, C], [A2, B, C]),
+    _nested("limit-same-keys-give-room-back", "nested-key=k count-limit=3", [[A, A], [A2], [B, C]], [A2, B, C], [A2, B, C]),
     _nested("limit-first-array-counts-twice", KEYED, [[A, A2], [B]], [A, A2], [A2, B]),
     _nested("first-array-by-key-alone", "nested-key=k", [[A, None, A2]], [A, None, A2], [A2]),
     _nested("late-by-key", KEYED, [[A, B], (LATE, [C])], [C, A], [C, A]),

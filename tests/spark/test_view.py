@@ -85,6 +85,7 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "groups": (GROUPS, "all"),
     "groups, remove on group": ({**GROUPS, "partial-update.remove-record-on-sequence-group": "d1"}, "all"),
     "groups, late data": (LATE, "+I"),
+    "groups, late data, as 2.1": ({**LATE, "dredge.paimon-version": "2.1"}, "+I"),
     "aggregation": (
         {
             **AGGREGATES,
@@ -93,6 +94,10 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
             "fields.s3.list-agg-delimiter": ".*;",
             "fields.s4.distinct": "true",
         },
+        "all",
+    ),
+    "aggregation, as 2.0": (
+        {**AGGREGATES, **IGNORING, "fields.s4.distinct": "true", "dredge.paimon-version": "2.0"},
         "all",
     ),
     "aggregation by sequence, remove on delete": (
@@ -107,7 +112,7 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     ),
     "first-row": ({"merge-engine": "first-row", "ignore-delete": "true"}, "all"),
 }
-WORDS = np.array(["a", "b", "a,b", "c,a", "", "  ", "é", "x.*;y", "\t"], dtype=object)
+WORDS = np.array(["a", "b", "a,b", "c,a", "", "  ", "é", "x.*;y", "\t", "\u3000\x1c", "\xa0"], dtype=object)
 
 
 def some(random: np.random.Generator, values: npt.NDArray[Any], n: int, kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import offsets_from
+from lsm_core.arrays import offsets_from, slice_places
 from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptions, GroupError
@@ -23,6 +23,8 @@ from lsm_core.types import DataType, TypeRoot
 
 _STRATEGIES: Final = ("merge", "ignore", "error")
 _UNLIMITED: Final = 2**31 - 1
+_FIRST_WINDOW: Final = 4
+"""Inputs of a group that are looked at together at first."""
 
 
 def _last_places(chains: Chains, wanted: Mask) -> Ints:
@@ -197,15 +199,14 @@ class _Nested(ListFold):
     def _one_after_another(self, lists: pa.Array, bounds: Ints) -> pa.Array:
         """A limit as 1.4 has it: of each input as many rows as are missing, whether their keys are there or not.
 
-        What an input leaves out depends on how many keys the ones before it had, so each group takes its inputs in turn, until
+        What an input leaves out depends on how many keys the ones before it had, so each group takes a few inputs at a time, until
         it is full.
         """
         base, _ = _begun(lists, bounds, with_null=False)
-        place = np.arange(len(lists))
         owner = np.repeat(np.arange(len(base)), np.diff(bounds))
-        inputs = np.flatnonzero(_valid(lists) & (place > base[owner]))
+        inputs = np.flatnonzero(_valid(lists) & (np.arange(len(lists)) > base[owner]))
         ends = np.cumsum(np.bincount(owner[inputs], minlength=len(base)))
-        following = np.append(0, ends[:-1])
+        following, window = np.append(0, ends[:-1]), np.full(len(base), _FIRST_WINDOW)
         groups, held = np.arange(len(base)), lists.take(pa.array(base))
         finished, parts = [groups[:0]], [held.slice(0, 0)]
         while len(groups):
@@ -213,23 +214,54 @@ class _Nested(ListFold):
             finished.append(groups[~going])
             parts.append(held.filter(pa.array(~going)))
             groups, held = groups[going], held.filter(pa.array(going))
-            held = self._filled_up(held, lists.take(pa.array(inputs[following[groups]])))
-            following[groups] += 1
+            sizes = np.minimum(window[groups], ends[groups] - following[groups])
+            held, taken = self._filled_up(
+                held, lists.take(pa.array(inputs[slice_places(following[groups], sizes)])), sizes
+            )
+            following[groups] += taken
+            window[groups] = np.where(taken == sizes, 2 * sizes, taken)
         order = np.argsort(np.concatenate(finished), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(order))
 
-    def _filled_up(self, held: pa.Array, given: pa.Array) -> pa.Array:
-        """Each list of ``held`` with the first rows of its input, by key the last one."""
+    def _filled_up(self, held: pa.Array, given: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
+        """Each list of ``held`` with the first rows of its inputs (``sizes`` of them), by key the last one; and how many were taken.
+
+        As long as no key is new all inputs have the same room, and as long as all rows fit nothing is cut: whichever of the two
+        goes on longer, the inputs up to its end are taken at once.
+        """
         count = len(held)
-        both = pa.concat_arrays([held, given]).take(pa.array(np.arange(2 * count).reshape(2, count).T.ravel()))
-        flat = flattened(both, np.arange(0, 2 * count + 1, 2))
+        bounds = offsets_from(sizes + 1)
+        first, own = bounds[:-1], np.zeros(int(bounds[-1]), np.bool_)
+        own[first] = True
+        place = np.empty(len(own), np.int64)
+        place[own], place[~own] = np.arange(count), count + np.arange(len(given))
+        flat = flattened(pa.concat_arrays([held, given]).take(pa.array(place)), bounds)
         flat = flat.only(np.flatnonzero(_valid(flat.elements)))
-        number = np.arange(len(flat.source)) - np.searchsorted(flat.source, flat.source, side="left")
         room = self.limit - _lengths(held)
-        flat = flat.only(np.flatnonzero((flat.source % 2 == 0) | (number < room[flat.group])))
-        chains = Chains.of(flat.group, dense([codes(flat.elements.field(place)) for place in self.keys]))
+        of_held = own[flat.source]
+        number = np.arange(len(flat.source)) - np.searchsorted(flat.source, flat.source, side="left")
+        # how many rows there are up to the end of each input
+        rows = np.bincount(flat.source[~of_held], minlength=len(own))
+        whole = np.cumsum(rows)
+        whole -= np.repeat(whole[first] - rows[first], sizes + 1)
+        owner = np.repeat(np.arange(count), sizes + 1)
+        fit = np.bincount(owner[(whole <= room[owner]) & ~own], minlength=count)
+        flat_rows = np.flatnonzero(of_held | (number < room[flat.group]))
+        flat = flat.only(flat_rows)
+        code = dense([codes(flat.elements.field(place)) for place in self.keys])
+        first_of = Chains.of(flat.group, code).first
+        known = own[flat.source[first_of]]
+        new = first_of[~known]
+        # the first input with a new key, counted from 1; a list whose rows that are null or twice are about to go has more room then
+        keys = np.bincount(flat.group[first_of[known]], minlength=count)
+        fresh = np.where(keys == _lengths(held), sizes, 1)
+        np.minimum.at(fresh, flat.group[new], flat.source[new] - first[flat.group[new]])
+        taken = np.maximum(fit, fresh)
+        kept = np.flatnonzero(flat.source - first[flat.group] <= taken[flat.group])
+        flat, code = flat.only(kept), code[kept]
+        chains = Chains.of(flat.group, code)
         order = np.argsort(chains.first, kind="stable")
-        return rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(count, np.bool_))
+        return rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(count, np.bool_)), taken
 
     def _with_keys(self, flat: Flat, groups: Ints) -> Flat:
         if self.strategy == "merge":
