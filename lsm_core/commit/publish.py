@@ -63,7 +63,7 @@ class Retries:
 
 
 class Outcome(StrEnum):
-    """What became of an attempt to publish."""
+    """The outcome of an attempt to publish a snapshot."""
 
     PUBLISHED = "published"
     TAKEN = "taken"

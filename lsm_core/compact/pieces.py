@@ -150,7 +150,7 @@ class _Sample:
         return [self.encoded[place] for place in np.unique(places.astype(np.int64)) if 0 < place < len(self.encoded)]
 
     def cost(self, one: KeyRange) -> float:
-        """What compacting the range costs, in rows."""
+        """What compacting the range costs, in rows merged; rows that two ranges decode count for a part."""
         low = 0 if one.low is None else self.encoded.index(one.low)
         high = len(self.encoded) if one.high is None else self.encoded.index(one.high)
         inside = (self.ranks >= low) & (self.ranks < high)

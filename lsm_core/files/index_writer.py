@@ -80,7 +80,7 @@ class IndexedColumn:
 
     @property
     def name(self) -> str:
-        """What the container calls it."""
+        """The column's name in the container; for one key of a map, with that key."""
         return self.column if self.key is None else map_key(self.column, self.key)
 
 
@@ -244,7 +244,7 @@ class IndexWriter:
 
     @staticmethod
     def of(store: TableStore) -> IndexWriter | None:
-        """What the table's options ask for, None when they ask for nothing. Raises InvalidOption."""
+        """A writer of the indexes that the table's options name, None without any. Raises InvalidOption."""
         columns = indexed_columns(store.schema, store.options)
         return IndexWriter(store, columns) if columns else None
 

@@ -56,7 +56,7 @@ class RowPositions:
         self._at = 0
 
     def next_ranges(self, rows: int) -> list[tuple[int, int]]:
-        """Where the next ``rows`` decoded rows lie: stretches as first position and number of rows."""
+        """Positions of the next ``rows`` decoded rows, as ranges: (first position, number of rows)."""
         found = []
         while rows > 0:
             first, left = self._ranges[self._at]

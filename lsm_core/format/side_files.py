@@ -193,7 +193,7 @@ class Statistics:
         return pretty(_present({**value, _COLUMNS: self.columns_object()})).encode()
 
     def columns_object(self) -> dict[str, dict[str, Any]]:
-        """What the file says of each column, by name, as plain JSON values."""
+        """The statistics of each column, by name, as plain JSON values."""
         return {
             column: _present({member: getattr(found, name) for member, name in _COLUMN_MEMBERS})
             for column, found in self.columns.items()

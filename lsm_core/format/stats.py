@@ -127,7 +127,7 @@ def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
 
 
 def _of_column(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
-    """What ``values`` says about a column, as the column's type."""
+    """The bounds in ``values``, cast to the column's type."""
     stats = values.get(name)
     if stats is None:
         return _unknown(kind)

@@ -374,7 +374,7 @@ def _compare(
 
 
 def _sameness(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], bool]:
-    """What must be the same; the values of sequence fields are among the others."""
+    """Whether two versions are the same row, as a function of both; values of sequence fields are compared as all others are."""
     if not builds_rows(store.options.raw):
         return lambda mine, theirs: (
             (mine.sequence, mine.kind, mine.values)
@@ -489,7 +489,7 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
 
 
 def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pair]:
-    """What there is to compare, by partition bytes and bucket."""
+    """The pairs of buckets to compare, by partition bytes and bucket number."""
     fixed = [_fixed(first), _fixed(second)]
     totals = [{p: sorted({one.total for one in places}) for p, places in side.items()} for side in fixed]
     rescaled = {p for p in totals[0].keys() & totals[1].keys() if totals[0][p] != totals[1][p]}

@@ -36,7 +36,7 @@ _IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"
 
 
 class Against(StrEnum):
-    """What the outcome of a compaction is compared with."""
+    """Which row a compaction compares its merged row with to find the change."""
 
     HIGH_LEVELS = "high levels"
     """The row above level 0, among the versions or looked up: keys without a new version have no change."""
@@ -233,7 +233,7 @@ class _Merged:
         return self.rows.integers(VALUE_KIND, np.int8)
 
     def batches(self, chosen: Ints) -> list[pa.RecordBatch]:
-        """These rows."""
+        """The rows numbered ``chosen``, in that order."""
         return emit(self.rows, chosen)
 
 

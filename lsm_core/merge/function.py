@@ -34,7 +34,7 @@ class PickFunction(Protocol):
 
     @property
     def key_spec(self) -> KeySpec:
-        """What the table's rows are ordered by."""
+        """The columns that order the table's rows: key, sequence fields."""
         ...
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class FoldFunction(Protocol):
 
     @property
     def key_spec(self) -> KeySpec:
-        """What the table's rows are ordered by."""
+        """The columns that order the table's rows: key, sequence fields."""
         ...
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:

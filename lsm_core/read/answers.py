@@ -27,7 +27,7 @@ def answer_table(
     version: Mapping[str, Any],
     dictionaries: bool = False,
 ) -> pa.Table:
-    """What a read answers as one table; arguments and errors of :func:`answer_batches`."""
+    """The rows of a read as one table; arguments and errors as for :func:`answer_batches`."""
     span = _span(store, version)
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)

@@ -99,7 +99,7 @@ class HighLevels:
 
     @property
     def files(self) -> Files:
-        """All of them."""
+        """The files of all runs."""
         return tuple(file for group in self.groups for file in group)
 
 

@@ -51,7 +51,7 @@ def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batch
 
 @dataclass(eq=False)
 class _Lane:
-    """What one job gave and was not handed out yet."""
+    """Batches of one job that wait to be handed out, in order, and how the job ended."""
 
     batches: deque[pa.RecordBatch] = field(default_factory=deque)
     done: bool = False

@@ -285,7 +285,7 @@ def _expression(test: Conjunct) -> pc.Expression:
 
 
 def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
-    """Where one test is true, by row: what :func:`_expression` says, null where it is unknown."""
+    """One boolean a row for one test, as :func:`_expression` evaluates it; null where it is unknown."""
     column = batch.column(test.column)
     if test.op == "is null":
         return pc.is_null(column)

@@ -89,7 +89,7 @@ class Split:
 
     @property
     def deletions(self) -> tuple[DeletionFile | None, ...]:
-        """Where the deletion vector of each file lies; None for a file without one."""
+        """The deletion vector (index file, offset, length) of each file; None for a file without one."""
         return self._loaded().deletions
 
     def _loaded(self) -> SplitFiles:

@@ -17,7 +17,7 @@ from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 
 
 class Mode(StrEnum):
-    """What `scan.mode` comes down to. Source class: ``CoreOptions.StartupMode``."""
+    """The kinds of start that values of `scan.mode` mean. Source class: ``CoreOptions.StartupMode``."""
 
     LATEST_FULL = "latest-full"
     LATEST = "latest"

@@ -27,7 +27,7 @@ class Kept:
         self.size = 0
 
     def get(self, key: Hashable) -> Any:
-        """What was kept under ``key``, None if nothing is (any more)."""
+        """The value kept under ``key``; None where there is none or it was evicted."""
         with self._lock:
             found = self._held.get(key)
             if found is None:

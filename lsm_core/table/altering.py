@@ -128,7 +128,7 @@ class _Altering:
         self._row = edit_fields(self._row, path, insert, self._table)
 
     def _place(self, fields: Fields, path: Path, move: Move) -> int:
-        """Where a column that is not (or no longer) among ``fields`` goes."""
+        """The index in ``fields`` at which a column that is not among them is inserted."""
         if move.reference is None:
             return 0 if move.kind == "first" else len(fields)
         prefix = dotted(path[:-1]) + "."

@@ -84,7 +84,7 @@ def edit_type(row: DataType, path: Path, edit: TypeEdit, table: str) -> DataType
 
 
 def position(fields: Sequence[RowField], name: str, table: str, path: Path) -> int:
-    """Where ``name`` stands among ``fields``. Raises InvalidSchema naming ``path``."""
+    """The index of ``name`` in ``fields``. Raises InvalidSchema naming ``path``."""
     for at, field in enumerate(fields):
         if field.name == name:
             return at

@@ -65,7 +65,7 @@ class PickOptions(Protocol):
 
     @property
     def paimon_version(self) -> PaimonVersion:
-        """Whose rules are followed where versions of Paimon pick differently."""
+        """The version of Paimon that is followed where versions pick differently."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class ForceUpLevel0Compaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Decision, State]:
-        """What universal compaction picks; otherwise all level-0 runs, extended by the size ratio."""
+        """The unit that universal compaction picks; where it picks none, all level-0 runs, extended by the size ratio."""
         decision, state = self.universal.decide(num_levels, runs, now_ms, state)
         if isinstance(decision, Pick):
             return decision, state

@@ -153,7 +153,7 @@ class SharedDictionaries:
         return shared
 
     def _places(self, name: str, own: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Where the values of a file's dictionary are in the shared one, which has them all afterwards."""
+        """The codes in the shared dictionary of the values of a file's; values that it lacks are added."""
         values = self._values.get(name, own.slice(0, 0))
         both = pa.concat_arrays([values, own]).dictionary_encode()
         if len(both.dictionary) > self._most and len(values):

@@ -120,7 +120,7 @@ class HashIndexes:
         return None if self._ignore or loaded is None else loaded.states[-1]
 
     def handed_out(self) -> None:
-        """All messages of a commit were made: the next one comes after it."""
+        """Note that all messages of a commit were made: the states of the indexes after it are expected by the next."""
         for (_, bucket), loaded in self._loaded.items():
             if bucket == _WHOLE:
                 state = index_state_of(file.file_name for file in loaded.files.values())

@@ -150,9 +150,9 @@ class KeyValueBucket:
         discard(store, task, replaced)
 
     def drain(self) -> CommitMessage:
-        """What was written and compacted since the last call; the bucket can be written on."""
+        """A commit message of the files written and compacted since the last call; the bucket can be written on."""
         files, self.files = tuple(self.files), []
-        told, self.changelog = tuple(self.changelog), []
+        changelog, self.changelog = tuple(self.changelog), []
         before, after, changes = ((), (), ()) if self.compaction is None else self.compaction.drain()
         vectors = ((), ()) if self.compaction is None else self.compaction.vectors.drain()
         return CommitMessage(
@@ -162,7 +162,7 @@ class KeyValueBucket:
             new_files=files,
             compact_new_index_files=vectors[0],
             compact_deleted_index_files=vectors[1],
-            changelog_files=told,
+            changelog_files=changelog,
             compact_before=before,
             compact_after=after,
             compact_changelog=changes,

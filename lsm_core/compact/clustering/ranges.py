@@ -55,7 +55,7 @@ class Cuts:
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
-    """So many ranges that each holds at most about ``range_bytes`` of decoded rows."""
+    """The number of ranges at which each holds at most about ``range_bytes`` bytes of decoded rows."""
     return max(1, -(-int(rows * row_bytes) // max(1, range_bytes)))
 
 
@@ -67,7 +67,7 @@ class Layout:
     cuts: Cuts = Cuts()
 
     def shares(self, count: int) -> tuple[Cuts, list[Cuts]]:
-        """Where ``count`` workers' shares of the ranges meet, and the cuts inside of each share."""
+        """The keys between the shares of ``count`` workers, and for each share the keys between its ranges."""
         ends = [worker * self.cuts.ranges // count for worker in range(count + 1)]
         outer = Cuts(tuple(self.cuts.bounds[end - 1] for end in ends[1:-1]))
         return outer, [Cuts(self.cuts.bounds[start : end - 1]) for start, end in pairwise(ends)]

@@ -44,7 +44,7 @@ def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipel
 
 
 def first_sequence(files: Sequence[DataFileMeta]) -> int:
-    """Where the sequence numbers of what replaces ``files`` begin."""
+    """The first sequence number of the files that replace ``files``."""
     return min((file.min_sequence_number for file in files), default=0)
 
 
@@ -81,7 +81,7 @@ def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMet
 
 
 class _ReadContent:
-    """What was read, added up as it comes: rows and digest."""
+    """Number and digest of the rows read so far."""
 
     content = Content()
 
@@ -89,7 +89,7 @@ class _ReadContent:
 def _sorted(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], read: _ReadContent, pipelined: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    """All rows of ``files`` in order; the first comes when the last was read."""
+    """All rows of ``files``, sorted: the first batch comes once all of them were read."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     ranges, row_bytes = ranges_wanted(store, task, files)
     layout = plan_layout(store, task, files, ranges)

@@ -40,7 +40,7 @@ class ValueGatherer:
             self._bounds[name] = found
 
     def values(self) -> dict[str, ColumnStats]:
-        """What was seen of each column."""
+        """The bounds and null counts gathered of each column, by name."""
         nothing = {name: (pa.nulls(1, kind), pa.nulls(1, kind)) for name, kind in self._types.items()}
         return {name: ColumnStats(*self._bounds.get(name, nothing[name]), self._nulls[name]) for name in self._types}
 

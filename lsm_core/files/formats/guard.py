@@ -100,7 +100,7 @@ class TailOutput:
         self._tail = self._tail or io.BytesIO()
 
     def tail(self) -> bytes:
-        """What came since :meth:`hold`."""
+        """The bytes written since :meth:`hold`."""
         return b"" if self._tail is None else self._tail.getvalue()
 
     def tell(self) -> int:

@@ -150,7 +150,7 @@ def _whole_rows(rows: pa.Table) -> pa.Table:
 
 
 def _unwritable(times: pa.Array) -> str | None:
-    """What keeps timestamps (at least one) out of ORC files, if anything does."""
+    """The reason for which ``times`` (at least one that is not null) cannot be written to ORC; None where they can."""
     counts = numpy_array(times.drop_null().cast(pa.int64()))
     second = _PER_SECOND[times.type.unit]
     low, high = int(counts.min()), int(counts.max())

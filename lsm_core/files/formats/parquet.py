@@ -251,7 +251,7 @@ def _require_small_values(footer: Footer, path: str) -> None:
 
 
 class _Opened(NamedTuple):
-    """What opening a file learns from its footer."""
+    """The footer of an open file, as Dredge and as Arrow read it."""
 
     footer: Footer
     metadata: Any

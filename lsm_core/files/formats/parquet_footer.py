@@ -320,7 +320,7 @@ def _group(group: RowGroupFields | Struct, leaves: Sequence[Leaf], end: int, pat
 
 
 def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
-    """What a column chunk read as Thrift says, where it is described at all."""
+    """The fields of a column chunk that was read as Thrift. Raises ValueError where one is missing or of another type, UnsupportedFeature."""
     if _CRYPTO in column or _CRYPTED in column:
         raise UnsupportedFeature(f"encrypted Parquet columns ({path}, column '{leaf.name}')")
     if _OTHER_FILE in column:

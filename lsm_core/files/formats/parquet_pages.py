@@ -65,7 +65,7 @@ class _Page(NamedTuple):
 
 
 class _Need(NamedTuple):
-    """What one leaf of one row group takes in memory."""
+    """The memory that decoding one leaf of one row group takes."""
 
     hollow: int
     """Bytes of its largest hollow page."""
@@ -98,7 +98,7 @@ def rows_at_once(
 
 
 def _at_most(leaf: Leaf, chunk: Chunk, rows: int) -> float:
-    """What ``rows`` rows can take at most, going by the stored bytes alone."""
+    """The most bytes that ``rows`` decoded rows can take, by the stored bytes alone."""
     page = float(chunk.stored_bytes * _RATIOS.get(chunk.codec, 1 << 40))
     value = _width(leaf) or page
     return page + (chunk.values if leaf.repeats else rows) * (value + _ENTRY_BYTES * leaf.repeats)

@@ -73,7 +73,7 @@ def _ending(reader: thrift.Reader, elements: list[Struct], begin: int) -> bytes:
 
 
 def _elements(reader: thrift.Reader) -> tuple[list[Struct], int]:
-    """All schema elements, and where their list begins; the reader then stands behind it."""
+    """All schema elements, and the offset at which their list begins; ``reader`` is left behind the list."""
     if reader.field(0) != (1, thrift.I32):
         raise ValueError("a footer without version")
     reader.integer(thrift.I32)

@@ -59,7 +59,7 @@ class Reader:
         return found
 
     def struct(self) -> Struct:
-        """All fields of a struct; of a field that comes twice the last."""
+        """All fields of a struct; where a field comes twice, the last one counts."""
         found, self.at = _struct(self.data, self.at, 0)
         return found
 
@@ -187,7 +187,7 @@ def encoded(struct: Struct) -> bytes:
 
 
 def list_head(count: int, kind: int) -> bytes:
-    """What stands before the elements of a list."""
+    """The header of a list: the number of elements and their type."""
     return bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([0xF0 | kind]) + varint(count)
 
 

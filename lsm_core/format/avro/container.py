@@ -101,7 +101,7 @@ class Container:
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
-    """What stands before the first block."""
+    """The file's header, up to its first block."""
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
     out = io.BytesIO()
     out.write(MAGIC + varint(2))

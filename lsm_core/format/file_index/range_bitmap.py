@@ -167,7 +167,7 @@ class RangeIndex:
 
 
 def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
-    """Where a head's members begin (behind its length and version), and where it ends."""
+    """The offsets at which a head's members begin (behind its length and version) and at which it ends."""
     length = number(view, at, path)
     head = take(view, at + _WORD, length, path)
     if length < 1 + 2 * _WORD or head[0] != _VERSION:

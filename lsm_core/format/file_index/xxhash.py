@@ -84,7 +84,7 @@ def _stripes(words: U64, starts: I64, counts: I64) -> U64:
 
 
 def _tails(hashes: U64, words: U64, data: U8, starts: I64, lengths: I64) -> None:
-    """What is left behind the stripes: words of 8 bytes, one of 4, single bytes."""
+    """Mix in the bytes behind the last stripe: words of 8 bytes, one of 4, single bytes."""
     at = starts + (lengths // _STRIPE) * _STRIPE
     left = lengths % _STRIPE
     while (rows := np.flatnonzero(left >= 8)).size:

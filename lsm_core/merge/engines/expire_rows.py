@@ -39,7 +39,7 @@ class RowExpiry:
 
     @staticmethod
     def of(schema: TableSchema, options: Mapping[str, str], table: str = "") -> RowExpiry | None:
-        """What the table's options say; None without `record-level.expire-time`. Raises InvalidOption."""
+        """The expiry that the table's options set; None without `record-level.expire-time`. Raises InvalidOption."""
         typed = TableOptions(options, table, stored=True)
         duration = typed.get(_TIME)
         if duration is None:

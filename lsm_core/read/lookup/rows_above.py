@@ -101,7 +101,7 @@ class RowsAbove:
 
 @dataclass(frozen=True)
 class _Search:
-    """What all files of one search have in common."""
+    """The bucket, columns and vectors that the files of one search share."""
 
     store: TableStore
     partition: bytes

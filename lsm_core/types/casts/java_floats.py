@@ -145,7 +145,7 @@ def _bits_of_fives(count: int) -> int:
 
 
 def _in_word(number: int, word: int) -> int:
-    """What is left of a number in a signed word of so many bits; 0 bits: as many as it takes."""
+    """The number cut to a signed word of so many bits, as Java's casts cut it; 0 bits: not cut."""
     return (number + (1 << word - 1)) % (1 << word) - (1 << word - 1) if word else number
 
 

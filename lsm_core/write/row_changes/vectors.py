@@ -204,7 +204,7 @@ class _RowIdWriter:
             self._messages.append(CommitMessage(*place, writer.total_buckets, new_files=files))
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """What was written; it is the caller's from now on."""
+        """Messages of the files written; they are the caller's from now on."""
         self._close()
         found = list(self._messages)
         self._messages.clear()
