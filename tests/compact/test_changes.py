@@ -33,6 +33,12 @@ KINDS = {
         "merge-engine": "aggregation",
         "fields.v.aggregate-function": "sum",
     },
+    "lookup texts, as 2.1": {
+        "changelog-producer": "lookup",
+        "merge-engine": "aggregation",
+        "fields.s.aggregate-function": "listagg",
+        "dredge.paimon-version": "2.1",
+    },
     "first row": {"changelog-producer": "lookup", "merge-engine": "first-row"},
     "full": {"changelog-producer": "full-compaction"},
 }
@@ -46,7 +52,8 @@ def made(root: Path, options: dict[str, str]) -> Table:
     table = catalog.table("db.t")
 
     def write(keys: range, value: int, kind: str = "+I") -> None:
-        rows = pa.table({"k": list(keys), "v": [value] * len(keys), "s": [f"s{k}" for k in keys]}, schema=SCHEMA)
+        texts = [f"s{k}" if k % 5 else " " for k in keys]
+        rows = pa.table({"k": list(keys), "v": [value] * len(keys), "s": texts}, schema=SCHEMA)
         table.write(rows, pa.array([kind] * len(keys)))
 
     write(range(0, 900, 2), 5)
