@@ -87,11 +87,13 @@ class JavaPaimon:
         java_environment()
         self._peer = peer_module()
         java, jars = self._peer.java_command(), self._peer.classpath()
+        classes = self._compiled(java, jars)
+        self._folder = tempfile.TemporaryDirectory(prefix="paimon-java-")
         self._process = subprocess.Popen(
             [
                 *(java, "-Xmx1g", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", *JAVA_OPTIONS.split()),
-                f"-Djava.io.tmpdir={tempfile.gettempdir()}",
-                *("-cp", os.pathsep.join([str(self._compiled(java, jars)), jars]), "PaimonLanes"),
+                f"-Djava.io.tmpdir={self._folder.name}",
+                *("-cp", os.pathsep.join([str(classes), jars]), "PaimonLanes"),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -111,6 +113,7 @@ class JavaPaimon:
         target = PAIMON_JAVA / f"classes-{digest[:16]}"
         if target.is_dir():
             return target
+        PAIMON_JAVA.mkdir(parents=True, exist_ok=True)  # jars may come from elsewhere
         work = Path(tempfile.mkdtemp(prefix="classes-", dir=PAIMON_JAVA))
         javac, compilers = shutil.which("javac"), sorted(PAIMON_JAVA.glob("ecj-*.jar"))
         if javac is None and not compilers:
@@ -161,6 +164,7 @@ class JavaPaimon:
         self._process.wait(timeout=20)
         self._listener.join()
         self._process.stdout.close()
+        self._folder.cleanup()
 
 
 class PyPaimonProcess:
