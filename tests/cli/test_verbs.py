@@ -126,6 +126,21 @@ def test_expiry_trash_restore_and_sweep(shell: Shell) -> None:
     assert "no snapshot expired" in shell("expire", "db.t").out
 
 
+def test_changelogs_that_outlive_snapshots(shell: Shell) -> None:
+    longer = ("--set", "changelog.num-retained.min=20")
+    assert "their changelogs stay" in shell("expire", "db.t", "--retain-max", "1", *longer).out
+    assert shell("status", "db.t", "--json").json["changelogs"] == 5
+    assert "the changelogs of the newest 20 snapshots stay" in shell("expire-changelogs", "db.t", *longer).out
+    report = shell("expire-changelogs", "db.t", "--retain-max", "3", "--json").json
+    assert (report["expired"], report["earliest"]) == ([1, 2, 3], 4)
+    assert "changelogs 1..3" in shell("trash", "db.t").out
+    assert "changelogs 1 to 3 can be read again" in shell("restore", "db.t", report["trash_id"]).out
+    dry = shell("expire-changelogs", "db.t", "--delete-all", "--dry-run")
+    assert "changelog of snapshot" in dry.out
+    assert shell("expire-changelogs", "db.t", "--delete-all", "--json").json["earliest"] is None
+    assert shell("status", "db.t", "--json").json["changelogs"] == 0
+
+
 def test_plans_of_other_actions(shell: Shell) -> None:
     expiry = shell("plan", "db.t", "--action", "expire_snapshots", "--retain-max", "2", "--json").json
     assert [item["item"] for item in expiry["items"]][:4] == ["expire"] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,12 @@ def files(table: Table) -> dict[str, bytes]:
     return {name: data for name, data in on_disk(table, without=("dredge/",)).items() if name != "changelog/EARLIEST"}
 
 
+def orphans(java: Java, name: str) -> list[str]:
+    """Files that Java finds nobody to need; its overwrite leaves the changelog that it does not commit."""
+    found = java("remove_orphans", table=name, older_than_ms=int(time.time() * 1000) - 1, dry_run=True)["files"]
+    return sorted(found)
+
+
 def opened(tmp_path: Path, name: str) -> Table:
     return Catalog(tmp_path).table(name).copy({"dredge.delete-mode": "direct"})
 
@@ -89,7 +96,7 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
     history(java, "db.theirs", kind)
     shutil.copytree(tmp_path / "db.db" / "theirs", tmp_path / "db.db" / "ours")
     theirs, ours = opened(tmp_path, "db.theirs"), opened(tmp_path, "db.ours")
-    told = streams(java, theirs)
+    told, left_over = streams(java, theirs), orphans(java, "db.theirs")
     assert len(told) >= 2
 
     expired = java("expire_snapshots", table="db.theirs", retain_max=2, retain_min=1)["expired"]
@@ -97,6 +104,7 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
     assert len(report.expired) == report.changelogs_kept == expired >= 7
     assert files(ours) == files(theirs)
     assert streams(java, ours) == streams(java, theirs) == told
+    assert orphans(java, "db.ours") == left_over
 
     # Each goes on with what the other left: more commits, then the newest changelogs and snapshots alone stay.
     go_on(java, "db.theirs", 40)
@@ -126,3 +134,38 @@ def test_both_engines_leave_the_same_files_and_streams_go_on(tmp_path: Path, jav
         stream.restore(expired)
         stream.next()
     assert third.to_arrow().sort_by("k").equals(ours.to_arrow().sort_by("k"))
+
+
+@pytest.mark.paimon_java
+def test_what_an_overwrite_dropped_is_streamed_from_its_changelog(tmp_path: Path, java: Java) -> None:
+    keys, options = KINDS["none"]
+    told = {**options, **LONGER, "streaming-read-overwrite": "true"}
+    java("create", table="db.ours", schema={"fields": FIELDS, "primaryKeys": keys, "options": told})
+    go_on(java, "db.ours", 0)
+    ours = opened(tmp_path, "db.ours")
+    ours.write(pa.table({"k": pa.array([9], pa.int32()), "v": pa.array([1], pa.int32())}), overwrite=True)
+    ours.write(pa.table({"k": pa.array([5], pa.int32()), "v": pa.array([2], pa.int32())}))
+    before = streams(java, ours)
+    assert {kind for _, changes in before for kind, _, _ in changes} == {"+I", "-D"}
+    assert ours.expire_snapshots(retain_max=1, retain_min=1).expired == (1, 2, 3)
+    assert streams(java, ours) == before
+
+
+@pytest.mark.paimon_java
+def test_java_rolls_back_behind_changelogs_and_goes_on(tmp_path: Path, java: Java) -> None:
+    """A rollback deletes later changelogs, too; the next snapshots become changelogs under the same ids."""
+    keys, options = KINDS["input"]
+    java("create", table="db.ours", schema={"fields": FIELDS, "primaryKeys": keys, "options": {**options, **LONGER}})
+    for start in (0, 10, 20):
+        go_on(java, "db.ours", start)
+    ours = opened(tmp_path, "db.ours")
+    assert ours.expire_snapshots(retain_max=3, retain_min=3).expired == (1, 2, 3)
+    java("rollback", table="db.ours", snapshot=4)
+    go_on(java, "db.ours", 30)
+    told = streams(java, ours)
+    assert [number for number, _ in told] == [1, 2, 3, 4, 5, 6]
+    assert ours.expire_snapshots(retain_max=1, retain_min=1).expired == (4, 5)
+    assert streams(java, ours) == told
+    java("write", table="db.ours", rows=[{"k": 1, "v": 1}], compact="minor")  # and expires what its options let go
+    assert ours.snapshots()[-1].id >= 7
+    assert streams(java, ours)[:6] == told

@@ -307,17 +307,40 @@ def test_changelogs_of_branches_keep_their_files(tmp_path: Path) -> None:
             dev.plan_maintenance(action)
 
 
+@pytest.mark.parametrize("changelogs_first", [True, False])
 @pytest.mark.parametrize("kind", ["none", "input"])
-def test_keeping_changelogs_no_longer_leaves_nothing_behind(tmp_path: Path, kind: str) -> None:
+def test_keeping_changelogs_no_longer_leaves_nothing_behind(tmp_path: Path, kind: str, changelogs_first: bool) -> None:
     table = history(tmp_path, **KINDS[kind])
-    expire(table, max_deletes=4)  # up to 5, which is a snapshot still
+    expire(table, max_deletes=3)  # up to 4, which drops what 1 to 3 added and is a snapshot still
+    if changelogs_first:
+        expire_changelogs(table, delete_all=True)
     short = table.copy({"changelog.num-retained.min": "1"})
     assert expire(short).changelogs_kept == 0
-    assert changelogs.list_changelogs(short.store) == [1, 2, 3, 4]
+    assert changelogs.list_changelogs(short.store) == ([] if changelogs_first else [1, 2, 3])
     expire_changelogs(short, delete_all=True)
     sweep(short)
     assert not strays(short)
     assert_whole(short)
+
+
+def test_what_an_overwrite_dropped_is_streamed_from_its_changelog(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **LONGER, **{"streaming-read-overwrite": "true"})
+    table.write(rows([1, 2]))
+    table.write(rows([2, 3], v=10))
+    table.write(rows([7], v=20), overwrite=True)
+    table.write(rows([8]))
+    table.store.clock.advance(2 * HOUR)
+    told = streamed(table)
+    assert [len(changes) for _, changes in told] == [2, 2, 4, 1]
+    expire(table)
+    sweep(table)
+    assert streamed(table) == told
+    expire_changelogs(table, retain_max=2, retain_min=2)
+    sweep(table)
+    assert streamed(table, 3) == told[2:]
+    expire_changelogs(table, delete_all=True)
+    sweep(table)
+    assert not strays(table)
 
 
 def test_a_plan_of_changelogs_can_be_looked_at_and_applied_twice(tmp_path: Path) -> None:

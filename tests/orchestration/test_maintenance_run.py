@@ -299,6 +299,8 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
     root = tmp_path / "wh"
     kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
     tables = [keyed_table(root, f"shop.t{number}", partitioned=False, **kept) for number in range(2)]
+    told = {**kept, "changelog.num-retained.min": "3", "changelog.num-retained.max": "3"}
+    tables.append(keyed_table(root, "shop.t2", partitioned=False, **told))
     append_table(root)
     for table in tables:
         commit(table, 5)
@@ -315,7 +317,11 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
             for event in result.all_events
             if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key
         }
-        assert set(seen) == {"log", "t0"}
+        assert set(seen) == {"log", "t0", "t2"}
+        longer = seen["t2"].asset_observation_data.asset_observation
+        assert "the earliest is now 4; their changelogs stay" in longer.description
+        assert "expired changelogs 1 to 2; the earliest is now 3" in longer.description
+        assert longer.metadata["expire_changelogs: expired"].value == "1, 2"
         observation = seen["t0"].asset_observation_data.asset_observation
         assert "expired snapshots 1 to 3; the earliest is now 4" in observation.description
         metadata = observation.metadata

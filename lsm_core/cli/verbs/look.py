@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 SCORE = "score (0 is healthy)"
 _STATUS = (
-    "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score", "trash",
-    "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
+    "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
+    "changelogs", "trash", "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 _GUARANTEE = (
     "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
@@ -156,7 +156,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
-    from lsm_core.metadata import manifests, paimon_version, snapshots, unsupported
+    from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.store import BucketMode
     from lsm_core.metadata.support import Purpose
     from lsm_core.options import FLINK_READING, mistyped_reading, not_acted_on
@@ -196,6 +196,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "bytes": sum(bucket.total_bytes for bucket in buckets),
         "runs": max((bucket.sorted_runs for bucket in buckets), default=0),
         "score": max((bucket.score for bucket in buckets), default=0.0),
+        "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,
         "guarantee": _GUARANTEE,
