@@ -38,7 +38,7 @@ from lsm_core.files.formats.parquet_footer import (
     plain_sizes,
     stored_footer,
 )
-from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, rows_at_once
+from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, fitting, rows_at_once
 from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.files.formats.protocol import FileFormat
@@ -334,7 +334,7 @@ class ParquetSource:
         seen = 0
         leaves = self._leaves(columns)
         with named(self.path, "Parquet"):
-            batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows)
+            batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows, dictionaries)
             file = None if dictionaries else self._file
             if file is None:
                 file = open_reader(
@@ -352,7 +352,7 @@ class ParquetSource:
             if raw is not None:
                 self._check_range(batch, raw)
             seen += batch.num_rows
-            yield checked(batch, self.path)
+            yield from fitting(checked(batch, self.path), self.path) if dictionaries else (checked(batch, self.path),)
         if seen != expected:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 

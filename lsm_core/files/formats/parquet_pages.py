@@ -7,7 +7,7 @@ needed to tell: what a reader takes in is what page headers say. Batches are cut
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from lsm_core.files.formats.parquet_footer import (
 from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_usual import page_header
 from lsm_core.files.formats.thrift import Struct
+from lsm_core.types.dictionaries import longest_value
 
 LARGEST_VALUE: Final = 64 << 20
 """Bytes of a value that is taken into memory; writers refuse larger ones too."""
@@ -74,9 +75,18 @@ class _Need(NamedTuple):
 
 
 def rows_at_once(
-    source: pa.NativeFile, path: str, footer: Footer, groups: Sequence[int], leaves: Sequence[int], rows: int
+    source: pa.NativeFile,
+    path: str,
+    footer: Footer,
+    groups: Sequence[int],
+    leaves: Sequence[int],
+    rows: int,
+    kept: Container[str] = (),
 ) -> int:
     """At most ``rows``, and so few that a batch of ``leaves`` (indexes) of any of the row ``groups`` takes about `BATCH_BYTES`.
+
+    ``kept``: columns that come out as the dictionaries that they are stored as; what their texts take in each row is for
+    :func:`fitting` to say, who need not unpack them once more.
 
     Raises :class:`ValueTooLarge` where one value or row, or the pages that must be unpacked together, are too large; CorruptFile for pages
     that are none.
@@ -88,13 +98,30 @@ def rows_at_once(
         taken = min(rows, group.rows)
         if not taken or sum(_at_most(leaf, chunk, taken) for leaf, chunk in chunks) <= BATCH_BYTES:
             continue
-        needs = [_need(source, path, leaf, chunk, group.rows, taken) for leaf, chunk in chunks]
+        needs = [_need(source, path, leaf, chunk, group.rows, taken, leaf.name in kept) for leaf, chunk in chunks]
         if sum(need.hollow for need in needs) > _MOST_HOLLOW:
             worst = chunks[max(range(len(needs)), key=lambda i: needs[i].hollow)][0]
             size = sum(need.hollow for need in needs)
             raise ValueTooLarge(f"file {path}, column '{worst.name}': pages that unpack to {size:,} bytes at a time")
         found = max(1, min(found, int(BATCH_BYTES / max(sum(need.row for need in needs), 1.0))))
     return found
+
+
+def fitting(batch: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
+    """``batch`` in slices of which each takes about `BATCH_BYTES` with the texts of its dictionaries in every row.
+
+    Raises :class:`ValueTooLarge` for a text that is too large.
+    """
+    row = 0
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_dictionary(field.type):
+            longest = longest_value(column)
+            if longest > LARGEST_VALUE:
+                raise ValueTooLarge(f"file {path}, column '{field.name}': a value of {longest:,} bytes")
+            row += longest + _ENTRY_BYTES
+    most = max(1, BATCH_BYTES // max(row, 1))
+    for start in range(0, max(batch.num_rows, 1), most):
+        yield batch if batch.num_rows <= most else batch.slice(start, most)
 
 
 def _at_most(leaf: Leaf, chunk: Chunk, rows: int) -> float:
@@ -109,7 +136,7 @@ def _width(leaf: Leaf) -> int:
     return leaf.length or WIDTHS.get(leaf.physical, 0)
 
 
-def _need(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk, rows: int, taken: int) -> _Need:
+def _need(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk, rows: int, taken: int, kept: bool) -> _Need:
     hollow = 0
     width = _width(leaf)
     value = float(width)
@@ -128,7 +155,7 @@ def _need(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk, rows: int,
     if hollow > _MOST_HOLLOW:
         return _Need(hollow, value)
     most = chunk.values if leaf.repeats else taken
-    if coded and dictionary is not None and leaf.physical == BYTE_ARRAY:
+    if coded and not kept and dictionary is not None and leaf.physical == BYTE_ARRAY:
         # All other values of a dictionary take four bytes at least.
         longest = max(0, dictionary.plain - 4 * dictionary.values)
         if longest * most > BATCH_BYTES:
@@ -351,4 +378,4 @@ def _as_column(
     return iter_batches(open_reader(pa.BufferReader(data)), 1 << 16)
 
 
-__all__ = ["BATCH_BYTES", "LARGEST_VALUE", "rows_at_once"]
+__all__ = ["BATCH_BYTES", "LARGEST_VALUE", "fitting", "rows_at_once"]

@@ -170,7 +170,11 @@ def page_header(data: bytes) -> Page | None:
 
 def _times(kind: int, element: bytes, least: int = 0) -> bytes:
     """A list of ``least`` to `_MOST_ELEMENTS` elements of the Thrift type ``kind``, of which each has the pattern ``element``."""
-    lists = (re.escape(bytes([count << 4 | kind])) + element * count for count in range(least, _MOST_ELEMENTS + 1))
+    lists = []
+    for count in range(least, _MOST_ELEMENTS + 1):
+        # repeated, not written out: compiling is most of what reading a few footers costs
+        elements = element if count == 1 else b"(?:%b){%d}" % (element, count)
+        lists.append(re.escape(bytes([count << 4 | kind])) + elements)
     return b"(?:" + b"|".join(lists) + b")"
 
 

@@ -122,11 +122,12 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
     file = _member(table, "_FILE")
     if file is None:
         raise CorruptFile(path, "manifest has no _FILE")
-    columns: dict[str, Any] = {**top, **{name: _child(file, avro) for avro, name in _FILE_FIELDS}}
+    members = _children(file)
+    columns: dict[str, Any] = {**top, **{name: members.get(avro) for avro, name in _FILE_FIELDS}}
     for avro, name in _STATS.items():
-        stats = _child(file, avro)
+        stats = _children(members[avro]) if avro in members else {}
         for member, suffix in _STATS_FIELDS:
-            columns[f"{name}_{suffix}"] = None if stats is None else _child(stats, member)
+            columns[f"{name}_{suffix}"] = stats.get(member)
     columns["unknown"] = _unknown(table, file)
     arrays = [_typed(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
     decoded = pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
@@ -159,8 +160,9 @@ def _member(table: pa.Table, name: str) -> Any:
     return table.column(name) if name in table.column_names else None
 
 
-def _child(struct: Any, name: str) -> Any:
-    return pc.struct_field(struct, name) if struct.type.get_field_index(name) >= 0 else None
+def _children(struct: Any) -> dict[str, Any]:
+    """The fields of a struct by name, null where it is."""
+    return dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
 
 
 def _typed(column: Any, field: pa.Field, count: int, path: str) -> Any:
@@ -172,7 +174,7 @@ def _typed(column: Any, field: pa.Field, count: int, path: str) -> Any:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
     try:
-        typed = column.cast(field.type)
+        typed = column if column.type.equals(field.type) else column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptFile(path, f"manifest field {field.name}: {error}") from error
     if typed.null_count and not field.nullable:
