@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # what looks keys up and tells changes is imported where it i
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
-_ROWS_AT_ONCE: Final = 1 << 18
+_ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, and come from the same memory again and again."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
