@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,9 @@ class TableWrite:
     on disk but invisible until the messages of :meth:`prepare_commit` are committed; :meth:`abort` deletes them.
     """
 
+    _merges_if_write_only: ClassVar = False
+    """Whether an overwrite of a `write-only` table merges what readers would not see; Java's leaves it to the compaction job."""
+
     def __init__(
         self,
         store: TableStore,
@@ -111,7 +114,9 @@ class TableWrite:
         self._force_compact = bool(store.options.get("commit.force-compact"))
         self._live_files: dict[tuple[bytes, int], list[DataFileMeta]] = {}
         self._sequence_offset = sequence_offset
-        self._raises_files = afresh and not shared and store.has_primary_key and store.options.batch_scan_skips_level0
+        merges = self._merges_if_write_only or not store.options.write_only
+        hides = store.has_primary_key and store.options.batch_scan_skips_level0
+        self._raises_files = afresh and not shared and merges and hides
         # an overwrite tells no changes
         self._input_changelog = store.options.changelog_producer == "input" and not overwrite
         self._write_incomplete = False
@@ -486,6 +491,8 @@ class StoredRows(TableWrite):
     Nulls take no defaults, and counted columns hold counts already. Sequence numbers start at 0, as in an overwrite, unless the
     rows are written beside others (``beside``). ``store`` may have other buckets than the table.
     """
+
+    _merges_if_write_only = True  # rows that were seen stay so
 
     def __init__(
         self,
