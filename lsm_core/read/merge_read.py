@@ -162,13 +162,14 @@ class Merging:
             from lsm_core.merge.engines.internal import AllVersions
 
             self.in_passes = AllVersions(self.function.key_spec)
-        # Of rows that are chosen, not built, the version of the lowest level is the newest one anyway.
+        # Of rows that are chosen by number, not built, the version of the lowest level is the newest one anyway.
         compares = False
         if self.changes is not None:
             from lsm_core.merge.changelog import Against
 
             compares = self.changes.rules.against is Against.HIGH_LEVELS
-        self.looks_up = (folds or compares) and self.store.options.needs_lookup
+        chooses = bool(self.function.key_spec.sequence_columns)
+        self.looks_up = (folds or compares or chooses) and self.store.options.needs_lookup
         by_level = Deduplicate(replace(self.function.key_spec, sequence_columns=()))
         self.by_level: MergeFunction = self.function if self.function.name == "first-row" else by_level
         self.columns = self.function.effective_columns(self.columns)

@@ -547,20 +547,23 @@ def merged_view(
     if not store.schema.primary_keys:
         return raw.selectExpr("*", "true AS __dredge_row", f"1 AS {VERSIONS}")
     over = over_at(store, now_ms)
-    engine = store.options.merge_engine
+    engine, counts = store.options.merge_engine, "true"
+    if store.options.needs_lookup and engine != "first-row":
+        # of the versions above level 0 that of the lowest one says everything
+        lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)}, {over})"
+        raw = raw.selectExpr("*", f"(__dredge_level <= 0 OR __dredge_level = {lowest}) AS __dredge_counts")
+        counts = "__dredge_counts"
     if engine in {"partial-update", "aggregation"}:
-        counts = "true"
-        if store.options.needs_lookup:  # of the versions above level 0 that of the lowest one says everything
-            lowest = f"min(IF(__dredge_level > 0, __dredge_level, NULL)) OVER (PARTITION BY {_key(store)}, {over})"
-            counts = f"(__dredge_level <= 0 OR __dredge_level = {lowest})"
         return _folded(raw, store, fold_of(store), over, counts)
     if engine not in {"deduplicate", "first-row"}:
         raise UnsupportedFeature(f"comparing tables of merge engine '{engine}' on Spark", store.name)
     if store.options.ignore_delete:
         raw = raw.where(_ADDS)
     order = _order(store, newest_first=engine == "deduplicate")
-    first = f"row_number() OVER (PARTITION BY {_key(store)}, {over} ORDER BY {order})"
-    return raw.selectExpr("*", f"({first} = 1 AND {_ADDS} AND NOT {over}) AS __dredge_row", f"1 AS {VERSIONS}")
+    first = f"row_number() OVER (PARTITION BY {_key(store)}, {over}, {counts} ORDER BY {order})"
+    return raw.selectExpr(
+        "*", f"({first} = 1 AND {counts} AND {_ADDS} AND NOT {over}) AS __dredge_row", f"1 AS {VERSIONS}"
+    )
 
 
 def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]]) -> DataFrame:

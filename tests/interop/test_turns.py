@@ -330,3 +330,30 @@ def test_of_the_versions_above_level_0_only_the_lowest_counts(tmp_path: Path, ja
     rows = {row["k"]: row["a"] for row in Catalog(str(tmp_path)).table("db.t").to_arrow().to_pylist()}
     assert rows == {row["k"]: row["a"] for row in java("read")["rows"]}
     assert (rows[6], rows[7], rows[8]) == (2, 112, 102)
+
+
+@pytest.mark.paimon_java
+def test_of_rows_chosen_by_a_sequence_field_too_only_the_lowest_level_counts(tmp_path: Path, java: Java) -> None:
+    """Levels of the time before the table looked keys up: the row of the larger value lies above, and Java does not see it."""
+    options = {"bucket": "1", "num-levels": "6", "num-sorted-run.compaction-trigger": "2", "sequence.field": "b"}
+    java("create", schema={"fields": FIELDS, "primaryKeys": ["p", "k"], "partitionKeys": ["p"], "options": options})
+    java("write", rows=[{"p": 0, "k": k, "a": 2, "b": 5} for k in range(3000)], compact="full")
+    for compact in ("none", "none", "minor"):
+        java("write", rows=[{"p": 0, "k": k, "a": 10, "b": 4} for k in (7, 8)], compact=compact)
+    assert {file["level"] for file in java("files")["files"]} == {4, 5}
+    java("alter", changes=[{"change": "set_option", "key": "changelog-producer", "value": "lookup"}])
+
+    def found() -> dict[int, int]:
+        table = Catalog(str(tmp_path)).table("db.t")
+        rows = {row["k"]: row["a"] for row in table.to_arrow().to_pylist()}
+        assert rows == {row["k"]: row["a"] for row in java("read")["rows"]}
+        key = pa.table({"p": pa.array([0], pa.int32()), "k": pa.array([7], pa.int32())})
+        assert table.lookup(key).column("a").to_pylist() == [rows[7]]
+        return rows
+
+    assert [found()[k] for k in (6, 7, 8)] == [2, 10, 10]
+    java("write", rows=[{"p": 0, "k": 7, "a": 1, "b": 1}, {"p": 0, "k": 8, "a": 3, "b": 9}], compact="none")
+    before = found()
+    assert [before[k] for k in (6, 7, 8)] == [2, 10, 3]
+    Catalog(str(tmp_path)).table("db.t").compact(full=True)
+    assert found() == before

@@ -259,6 +259,7 @@ LEVELS: dict[str, dict[str, str]] = {
         "fields.a.aggregate-function": "sum",
     },
     "deduplicate": {"sequence.field": "s"},
+    "deduplicate, asked to look up later": {"sequence.field": "s", "num-levels": "6", "changelog-producer": "none"},
     "first-row": {"merge-engine": "first-row"},
 }
 
@@ -270,18 +271,29 @@ def test_of_the_versions_above_level_0_only_the_lowest_counts(
 ) -> None:
     """Java's compactions that look up merge what they find above into the level below: the others would count twice."""
     fields = [{"name": n, "type": t} for n, t in (("k", "INT NOT NULL"), ("a", "INT"), ("s", "INT"))]
-    options = {"bucket": "1", "changelog-producer": "lookup", "num-sorted-run.compaction-trigger": "5", **LEVELS[kind]}
+    late = kind.endswith("later")
+    trigger = {"num-sorted-run.compaction-trigger": "2" if late else "5"}
+    options = {"bucket": "1", "changelog-producer": "lookup", **trigger, **LEVELS[kind]}
     java("create", tmp_path, schema={"fields": fields, "primaryKeys": ["k"], "options": options})
-    java("write", tmp_path, rows=[{"k": k, "a": 2, "s": 5} for k in range(100)], compact="full")
-    java("write", tmp_path, rows=[{"k": k, "a": 10, "s": 4} for k in (7, 100)], compact="minor")
-    java("write", tmp_path, rows=[{"k": k, "a": 100, "s": 6} for k in (7, 8, 100, 101)], compact="none")
+    java("write", tmp_path, rows=[{"k": k, "a": 2, "s": 5} for k in range(3000)], compact="full")
+    for compact in ("none", "none", "minor") if late else ("minor",):
+        java("write", tmp_path, rows=[{"k": k, "a": 10, "s": 4} for k in (7, 3000)], compact=compact)
+    if late:
+        java("alter", tmp_path, changes=[{"change": "set_option", "key": "changelog-producer", "value": "lookup"}])
+    newest = [{"k": k, "a": 100, "s": 3 if late else 6} for k in (7, 8, 3000, 3001)]
+    java("write", tmp_path, rows=newest, compact="none")
     assert {file["level"] for file in java("files", tmp_path)["files"]} == {0, 4, 5}
     table = Catalog(str(tmp_path)).table("db.t")
     seen = sorted(tuple(row.values()) for row in view_of(spark, table, ["k", "a", "s"]).to_pylist())
     before = snapshots.latest_id(table.store)
     java("compact", tmp_path, full=True)
     assert seen == sorted((row["k"], row["a"], row["s"]) for row in java("read", tmp_path)["rows"])
-    assert {k: a for k, a, _ in seen}[7] == {"deduplicate": 100, "first-row": 2}.get(kind, 112)
+    assert {k: a for k, a, _ in seen}[7] == {
+        "deduplicate": 100,
+        "first-row": 2,
+        "aggregation": 112,
+        "partial-update": 112,
+    }.get(kind, 10)
     after = snapshots.latest_id(table.store)
     assert before is not None and after == before + 1
     report = verify_table(spark, table, before, after)
