@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final, Protocol
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.metadata.indexes import DeletionFile, deletion_files
@@ -193,6 +194,22 @@ class Witness(Protocol):
 
     def handed(self, batch: pa.RecordBatch) -> None:
         """Rows handed to a writer, instead of :meth:`wanted` and :meth:`output` where not all of the output is read back."""
+
+    def check_lookups(
+        self,
+        above: Sequence[DataFileMeta],
+        searched: Collection[str],
+        marked: Mapping[str, DeletionVector] | None,
+        gone: Callable[[DataFileMeta], DeletionVector | None],
+        *,
+        alone: bool,
+    ) -> None:
+        """Compare what was looked up for seen keys with a plain reading of a stretch of a file ``above`` the output; after :meth:`verdict`.
+
+        ``searched``: the names of files whose rows were :meth:`looked_up`. ``marked``: by file, the rows that the task supersedes (None:
+        the table keeps no vectors); ``gone``: a file's rows that are not there. ``alone``: what came up from level 0 passed here, all of it.
+        Raises :class:`VerificationFailed` ("V2") naming keys and rows.
+        """
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None

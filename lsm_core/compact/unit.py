@@ -217,6 +217,14 @@ def _finish(
             superseded_rows(store, task, asked, marks, shapes, within, share),
             superseded_rows(store, task, unasked, marks, shapes, None, share),
         )
+    if witness is not None and plan is not None:
+        witness.check_lookups(
+            [file for file in task.files if file.level > task.output_level],
+            {file.file_name for part in done for file in part.above},
+            new if store.options.deletion_vectors_enabled else None,
+            marks.vector,
+            alone=task.piece is None and not any(file.level == 0 for file in moved),
+        )
     vectors = marks.change(before, new) if task.piece is None else VectorChange()
     message = CommitMessage(
         task.partition,

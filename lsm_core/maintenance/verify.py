@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat, starmap
@@ -20,6 +20,7 @@ from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
 from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.hashing import bucket_of
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
@@ -191,6 +192,74 @@ class ReferenceWitness:
             rows = living(rows, store.schema, store.options.raw, self._now_ms)
         return _compare(store, rows, _rows(self.place, found), drop_delete)
 
+    def check_lookups(
+        self,
+        above: Sequence[DataFileMeta],
+        searched: Collection[str],
+        marked: Mapping[str, DeletionVector] | None,
+        gone: Callable[[DataFileMeta], DeletionVector | None],
+        *,
+        alone: bool,
+    ) -> None:
+        """See `compact.Witness`. One row group (or the first rows) of one file is decoded, both chosen by chance; rows whose lifetime may
+        be over are not judged.
+        """
+        store = self.place.store
+        newer, older = (
+            {
+                key
+                for file in self._inputs
+                if (file.level == 0) is wanted
+                for key in _key_list(store, self._catch.table(file.file_name))
+            }
+            for wanted in (True, False)
+        )
+        asked = newer - older  # of a key that was compacted before, the unit itself says what it was
+        if not above or not asked or self._now_ms is not None:
+            return
+        file = sorted(above, key=lambda each: each.file_name)[self.place.salt % len(above)]
+        first, stretch = self.place.stretch(file)
+        chosen = self._catch.places(stretch)
+        old = gone(file)
+        if old is not None:
+            chosen = chosen[~old.deleted_mask(first, stretch.num_rows)[chosen]]
+        rows = pa.Table.from_batches([stretch]).take(pa.array(chosen))
+        there = dict(zip(_key_list(store, rows), range(len(chosen)), strict=True))
+        wrong: list[str] = []
+        if marked is not None:
+            vector = marked.get(file.file_name, DeletionVector())
+            new = vector.deleted_mask(first, stretch.num_rows)[chosen]
+            for key, at in there.items():
+                where = f"row {first + int(chosen[at])} of {file.file_name}, key {_ordered_text(key)},"
+                if key in asked and not new[at]:
+                    wrong.append(f"{where} is superseded and not marked")
+                elif new[at] and alone and key not in newer:
+                    wrong.append(f"{where} is marked, and no newer version came up")
+        if file.file_name in searched:
+            looked_up = self._catch.table(_ABOVE)
+            found = {key: place for place, key in enumerate(_key_list(store, looked_up))}
+            both = [(there[key], found[key]) for key in there if key in asked and key in found]
+            wrong += [
+                f"key {_ordered_text(key)} lies in {file.file_name} and was not found there"
+                for key in there
+                if key in asked and key not in found
+            ]
+            lowest = min(each.level for each in above if each.file_name in searched)
+            if both and looked_up is not None and file.level == lowest and store.options.merge_engine != "first-row":
+                mine, theirs = (
+                    table.take(pa.array(places))
+                    for table, places in zip((rows, looked_up), zip(*both, strict=True), strict=True)
+                )
+                differs = unequal_rows(mine, theirs, store.schema)
+                for name in (SEQUENCE_NUMBER, VALUE_KIND):
+                    differs |= mine.column(name).to_numpy() != theirs.column(name).to_numpy()
+                keys = _key_list(store, mine)
+                wrong += [
+                    f"key {_ordered_text(keys[at])} was looked up with another version or value than {file.file_name} has"
+                    for at in np.flatnonzero(differs)
+                ]
+        _refuse(store, wrong)
+
     def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
         """The changelog of the sample's keys is the reference's, in the same order per key."""
         store, told = self.place.store, self._catch.table(_CHANGELOG)
@@ -295,6 +364,19 @@ def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
     one_nan = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     width = pa.int64() if column.type == pa.float64() else pa.int32()
     return pa.chunked_array([chunk.view(width) for chunk in one_nan.chunks], width)
+
+
+def _key_list(store: TableStore, table: pa.Table | None) -> list[Any]:
+    """The keys of KV rows, as they compare; of none, none."""
+    if table is None:
+        return []
+    names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]
+    return [key_order(key) for key in _tuples(table, names)]
+
+
+def _ordered_text(key: tuple[Any, ...]) -> str:
+    """A key as :func:`_key_list` gives it, for people."""
+    return ", ".join(repr(part[-1]) for part in key)
 
 
 def _listed(column: pa.ChunkedArray) -> list[Any]:

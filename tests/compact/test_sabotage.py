@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lsm_core import Table
 from lsm_core.compact import run_bucket_task
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import KeyValueFileWriter
@@ -18,6 +20,8 @@ from lsm_core.format.file_meta import EMPTY_ROW
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read
+from lsm_core.read.lookup import RowsAbove
+from lsm_core.read.lookup.rows_above import Hits
 from tests.support.stores import data_files_on_disk, full_tasks, live_files, make_store, unit_task, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -154,3 +158,67 @@ def test_a_file_that_changed_between_writing_and_publishing_is_seen(
     with pytest.raises((CorruptFile, VerificationFailed)):
         run_bucket_task(store, full_tasks(store)[0])
     assert data_files_on_disk(store) == disk
+
+
+# -- what is looked up above the output --------------------------------------------------------------------------------
+
+
+def _one_hit_lost(hits: Hits) -> Hits:
+    return replace(hits, asked=hits.asked[1:], positions=hits.positions[1:], rows=hits.rows.slice(1))
+
+
+def _the_next_row(hits: Hits) -> Hits:
+    positions = hits.positions.copy()
+    positions[0] += 1
+    return replace(hits, positions=positions)
+
+
+def _another_value(hits: Hits) -> Hits:
+    if "v" not in hits.rows.schema.names:
+        return hits
+    values = hits.rows.column("v").to_pylist()
+    values[0] += 1
+    return replace(hits, rows=replaced(hits.rows, "v", values))
+
+
+LOOKING = {
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "vectors and changelog": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+    "vectors, sums": {
+        "deletion-vectors.enabled": "true",
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "fields.s.aggregate-function": "last_value",
+    },
+    "changelog": {"changelog-producer": "lookup"},
+}
+
+
+# Vectors are made of positions, changelogs and sums of values.
+HARMS = [
+    *((kind, _one_hit_lost) for kind in LOOKING),
+    *((kind, _the_next_row) for kind in LOOKING if "vectors" in kind),
+    *((kind, _another_value) for kind in LOOKING if kind != "vectors"),
+]
+
+
+@pytest.mark.parametrize(("kind", "sabotage"), HARMS)
+def test_v2_reads_for_itself_what_a_look_up_should_have_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, sabotage: Callable[[Hits], Hits]
+) -> None:
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1", **LOOKING[kind]})
+    write(store, rows(list(range(6000)), 0))
+    table = Table(store)
+    table.compact(full=True)
+    for first in (100, 110):  # two files that meet are rewritten; one alone would only move
+        write(store, rows([*range(first, 3000, 20), 5000], 50_000))
+    before, latest = data_files_on_disk(store), table.latest_snapshot()
+    find = RowsAbove.find
+    with monkeypatch.context() as patched:
+        patched.setattr(RowsAbove, "find", lambda self, wanted: [sabotage(hits) for hits in find(self, wanted)])
+        with pytest.raises(VerificationFailed, match=r"V2.*(key|row)"):
+            Table(store).compact()
+    assert data_files_on_disk(store) == before
+    assert table.latest_snapshot() == latest
+    table.compact()
+    assert table.health()[0].level0_files == 0

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.files import open_kv
+from lsm_core.files.formats import FileSource
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.hashing import hash_rows
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
@@ -65,6 +66,31 @@ class Place:
         ) as source:
             for batch in source:
                 yield self.ranks(batch), batch
+
+    def stretch(self, file: DataFileMeta) -> tuple[int, pa.RecordBatch]:
+        """Some rows of a file behind one another (keys, system columns, all others), and the number of the first one.
+
+        Of a row group chosen by chance, not more than `_LOOK_AT_ROWS`. No bounds and no indexes are asked.
+        """
+        first = 0
+
+        def one_group(source: FileSource) -> Sequence[int]:
+            nonlocal first
+            filled = [number for number, rows in enumerate(source.group_rows) if rows]
+            number = filled[self.salt // 2 % len(filled)]
+            first = sum(source.group_rows[:number])
+            return [number]
+
+        found: list[pa.RecordBatch] = []
+        left = _LOOK_AT_ROWS
+        opened = open_kv(self.store, self.partition, self.bucket, file, batch_rows=_BATCH_ROWS, row_groups=one_group)
+        with closing(opened) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                found.append(batch.slice(0, left))
+                left -= found[-1].num_rows
+                if left <= 0:
+                    break
+        return first, pa.concat_batches(found)
 
     def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The key columns; thin files keep them among the values only."""
@@ -162,6 +188,10 @@ class Catch:
         chosen = self._sample.chosen(ranks)
         self._chosen = ranks[chosen]
         return pa.array(chosen)
+
+    def places(self, keys: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Positions of the rows whose keys are in the sample as it is now; nothing is caught."""
+        return self._sample.chosen(self._place.ranks(keys))
 
     def keep(self, name: str, rows: pa.RecordBatch) -> None:
         """The rows just chosen."""
