@@ -62,7 +62,7 @@ def test_readers_with_the_option_see_every_write_at_once(tmp_path: Path, engine:
     assert rows_of(table) == {}
     assert rows_of(merged) == model
     table.compact(full=True)
-    for _ in range(14):
+    for _ in range(18):
         verb = chance.choice(["write", "write", "delete", "minor", "full"])
         keys = range(first := chance.randrange(80), first + chance.randrange(1, 40))
         number += 1_000_003
