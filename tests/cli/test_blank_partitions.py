@@ -65,3 +65,21 @@ def test_explain_tells_null_from_blank_texts_and_takes_them_as_it_shows_them(
         assert told.startswith(f'db.p dt="", k={number}: 1 version') and f"v={shown} " in told
         assert told == shell("explain", "db.p", f"dt=,k={number}").out
     assert [one.partition_text for one in table.health()] == ['dt=""']
+
+
+@pytest.mark.parametrize("name", ["day=19723", "day=2024-01-01"])
+def test_a_date_is_chosen_by_the_name_that_is_shown_or_as_people_write_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    columns = pa.schema([pa.field("day", pa.date32()), pa.field("k", pa.int64())])
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(columns, [], ["day"], {"bucket": "-1"}))
+    for day in (19723, 19724):
+        table.write(pa.table({"day": pa.array([day], pa.int32()).cast(pa.date32()), "k": [1]}, schema=columns))
+    shell = Shell(tmp_path / "wh", capsys)
+    (found,) = shell("health", "db.t", "--partition", name, "--json").json
+    assert found["partition_text"] == "day=19723"
+    refused = shell("health", "db.t", "--partition", "day=soon")
+    assert refused.code
+    assert "such as 2024-01-01 for column day" in refused.err

@@ -84,7 +84,8 @@ def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: 
         faulty = FaultyFileIO(LocalFileIO(), step, mode)
         outcome = outcome_of(partial(run, kind, warehouse, faulty))
         outcomes.add(outcome)
-        where = (name, mode, step, faulty.log[min(step, len(faulty.log)) - 1], outcome)
+        operation, path = faulty.log[min(step, len(faulty.log)) - 1]
+        where = (name, mode, step, (operation, path), outcome)
         table = opened(warehouse)
         now, latest = content(table), table.snapshots()[-1].id
         assert now in states, where
@@ -94,7 +95,8 @@ def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: 
             assert told(table) == changes[: len(told(table))], where
         require_whole(table)
         if outcome != "unknown":
-            assert strays(table.store) == set(), where
+            undeleted = {Path(path).name} if operation == "delete" else set()  # by the very step that failed
+            assert strays(table.store) <= undeleted, where
         if stride == 1 or step % 3 == 0:
             require_retried(kind, warehouse, states[-1], where)
         shutil.rmtree(warehouse)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
 from lsm_core.metadata import consumers
@@ -241,3 +241,26 @@ def test_overwrites_count_only_where_asked_for(tmp_path: Path) -> None:
     plain = make(tmp_path / "plain", ())
     with pytest.raises(InvalidOption, match="streaming-read-append-overwrite"):
         plain.copy({"streaming-read-overwrite": "true"}).new_stream_scan()
+
+
+@pytest.mark.parametrize("producers", [("input", "lookup"), ("lookup", "input"), ("full-compaction", "input")])
+def test_changes_stay_those_of_the_producer_that_told_them(tmp_path: Path, producers: tuple[str, str]) -> None:
+    """A table that is given another producer keeps what the one before had written: its stream tells it all, as Java's does."""
+    made = make(tmp_path, **{"changelog-producer": producers[0]})
+    for value in (10, 11):
+        put(made, ("+I", 1, value))
+        made.compact(full=True)
+    catalog = Catalog(tmp_path, clock=FixedClock(NOW))
+    catalog.alter_table("db.t", [SchemaChange.set_option("changelog-producer", producers[1])])
+    made = catalog.table("db.t")
+    put(made, ("+I", 1, 12))
+    made.compact(full=True)
+    latest = made.latest_snapshot()
+    assert latest is not None
+    changes = [change for _, rows in all_of(made.new_stream_scan(from_snapshot=1)) for change in rows]
+    raw = producers[0] == "input"
+    before = [("+I", 1, 10), ("+I", 1, 11)] if raw else [("+I", 1, 10), ("+U", 1, 11), ("-U", 1, 10)]
+    assert changes == [*before, *([("+U", 1, 12), ("-U", 1, 11)] if raw else [("+I", 1, 12)])]
+    between = made.copy({"incremental-between-scan-mode": "changelog"}).incremental(0, latest.id)
+    assert between.column("v").to_pylist().count(12) == 1
+    assert between.num_rows == len(changes)

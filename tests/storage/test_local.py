@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,10 +83,10 @@ def _claim(job: tuple[str, int]) -> bool:
 
 
 def test_of_many_processes_exactly_one_creates_the_file(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
         for attempt in range(20):
             path = f"{tmp_path}/snapshot-{attempt}"
-            won = pool.map(_claim, [(path, who) for who in range(3)], chunksize=1)
+            won = list(pool.map(_claim, [(path, who) for who in range(3)]))
             assert sum(won) == 1
             assert Path(path).read_bytes() == str(won.index(True)).encode() * 5000
 

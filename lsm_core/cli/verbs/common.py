@@ -106,9 +106,12 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
             elif value in null:
                 values[key] = None
                 continue
+            # Plans and paths name a date by its days since 1970 where `partition.legacy-name` is on.
+            days = pa.types.is_date32(kind) and value.lstrip("-").isdecimal()
             try:
-                values[key] = pa.scalar(value).cast(kind).as_py()
-            except pa.ArrowException as error:
-                raise InvalidOption("--partition", text, f"a {kind} for column {key}", table.name) from error
+                values[key] = (pa.scalar(int(value), pa.int32()) if days else pa.scalar(value)).cast(kind).as_py()
+            except (pa.ArrowException, OverflowError) as error:
+                such = " such as 2024-01-01" if pa.types.is_date32(kind) else ""
+                raise InvalidOption("--partition", text, f"a {kind}{such} for column {key}", table.name) from error
         found.append(values)
     return found

@@ -142,8 +142,8 @@ class Follower:
     def changes(self, snapshot: Snapshot) -> Rows | None:
         """The changed rows of a snapshot as they were written, None when it adds nothing to the stream.
 
-        No producer: data files of APPEND snapshots; input: changelog files of APPEND snapshots; lookup and
-        full-compaction: those of COMPACT snapshots. An OVERWRITE that counts: what it removed, then what it added.
+        No producer: data files of APPEND snapshots; else the changelog files of any snapshot, whichever producer the table had
+        then (Java `ChangelogFollowUpScanner`). An OVERWRITE that counts: what it removed, then what it added.
         """
         store = self.choice.store
         if snapshot.commit_kind is CommitKind.OVERWRITE:
@@ -151,8 +151,7 @@ class Follower:
         if self.producer == "none":
             found = added_files(store, snapshot) if snapshot.commit_kind is CommitKind.APPEND else None
         else:
-            kind = CommitKind.APPEND if self.producer == "input" else CommitKind.COMPACT
-            found = changelog_files(store, snapshot) if snapshot.commit_kind is kind else None
+            found = changelog_files(store, snapshot)
         return None if found is None or not found.num_rows else file_rows(self.choice, found)
 
     def _replaced(self, snapshot: Snapshot) -> Rows:
