@@ -298,9 +298,16 @@ def _from_scalar(scalar: pa.Scalar, kind: DataType) -> Value:
 
 
 def normal(value: Value, kind: DataType) -> Value:
-    """One form for equal values: floats by their bits' text, entries of maps in order."""
+    """One form for equal values: floats by their bits' text, entries of maps in order, times in the unit of their Arrow type.
+
+    (Java's casts leave a fraction of fewer digits than the new precision alone, so a TIMESTAMP(6) there may hold one nanosecond.)
+    """
     if value is None:
         return None
+    if kind.root in _TIMES:
+        whole, point, fraction = value.removesuffix("Z").partition(".")
+        shown = len(str(_UNITS[to_arrow(kind).unit])) - 1
+        return f"{whole}{point}{fraction[:shown]:0<{len(fraction)}}{'Z' if value.endswith('Z') else ''}"
     if kind.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         number = float(value)
         return "NaN" if math.isnan(number) else repr(np.float32(number) if kind.root is TypeRoot.FLOAT else number)
