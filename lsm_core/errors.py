@@ -19,6 +19,9 @@
       CommitConflict          definite failure: another commit won and ours no longer fits
       CommitUnknown           publishing raised: it may or may not have happened
       LockTimeout             a lock's wait ran out
+      LockLost                a lock was taken over by another while it was held here
+      LockRequired            commits need a lock where the table lies, and it has none
+      MetastoreFailed         the database of a catalog or of its locks cannot be used
       PlanStale               the plan's inputs are gone or moved
       PlanRefused             a safety rule stops the plan
       VerificationFailed      maintenance would have changed an answer
@@ -238,11 +241,39 @@ class CommitUnknown(DredgeError):
 
 
 class LockTimeout(DredgeError):
-    """The lock of ``holder`` was not free after ``waited_ms`` ms."""
+    """The ``lock`` of ``holder`` (who holds it ``since``, a text) was not free after ``waited_ms`` ms; nothing was changed."""
 
-    def __init__(self, holder: str, waited_ms: int) -> None:
-        self.holder, self.waited_ms = holder, waited_ms
-        super().__init__(f"lock still held by {holder} after {waited_ms} ms")
+    def __init__(self, holder: str, waited_ms: int, since: str = "", lock: str = "") -> None:
+        self.holder, self.waited_ms, self.since, self.lock = holder, waited_ms, since, lock
+        which, began = (f" {lock}" if lock else ""), (f" since {since}" if since else "")
+        super().__init__(f"lock{which} still held by {holder}{began} after {waited_ms} ms")
+
+
+class LockLost(DredgeError):
+    """The ``lock`` is no longer held here, for ``reason``: its holder was silent for longer than its lease. Nothing was changed under it."""
+
+    def __init__(self, lock: str, reason: str) -> None:
+        self.lock, self.reason = lock, reason
+        super().__init__(f"lock {lock} is lost: {reason}")
+
+
+class LockRequired(DredgeError):
+    """``table`` lies ``where`` no file can be created exclusively, and it has no lock: of two commits one could be lost, so none is made."""
+
+    def __init__(self, table: str, where: str) -> None:
+        self.table, self.where = table, where
+        super().__init__(
+            f"table {table} lies on a store that creates no file exclusively ({where}): commits need a lock; "
+            "set dredge.lock = jdbc, or file with dredge.lock.uri, or use a JDBC catalog with lock.enabled = true"
+        )
+
+
+class MetastoreFailed(DredgeError):
+    """The database at ``address`` (shown without secrets), which keeps a catalog or its locks, cannot be used, for ``reason``."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(f"the database {address} cannot be used: {reason}")
 
 
 class PlanStale(DredgeError):
@@ -338,7 +369,10 @@ __all__ = [
     "InvalidOption",
     "InvalidSchema",
     "JavaNotFound",
+    "LockLost",
+    "LockRequired",
     "LockTimeout",
+    "MetastoreFailed",
     "PlanRefused",
     "PlanStale",
     "PortInUse",

@@ -23,6 +23,13 @@ _DREDGE = {
     "changes; `as-paimon`: the unit that Java would take, and changed keys in the report ([why](verification.md#order-free-and-order-sensitive-tables))",
     "dredge.compaction.piece-size": "a bucket that is much more than its share is cut by key into pieces of at least this many input bytes",
     "dredge.delete-mode": "`two-phase`: what expiry drops waits in the trash first; `direct`: it is deleted at once, as Paimon does ([why](decisions/two-phase-delete.md))",
+    "dredge.lock": "the lock that every commit holds while it publishes its snapshot: `none`; `file`: lock files of Dredge's own; `jdbc`: Paimon's lock table in a database, which Java's "
+    "JDBC catalogs share ([locks](engine.md#locks))",
+    "dredge.lock.acquire-timeout": "the longest wait for the lock; then the commit fails, naming its holder. A catalog's `lock-acquire-timeout` goes before",
+    "dredge.lock.check-max-sleep": "the longest pause between two looks at the lock. A catalog's `lock-check-max-sleep` goes before",
+    "dredge.lock.key": "the first part of the lock's name in the database, Paimon's `catalog-key`",
+    "dredge.lock.lease": "a holder that was silent for so long is taken over, and publishes nothing more",
+    "dredge.lock.uri": "`jdbc`: the JDBC address of the database, without a password; `file`: a folder for the lock files; unset: `dredge/lock` below the table",
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
     "dredge.paimon-version": "where versions of Paimon answer differently, the one that is followed ([which differences](semantics.md#12-versions-of-paimon)); unset: that of the newest "
     "`writerVersion` in the table's snapshots, else 1.4",

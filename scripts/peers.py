@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
 PAIMON = "1.4.2"
 ECJ = "3.33.0"
+SQLITE_JDBC = "3.46.1.3"
+POSTGRESQL_JDBC = "42.7.4"
 PYPAIMON = "2.1.0"
 PYPAIMON_RUST = "0.4.0"
 PYARROW = "26.0.1"
@@ -53,6 +55,8 @@ def fetch_jar(group: str, artifact: str, version: str) -> None:
 def paimon_java() -> None:
     fetch_jar("org.apache.paimon", "paimon-bundle", PAIMON)
     fetch_jar("org.eclipse.jdt", "ecj", ECJ)
+    fetch_jar("org.xerial", "sqlite-jdbc", SQLITE_JDBC)  # drivers of its JDBC catalog
+    fetch_jar("org.postgresql", "postgresql", POSTGRESQL_JDBC)
 
 
 def environment(name: str, stamp_name: str, *packages: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.databases import PASSWORD, postgresql
 from tests.support.processes import ByGroup, turn_of
 from tests.support.spark import TracedSession, traced_session
 
@@ -39,3 +41,19 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSession]:
 def spark(traced: TracedSession) -> Any:
     """The session alone."""
     return traced.spark
+
+
+@pytest.fixture(scope="session")
+def postgresql_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The JDBC address of a running PostgreSQL, whose user needs PASSWORD; skipped, loudly, where none is installed."""
+    with postgresql(tmp_path_factory.mktemp("postgresql")) as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The JDBC address of a database of each kind that catalogs and locks may lie in, with its password in the environment."""
+    monkeypatch.setenv("DREDGE_JDBC_PASSWORD", PASSWORD)
+    if request.param == "sqlite":
+        return f"jdbc:sqlite:{tmp_path / 'catalog.db'}"
+    return str(request.getfixturevalue("postgresql_address"))

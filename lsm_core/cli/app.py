@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from lsm_core.cli.render import visible
+from lsm_core.cli.verbs.common import taking_catalog_options
 from lsm_core.errors import DredgeError
 
 if TYPE_CHECKING:
@@ -81,7 +82,11 @@ class _Verb(TyperCommand):
 
 
 def _take_texts(parameter: Any) -> None:
-    """Let Typer judge a value only where it is missing, or is no text for a parameter of texts."""
+    """Let Typer judge a value only where it is missing, or is no text for a parameter of texts; lists only where there is one."""
+    if parameter.multiple and not parameter.required and parameter.default is None:
+        judge_list = parameter.process_value
+        parameter.process_value = lambda context, value: judge_list(context, value) if value else None
+        return
     if parameter.multiple or parameter.nargs != 1 or not hasattr(parameter, "type_descriptor"):
         return
     judge, of_text = parameter.process_value, parameter.type_descriptor.annotation is str
@@ -105,7 +110,7 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.
         rich_markup_mode=None,
     )
     for name, verb in verbs.items():
-        app.command(name, cls=_Verb)(verb)
+        app.command(name, cls=_Verb)(taking_catalog_options(verb))
     return app
 
 

@@ -17,7 +17,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import FileIO, FileStatus, OutputFile, same_place
+from lsm_core.storage import FileIO, FileStatus, Guarantee, OutputFile, same_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,6 +41,11 @@ class RecordingFileIO:
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
         self.created: list[str] = []
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """See FileIO."""
+        return self.inner.guarantee
 
     def take(self) -> list[str]:
         """The paths noted since the last call."""

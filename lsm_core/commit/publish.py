@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.changes import identities
 from lsm_core.commit.drafts import remove
-from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, LockLost, SnapshotNotFound
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.manifest import merge_entries
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
@@ -70,13 +71,23 @@ class Outcome(StrEnum):
 
 
 def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
-    """Create ``snapshot-<id>`` exclusively. TAKEN: another commit has the id, ours is definitely not there.
+    """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one. TAKEN: ours is definitely not there, because another
+    commit has the id, or because another took the lock over meanwhile.
 
-    Raises :class:`CommitUnknown` when storage kept failing and the file could not be seen, and
-    :class:`StorageFull` (or another typed refusal of the storage) when nothing was published.
+    Raises :class:`CommitUnknown` when storage kept failing and the file could not be seen, or when the lock was lost while it was
+    written; :class:`LockTimeout`, :class:`LockRequired`, :class:`MetastoreFailed`, :class:`StorageFull` (or another typed refusal) when
+    nothing was published.
     """
+    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
+    if lock is None:
+        return _publish(store, snapshot, retries, None)
+    with held(lock, lock_settings(store.options)) as lease:
+        return _publish(store, snapshot, retries, lease)
+
+
+def _publish(store: TableStore, snapshot: Snapshot, retries: Retries, lease: Lease | None) -> Outcome:
     data = snapshot.to_json()
-    outcome = _create(store, snapshot.id, data, retries)
+    outcome = _create(store, snapshot.id, data, retries, lease)
     if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot):
         _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
         path = store.snapshot_path(snapshot.id)
@@ -90,15 +101,32 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
     return outcome
 
 
-def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries) -> Outcome:
+def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> Outcome:
     """Try until the file is there, ours or another's: the same bytes under the same name can be tried again safely."""
     path = store.snapshot_path(snapshot_id)
+    tried = False
     while True:
         failure: Exception
         try:
+            if lease is not None:
+                lease.require()
+        except DredgeError as error:
+            if tried:
+                raise CommitUnknown(snapshot_id, str(error)) from error
+            if not isinstance(error, LockLost):
+                raise
+            _LOG.warning("table %s: snapshot %d is not published: %s", store.name, snapshot_id, error)
+            return Outcome.TAKEN
+        try:
+            tried = True
             if store.file_io.write_exclusive(path, data):
+                late = "" if lease is None else lease.overdue()
+                if late:  # another engine, which relies on the lock alone, may write over it
+                    raise CommitUnknown(snapshot_id, f"it is written, but the lock was lost meanwhile: {late}")
                 return Outcome.PUBLISHED
             failure = OSError(f"{path} exists and cannot be read")
+        except CommitUnknown:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever was raised, the file may be there
             failure = error
         seen = _look(store, path)

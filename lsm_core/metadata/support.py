@@ -15,6 +15,7 @@ from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.locks import table_lock
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import REGISTRY, canonical
@@ -89,8 +90,12 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
 
 
 def require_writable(store: TableStore) -> None:
-    """Raise UnsupportedFeature naming feature and table when rows cannot be added without breaking it."""
+    """Raise UnsupportedFeature naming feature and table when rows cannot be added without breaking it.
+
+    Raises LockRequired and InvalidOption too, where its commits could be lost for want of a lock, or the lock that it names cannot be.
+    """
     _require(store, Purpose.WRITE)
+    table_lock(store.file_io, store.root, store.name, store.options, store.clock)
 
 
 def require_compactable(store: TableStore) -> None:

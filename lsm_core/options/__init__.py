@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.options.catalog_options import CatalogOptions
+from lsm_core.options.catalog_options import CatalogOptions, is_catalog_option, parse_catalog_options
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
 from lsm_core.options.paimon_version import PaimonVersion, version_followed, version_written_by, written_as
@@ -28,9 +28,11 @@ __all__ = [
     "check_change",
     "duration",
     "find_key",
+    "is_catalog_option",
     "memory_size",
     "mistyped_reading",
     "not_acted_on",
+    "parse_catalog_options",
     "parse_digits",
     "version_followed",
     "version_written_by",

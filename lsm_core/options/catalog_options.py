@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
@@ -16,11 +18,14 @@ _KEYS = (
     Key("warehouse", TEXT),
     Key("metastore", TEXT, "filesystem"),
     Key("uri", TEXT),
+    Key("catalog-key", TEXT, "jdbc"),
+    Key("jdbc.user", TEXT),
     Key("table.type", TEXT, "managed"),
     Key("lock.enabled", BOOL),
     Key("lock.type", TEXT),
     Key("lock-check-max-sleep", DURATION, "8 s"),
     Key("lock-acquire-timeout", DURATION, "8 min"),
+    Key("lock-key-max-length", INT, "255"),
     Key("cache-enabled", BOOL, "true"),
     Key("cache.expire-after-access", DURATION, "10 min"),
     Key("cache.expire-after-write", DURATION, "30 min"),
@@ -34,6 +39,7 @@ _KEYS = (
 )
 CATALOG_REGISTRY: dict[str, Key] = {key.name: key for key in _KEYS}
 TABLE_DEFAULT_PREFIX = "table-default."
+_METASTORES = ("filesystem", "jdbc")
 _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey")
 
 
@@ -53,8 +59,8 @@ class CatalogOptions:
                 self._typed[name] = parse_value(CATALOG_REGISTRY[name], value)
             elif not name.startswith(TABLE_DEFAULT_PREFIX):
                 _LOG.warning("unknown catalog option '%s' has no effect here", name)
-        if self.metastore != "filesystem":
-            raise InvalidOption("metastore", self.metastore, "filesystem")
+        if self.metastore not in _METASTORES:
+            raise InvalidOption("metastore", self.metastore, ", ".join(_METASTORES))
 
     @property
     def raw(self) -> Mapping[str, str]:
@@ -71,11 +77,75 @@ class CatalogOptions:
 
     @property
     def metastore(self) -> str:
-        """``metastore``; only ``filesystem`` is known."""
+        """``metastore``: filesystem or jdbc."""
         return str(self.get("metastore")).lower()
+
+    @property
+    def address(self) -> str:
+        """``uri`` of the database, with the user that `jdbc.user` names. Raises InvalidOption when there is none."""
+        uri, user = str(self.get("uri") or "").strip(), self.get("jdbc.user")
+        if not uri:
+            raise InvalidOption("uri", uri, "the JDBC address of the database (jdbc:sqlite:..., jdbc:postgresql://...)")
+        if not user or "sqlite" in uri or "user=" in uri:
+            return uri
+        return f"{uri}{'&' if '?' in uri else '?'}user={quote(str(user), safe='')}"
+
+    def locking(self, *, always: bool) -> dict[str, str | None]:
+        """Options that give every table of the catalog its lock (`dredge.lock*`), from Paimon's `lock.*`; none where it has no lock.
+
+        ``always``: whether a JDBC catalog locks unless `lock.enabled` says otherwise (Java `AbstractCatalog.lockEnabled`: on object
+        stores). Raises InvalidOption for a lock that cannot be.
+        """
+        wanted: dict[str, str | None] = {
+            f"dredge.{name.replace('-', '.', 1)}": self._raw[name]
+            for name in ("lock-acquire-timeout", "lock-check-max-sleep")
+            if name in self._raw
+        }
+        jdbc = self.metastore == "jdbc"
+        enabled = self.get("lock.enabled")
+        if not (always and jdbc if enabled is None else enabled):
+            return wanted
+        kind = str(self.get("lock.type") or ("jdbc" if jdbc else "")).lower()
+        if kind != "jdbc":
+            raise InvalidOption(
+                "lock.type",
+                self.get("lock.type"),
+                "jdbc, with the database's address in 'uri'; a table alone: dredge.lock",
+            )
+        return {
+            **wanted,
+            "dredge.lock": kind,
+            "dredge.lock.uri": self.address,
+            "dredge.lock.key": str(self.get("catalog-key")),
+        }
 
     @property
     def table_defaults(self) -> dict[str, str]:
         """Options (``table-default.*``, without the prefix) that new tables start with."""
         start = len(TABLE_DEFAULT_PREFIX)
         return {k[start:]: v for k, v in self._raw.items() if k.startswith(TABLE_DEFAULT_PREFIX)}
+
+
+def is_catalog_option(key: str) -> bool:
+    """Whether ``key`` is an option of a catalog, where it is given among others (a Spark data source's)."""
+    return key in CATALOG_REGISTRY or key.startswith(TABLE_DEFAULT_PREFIX)
+
+
+def parse_catalog_options(text: str, source: str) -> dict[str, str]:
+    """Options from a text of ``KEY=VALUE`` parted by blanks, or from a JSON object of texts. Raises InvalidOption naming ``source``."""
+    accepted = "KEY=VALUE parted by blanks, or a JSON object of texts"
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InvalidOption(source, "***", f"{accepted} ({error})") from error
+        if not all(isinstance(value, str) for value in found.values()):
+            raise InvalidOption(source, "***", accepted)
+        return dict(found)
+    options = {}
+    for part in text.split():
+        key, sign, value = part.partition("=")
+        if not sign or not key:
+            raise InvalidOption(source, "***", accepted)
+        options[key] = value
+    return options

@@ -464,6 +464,12 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
     Key("dredge.compaction.piece-size", MEMORY, "32 mb"),
     Key("dredge.delete-mode", ENUM, "two-phase"),
+    Key("dredge.lock", ENUM, "none"),
+    Key("dredge.lock.acquire-timeout", DURATION, "8 min"),
+    Key("dredge.lock.check-max-sleep", DURATION, "8 s"),
+    Key("dredge.lock.key", TEXT, "jdbc"),
+    Key("dredge.lock.lease", DURATION, "30 s"),
+    Key("dredge.lock.uri", TEXT),
     Key("dredge.merge-budget", MEMORY, "256 mb"),
     Key("dredge.paimon-version", ENUM, "1.4"),
     Key("dredge.read.threads", INT),
@@ -484,6 +490,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "data-file.external-paths.strategy": ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),
     "dredge.delete-mode": ("two-phase", "direct"),
+    "dredge.lock": ("none", "file", "jdbc"),
     "dredge.paimon-version": ("1.4", "2.0", "2.1"),
     "dredge.verification": ("full", "sampled", "counts"),
     "format-table.implementation": ("paimon", "engine"),
@@ -563,6 +570,8 @@ _FREE_RANGES: Final[dict[str, tuple[float, float]]] = {
 }
 
 # Sizes that must hold at least one byte, or the work that they bound could never go on.
+ADDRESSES: Final = frozenset({"dredge.lock.uri", "uri"})
+"""Options that hold an address, which must hold no password."""
 POSITIVE_SIZES: Final = frozenset(
     {
         "dredge.compaction.piece-size",

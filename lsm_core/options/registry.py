@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from lsm_core.errors import InvalidOption
 from lsm_core.options.keys import (
+    ADDRESSES,
     BOOL,
     BUFFER_SIZES,
     DOUBLE,
@@ -40,6 +41,7 @@ ALIASES: dict[str, str] = {alias: key.name for key in REGISTRY.values() for alia
 _STATS_MODE = re.compile(r"none|counts|full|truncate\(\s*[1-9][0-9]{0,8}\s*\)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _LEVEL = re.compile(r"[0-9]{1,9}")
+_SECRET = re.compile(r"password|secret|token|//[^/?]*:[^/?]*@", re.IGNORECASE)
 _BOOLEANS = {"true": True, "false": False}
 # Paimon lists it as a number, while its Parquet writer asks for a boolean: every number leaves dictionaries on.
 _SWITCHES = frozenset({"parquet.enable.dictionary"})
@@ -74,6 +76,8 @@ def parse_value(key: Key, value: str) -> Any:
         return text.lower() if known is not None else text
     if key.name.endswith("stats-mode"):
         _check_stats_mode(key.name, text)
+    if key.name in ADDRESSES and _SECRET.search(text):
+        raise InvalidOption(key.name, "***", "an address without a password, which comes from the environment only")
     return str(value)
 
 

@@ -30,7 +30,7 @@ from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import READING, find_key
+from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
@@ -107,7 +107,7 @@ def table_to_read(options: Mapping[str, str]) -> Table:
     if options.get("snapshot-id") and reading:
         rival = next(iter(reading))
         raise InvalidOption(rival, reading[rival], "nothing beside snapshot-id: either of them chooses what is read")
-    table = Catalog(options["warehouse"]).table(options["table"])
+    table = catalog_of(options).table(options["table"])
     return table.copy({**reading, **merging}) if reading or merging else table
 
 
@@ -120,17 +120,22 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
     if reading is not None:
         raise InvalidOption(reading, options[reading], "nothing where rows are written: it is for reading")
     _check_keys(options, WRITE_OPTIONS, ", ".join(WRITE_OPTIONS))
-    store = store_of(Catalog(options["warehouse"]).table(options["table"]))
+    store = store_of(catalog_of(options).table(options["table"]))
     chosen = options.get(DYNAMIC_OVERWRITE)
     return store if chosen is None else store.copy({DYNAMIC_OVERWRITE: chosen})
+
+
+def catalog_of(options: Mapping[str, str]) -> Catalog:
+    """The catalog that options of the data source name: `warehouse`, and any option of a catalog (`metastore`, `uri`, `lock.enabled` ...)."""
+    return Catalog(options["warehouse"], {key: text for key, text in options.items() if is_catalog_option(key)})
 
 
 def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: str) -> None:
     if not options or any(key.startswith("option.") for key in options):
         raise UnsupportedFeature(_IN_CATALOG)
     for key in options:
-        if key not in known:
-            raise InvalidOption(key, options[key], f"options of the data source: {accepted}")
+        if key not in known and not is_catalog_option(key):
+            raise InvalidOption(key, options[key], f"options of the data source: {accepted}, and those of a catalog")
     for key in _PLACE:
         if not options.get(key):
             raise InvalidOption(key, options.get(key), "a data source needs the options 'warehouse' and 'table'")

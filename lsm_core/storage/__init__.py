@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
-from lsm_core.storage.file_io import FileIO, FileStatus, OutputFile
+from lsm_core.storage.file_io import FileIO, FileStatus, Guarantee, OutputFile
 from lsm_core.storage.kept import Kept
 from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
 from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, same_place
@@ -13,6 +13,7 @@ __all__ = [
     "FaultyFileIO",
     "FileIO",
     "FileStatus",
+    "Guarantee",
     "InjectedFault",
     "Kept",
     "LocalFileIO",

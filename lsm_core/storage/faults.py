@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeVar
 
 import pyarrow as pa
 
-from lsm_core.storage.file_io import Buffer, FileIO, FileStatus, OutputFile
+from lsm_core.storage.file_io import Buffer, FileIO, FileStatus, Guarantee, OutputFile
 
 Mode = Literal["before", "after"]
 T = TypeVar("T")
@@ -40,6 +40,11 @@ class FaultyFileIO:
         self.inner, self.fail_at, self.mode, self.fail_after = inner, fail_at, mode, fail_after
         self.steps = 0
         self.log: list[tuple[str, str]] = []
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """See FileIO."""
+        return self.inner.guarantee
 
     def run(self, name: str, path: str, action: Callable[[], T]) -> T:
         """Do one step, or fail it."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
 Buffer = bytes | bytearray | memoryview
+
+
+class Guarantee(StrEnum):
+    """What makes `FileIO.write_exclusive` atomic among processes: snapshots are published with it."""
+
+    EXCLUSIVE_CREATE = "exclusive-create"
+    """A link or a creation that the file system refuses where the name is taken."""
+    CONDITIONAL_PUT = "conditional-put"
+    """A request that the object store refuses where the name is taken (S3: If-None-Match)."""
+    NONE = "none"
+    """Nothing: it looks, then writes, and two processes may both believe that they were first. Commits need a lock."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,11 @@ class OutputFile(Protocol):
 class FileIO(Protocol):
     """Files by absolute path. A missing file raises FileNotFoundError, a full disk StorageFull; implementations pickle."""
 
+    @property
+    def guarantee(self) -> Guarantee:
+        """What `write_exclusive` is atomic by."""
+        ...
+
     def read_bytes(self, path: str) -> bytes:
         """Return the whole file."""
         ...
@@ -78,7 +95,7 @@ class FileIO(Protocol):
         ...
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """Create ``path`` with ``data`` whole and durable, or return False when it exists. Atomic among processes.
+        """Create ``path`` with ``data`` whole and durable, or return False when it exists. Atomic among processes by `guarantee`.
 
         When it raises, the file may or may not be there: the outcome is unknown.
         """

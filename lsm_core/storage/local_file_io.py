@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.storage import trace
-from lsm_core.storage.file_io import Buffer, FileStatus
+from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
@@ -150,6 +150,11 @@ class LocalFileIO:
 
     def __init__(self, sync_data: bool = False) -> None:
         self.sync_data = sync_data
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """A hard link, which is refused where the name is taken; a file system without links is refused by name."""
+        return Guarantee.EXCLUSIVE_CREATE
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalFileIO) and self.sync_data == other.sync_data

@@ -1,10 +1,11 @@
-"""A warehouse on a file system: its databases and tables, found, created, renamed and dropped (Java `FileSystemCatalog`)."""
+"""A warehouse: its databases and tables, found, created, renamed and dropped (Java `FileSystemCatalog`, `JdbcCatalog`)."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -20,13 +21,15 @@ from lsm_core.errors import (
     WriterStale,
 )
 from lsm_core.format.schema import CURRENT_VERSION, TableSchema
+from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import paimon_version, schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
-from lsm_core.storage import FileStatus, file_io_for, inside_really, is_link
-from lsm_core.table.names import DATABASE_SUFFIX, SYSTEM_DATABASE, TableName, checked_database
+from lsm_core.storage import Guarantee, file_io_for, is_link
+from lsm_core.table.metastore import FolderMetastore
+from lsm_core.table.names import SYSTEM_DATABASE, TableName
 
 if (
     TYPE_CHECKING
@@ -40,9 +43,11 @@ _ALTER_ATTEMPTS = 100
 
 
 class Catalog:
-    """The tables below ``warehouse`` (a path or file URL). ``clock`` stamps what its tables write (default: the system's).
+    """The tables of ``warehouse`` (a path or file URL). ``clock`` stamps what its tables write (default: the system's).
 
-    Raises UnsupportedFeature for other storage, InvalidOption for options it cannot use.
+    ``options``: a catalog's as Paimon's (options.md). With `metastore` = jdbc the database at `uri` lists databases and tables, and
+    may hold the locks of commits (`lock.enabled`), which Java's JDBC catalogs then share. Raises UnsupportedFeature for other storage,
+    InvalidOption for options it cannot use, MetastoreFailed when the database cannot be used (so may every method).
     """
 
     def __init__(
@@ -55,42 +60,44 @@ class Catalog:
         self.file_io, root = file_io_for(warehouse)
         self.root = root.rstrip("/")
         self.clock: Clock = clock_from(clock)
+        self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+        self._metastore = FolderMetastore(self.file_io, self.root)
+        if self.options.metastore == "jdbc":
+            from lsm_core.locks.database import Database
+            from lsm_core.table.jdbc_metastore import JdbcMetastore
+
+            key, properties = str(self.options.get("catalog-key")), bool(self.options.get("sync-all-properties"))
+            database = Database(self.options.address)
+            self._metastore = JdbcMetastore(
+                self.file_io, self.root, os.fspath(warehouse), database, key, properties=properties
+            )
 
     def __repr__(self) -> str:
         return f"Catalog({self.root!r})"
 
     # -- databases -------------------------------------------------------------------------------------------------
 
-    def _database_path(self, name: str) -> str:
-        return f"{self.root}/{checked_database(name)}{DATABASE_SUFFIX}"
-
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
         """Create a database. Raises DatabaseExists unless ``ignore_if_exists``, InvalidSchema for a name that cannot be one."""
-        path = self._database_path(name)
         if name == SYSTEM_DATABASE:
             raise DatabaseExists(f"database {name} is the catalog's own: it holds the tables about all others")
-        if self.file_io.exists(path):
+        if self._metastore.has_database(name):
             if ignore_if_exists:
                 return
             raise DatabaseExists(f"database {name} is already in {self.root}")
-        self.file_io.mkdirs(path)
+        self._metastore.add_database(name)
 
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""
-        found = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
-        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in found if name != DATABASE_SUFFIX)
-
-    def _folders(self, path: str) -> Iterator[FileStatus]:
-        """Folders below ``path``; symbolic links count, for a table behind one can be opened by its name."""
-        return (status for status in self.file_io.list_dir(path) if status.is_dir or is_link(status.path))
+        return self._metastore.databases()
 
     def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
         """Drop a database. Raises DatabaseNotFound, and DatabaseExists while it holds tables, unless ``cascade`` drops them too.
 
         Raises StorageRefused, before anything is deleted, where the database or one of its tables is a symbolic link.
         """
-        path = self._database_path(name)
-        if not self.file_io.exists(path):
+        path = self._metastore.database_path(name)
+        if not self._metastore.has_database(name):
             if ignore_if_not_exists:
                 return
             raise DatabaseNotFound(f"database {name} is not in {self.root}")
@@ -99,27 +106,21 @@ class Catalog:
             raise DatabaseExists(f"database {name} still holds {len(tables)} tables: {', '.join(tables[:5])}")
         for link in (path, *(f"{path}/{table}" for table in tables)):
             _refuse_link(link, "remove")
-        self._delete(path, f"database {name}")
-
-    def _delete(self, path: str, what: str) -> None:
-        if not self.file_io.delete_dir(inside_really(self.root, path)):
-            raise StorageRefused(path, f"{what} is no folder any more", "remove")
+        self._metastore.remove_database(name)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def _table_path(self, name: TableName) -> str:
-        path = self._database_path(name.database)
-        if not self.file_io.exists(path):
+        if not self._metastore.has_database(name.database):
             known = ", ".join(self.list_databases()) or "none"
             raise DatabaseNotFound(f"database {name.database} is not in {self.root}; it has: {known}")
-        return f"{path}/{name.table}"
+        return f"{self._metastore.database_path(name.database)}/{name.table}"
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of one database, sorted. Raises DatabaseNotFound."""
-        path = self._database_path(database)
-        if not self.file_io.exists(path):
+        if not self._metastore.has_database(database):
             raise DatabaseNotFound(f"database {database} is not in {self.root}")
-        return sorted(f.name for f in self._folders(path) if schemas.list_schema_ids(self.file_io, f.path))
+        return self._metastore.tables(database)
 
     def create_table(self, name: str, schema: Schema, ignore_if_exists: bool = False) -> Table:
         """Create a table and return it. Raises InvalidSchema, InvalidOption, UnsupportedFeature, DatabaseNotFound, TableExists.
@@ -133,8 +134,15 @@ class Catalog:
         path = self._table_path(parsed)
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
         first = new_table_schema(schema, str(parsed), self.clock)
-        require_writable(TableStore(self.file_io, path, str(parsed), first, None, self.clock))
-        if schemas.list_schema_ids(self.file_io, path) or not schemas.write_schema(self.file_io, path, first):
+        store = TableStore(self.file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
+        require_writable(store)
+        there = self._metastore.has_table(parsed)
+        if not there:
+            with self._locked(store):
+                there = bool(schemas.list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(
+                    parsed, first
+                )
+        if there:
             if ignore_if_exists:
                 return self.table(name)
             raise TableExists(f"table {parsed} is already in {self.root}")
@@ -179,7 +187,9 @@ class Catalog:
         if schema is None:
             raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile")
         options = TableOptions.usable(schema.options, parsed.on_branch)
-        return TableStore(self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch)
+        return TableStore(
+            self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking
+        )
 
     def store(self, name: str) -> TableStore:
         """The state of a table or of one of its branches, for callers that need no facade. Raises as :meth:`table`, and for system tables."""
@@ -190,14 +200,14 @@ class Catalog:
             )
         path = self._path(parsed)
         try:
-            return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, branch=parsed.branch)
+            return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
         except InvalidOption as error:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table) from error
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
-        if not schemas.list_schema_ids(self.file_io, path):
+        if not self._metastore.has_table(parsed):
             known = ", ".join(self.list_tables(parsed.database)) or "none"
             raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
         if parsed.branch != MAIN and not schemas.list_schema_ids(self.file_io, path, parsed.branch):
@@ -232,7 +242,9 @@ class Catalog:
             )
             _require_kept_up(store, following)
             warnings = list(consequences(store, following.options))
-            if schemas.write_schema(self.file_io, store.root, following, store.branch):
+            with self._locked(store):
+                written = self._metastore.write_schema(parsed, following, store.branch)
+            if written:
                 _warn_of_no_effect(store.name, following.options, store.schema.options)
                 for warning in warnings:
                     _LOG.warning("table %s: %s", store.name, warning)
@@ -244,17 +256,23 @@ class Catalog:
         path = self._existing(name, ignore_if_not_exists, "dropping")
         if path is not None:
             _refuse_link(path, "remove")
-            self._delete(path, f"table {name}")
+            self._metastore.remove_table(TableName.parse(name))
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
         """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound, StorageRefused."""
         path = self._existing(name, ignore_if_not_exists, "renaming")
-        target = self._table_path(self._plain(to, "renaming"))
+        target = self._plain(to, "renaming")
+        self._table_path(target)
         if path is None:
             return
         _refuse_link(path, "move")
-        if not self.file_io.rename(path, target):
+        if self._metastore.has_table(target) or not self._metastore.move_table(TableName.parse(name), target):
             raise TableExists(f"table {to} is already in {self.root}")
+
+    def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
+        """The table's lock, which schemas are written under, too (Java `SchemaManager.withLock`)."""
+        lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
+        return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
     def _plain(self, name: str, what: str) -> TableName:
         """The name of a table of its own: neither a system table, nor one branch of a table."""
@@ -268,7 +286,7 @@ class Catalog:
     def _existing(self, name: str, ignore: bool, what: str) -> str | None:
         parsed = self._plain(name, what)
         path = self._table_path(parsed)
-        if schemas.list_schema_ids(self.file_io, path):
+        if self._metastore.has_table(parsed):
             return path
         if ignore:
             return None

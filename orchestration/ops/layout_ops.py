@@ -16,7 +16,9 @@ from lsm_core.errors import (
     CommitUnknown,
     CorruptFile,
     DredgeError,
+    LockLost,
     LockTimeout,
+    MetastoreFailed,
     PlanStale,
     SnapshotNotFound,
     SparkFailed,
@@ -57,7 +59,16 @@ PLAN_CONFIG: Final = {
     "action": dg.Field(str, default_value=COMPACT, description="what to do to the table: any action of `dredge plan`"),
     "arguments": dg.Field(dict, default_value={}, description="the action's arguments, as Python takes them"),
 }
-PASSING: Final = (CommitConflict, CommitUnknown, LockTimeout, PlanStale, SparkFailed, StorageFull)
+PASSING: Final = (
+    CommitConflict,
+    CommitUnknown,
+    LockLost,
+    LockTimeout,
+    MetastoreFailed,
+    PlanStale,
+    SparkFailed,
+    StorageFull,
+)
 """Errors that a second try may cure; everything else stays an error however often it is tried."""
 RETRIES: Final = 2
 COMPARE_LIMIT: Final = 256 * 1024 * 1024

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Final
 
 import dagster as dg
+from pydantic import Field
 
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore, support
+from lsm_core.options import parse_catalog_options
 from lsm_core.types import to_sql
 from orchestration.table_card import ColumnCard, TableCard
 
 _LOG = logging.getLogger(__name__)
 WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
+CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
 DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
@@ -27,24 +30,26 @@ DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
 
 
 class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A file system catalog, the clock that measures all ages, and the sign of a replay in flight.
+    """A catalog, the clock that measures all ages, and the sign of a replay in flight.
 
-    ``clock`` is ``system`` or ``file:<path>`` (`lsm_core.clock`); ``replay_state`` names a file whose text, while there is
+    ``catalog_options`` are those of the catalog (JDBC and the like; no secrets); ``clock`` is ``system`` or ``file:<path>`` (`lsm_core.clock`); ``replay_state`` names a file whose text, while there is
     any, says what is being replayed.
     """
 
     path: str
     clock: str = "system"
     replay_state: str = ""
+    catalog_options: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
-        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``; raises ``InvalidOption``."""
+        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``; raises ``InvalidOption``."""
         values = os.environ if environment is None else environment
         found = cls(
             path=warehouse_path(values),
             clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
+            catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
         )
         found.time()
         return found
@@ -62,7 +67,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def catalog(self) -> Catalog:
         """Return the catalog over the warehouse; raises ``InvalidOption`` as :meth:`time`."""
-        return Catalog(self.path, clock=self.time())
+        return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:
         """Open ``db.table``; raises ``TableNotFound``, ``CorruptFile``, ``InvalidOption``."""
@@ -90,14 +95,15 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     path: str
     clock: str = "system"
+    catalog_options: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, warehouse: WarehouseResource) -> LedgerResource:
         """Return the ledger of ``warehouse`` (as plain values: nested resources do not go with postponed annotations)."""
-        return cls(path=warehouse.path, clock=warehouse.clock)
+        return cls(path=warehouse.path, clock=warehouse.clock, catalog_options=warehouse.catalog_options)
 
     def _store(self, table: str) -> TableStore:
-        return WarehouseResource(path=self.path, clock=self.clock).store(table)
+        return WarehouseResource(path=self.path, clock=self.clock, catalog_options=self.catalog_options).store(table)
 
     def entries(self, table: str, limit: int | None = None) -> list[LedgerEntry]:
         """Return what was done to the table, oldest first; raises ``CorruptFile``, ``TableNotFound``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 from lsm_core.commit import Committer
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.table import Table
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -69,6 +72,67 @@ def test_racing_processes_lose_no_commit(tmp_path: Path, keys: tuple[str, ...], 
     one_each = [len(table_to_entries(manifests.delta_entries(store, snapshots.read(store, i)))) for i in ids]
     assert one_each == [1] * len(ids)
     assert stray_files(store) == set()
+
+
+@pytest.mark.parametrize(
+    ("processes", "commits", "lock"),
+    [
+        (4, 6, "file"),
+        pytest.param(8, 25, "none", marks=pytest.mark.soak),
+        pytest.param(8, 25, "file", marks=pytest.mark.soak),
+        pytest.param(8, 25, "jdbc", marks=pytest.mark.soak),
+    ],
+)
+def test_writers_beside_a_compactor_and_an_expirer_lose_nothing(
+    tmp_path: Path, processes: int, commits: int, lock: str
+) -> None:
+    options = {"commit.max-retries": "60", "commit.max-retry-wait": "200 ms", "num-sorted-run.compaction-trigger": "3"}
+    if lock != "none":
+        options |= {"dredge.lock": lock, "dredge.lock.check-max-sleep": "100 ms"}
+    if lock == "jdbc":
+        options["dredge.lock.uri"] = f"jdbc:sqlite:{tmp_path / 'locks.db'}"
+    root = tmp_path / "t"
+    store = make_store(root, options=options)
+    workers = [start(root, user, commits) for user in range(processes)]
+    maintain = [sys.executable, "-m", "tests.commit.maintainer", str(root)]
+    pipes = {"cwd": ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    maintainers = [subprocess.Popen([*maintain, role], **pipes) for role in ("compact", "expire")]
+    seen: dict[int, set[str]] = {}
+    try:
+        for process in (*workers, *maintainers):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for worker in workers:
+            go(worker)
+        while any(worker.poll() is None for worker in workers):
+            latest = snapshots.latest_id(store)
+            if latest is not None and latest not in seen:  # twelve are kept while this one is read
+                seen[latest] = rows_of(store, latest)
+            time.sleep(0.005)
+        printed = [worker.communicate(timeout=240)[0].split() for worker in workers]
+        made = [int(process.communicate(timeout=240)[0]) for process in maintainers]
+    finally:
+        for process in (*workers, *maintainers):
+            process.kill()
+    wanted = {f"{user}-{i}" for user in range(processes) for i in range(commits)}
+    given = [int(text) for lines in printed for text in lines]
+    assert len(given) == len(set(given)) == processes * commits  # none lost, none twice
+    assert all(made), made
+    last = snapshots.latest_id(store)
+    assert last is not None and last > processes * commits
+    for kept in snapshots.list_ids(store):
+        seen[kept] = rows_of(store, kept)
+    assert seen[last] == wanted
+    ordered = [seen[number] for number in sorted(seen)]
+    assert all(earlier <= later for earlier, later in itertools.pairwise(ordered))
+    assert len(seen) > 6
+
+
+def rows_of(store: TableStore, snapshot_id: int) -> set[str]:
+    """Values of a snapshot's rows, but those of the key that all writers share; each key once."""
+    rows = Table(store).to_arrow(snapshot_id=snapshot_id).to_pylist()
+    assert len({row["k"] for row in rows}) == len(rows)
+    return {row["v"] for row in rows if row["k"] != 10**9}
 
 
 @pytest.mark.parametrize("mode", ["compact", "write"])

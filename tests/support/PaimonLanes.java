@@ -28,6 +28,7 @@ public final class PaimonLanes {
     private final PrintStream replies;
     private final Constructor<PaimonPeer> driver;
     private final Method command;
+    private final PaimonCatalogs catalogs = new PaimonCatalogs();
 
     private PaimonLanes(PrintStream replies) throws ReflectiveOperationException {
         this.replies = replies;
@@ -76,7 +77,10 @@ public final class PaimonLanes {
 
         private ObjectNode answer(JsonNode asked) {
             try {
-                ObjectNode reply = (ObjectNode) command.invoke(paimon, asked);
+                ObjectNode reply =
+                        asked.path("op").asText().startsWith("catalog_")
+                                ? catalogs.answer(paimon, asked)
+                                : (ObjectNode) command.invoke(paimon, asked);
                 return reply.put("ok", true);
             } catch (InvocationTargetException thrown) {
                 return failure(thrown.getCause());

@@ -86,7 +86,10 @@ class JavaPaimon:
     def __init__(self) -> None:
         java_environment()
         self._peer = peer_module()
-        java, jars = self._peer.java_command(), self._peer.classpath()
+        drivers = [
+            str(jar) for pattern in ("sqlite-jdbc-*.jar", "postgresql-*.jar") for jar in PAIMON_JAVA.glob(pattern)
+        ]
+        java, jars = self._peer.java_command(), os.pathsep.join([self._peer.classpath(), *drivers])
         classes = self._compiled(java, jars)
         self._folder = tempfile.TemporaryDirectory(prefix="paimon-java-")
         self._process = subprocess.Popen(
@@ -108,7 +111,8 @@ class JavaPaimon:
 
     def _compiled(self, java: str, jars: str) -> Path:
         """The folder of the compiled classes, kept beside the jars; made anew when a source or the class path changes."""
-        sources = [Path(self._peer.SOURCE), Path(__file__).with_name("PaimonLanes.java")]
+        ours = (Path(__file__).with_name(name) for name in ("PaimonLanes.java", "PaimonCatalogs.java"))
+        sources = [Path(self._peer.SOURCE), *ours]
         digest = hashlib.sha256(b"".join([*(source.read_bytes() for source in sources), jars.encode()])).hexdigest()
         target = PAIMON_JAVA / f"classes-{digest[:16]}"
         if target.is_dir():

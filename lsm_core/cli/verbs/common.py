@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,6 +19,9 @@ if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine i
     from lsm_core.table import Catalog, Table
 
 _CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
+CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
+CATALOG_FLAG: Final = "--catalog-option"
+_given_options: ContextVar[tuple[str, ...]] = ContextVar("catalog_options", default=())
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
 Warehouse = Annotated[
     str,
@@ -35,17 +41,59 @@ Partitions = Annotated[
     list[str] | None,
     typer.Option("--partition", metavar="K=V[,K=V]", help=PARTITIONS.help),
 ]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        CATALOG_FLAG,
+        metavar="KEY=VALUE",
+        help=f"Option of the catalog (metastore, uri, catalog-key, lock.enabled ...); may be repeated, and goes before those of {CATALOG_VARIABLE}. No secrets.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
 
+def taking_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """``verb`` with the flag `CATALOG_FLAG`, which `open_catalog` reads, where it takes a warehouse."""
+    seen = signature(verb, eval_str=True)
+    if "warehouse" not in seen.parameters:
+        return verb
+
+    @wraps(verb)
+    def taking(*, catalog_option: list[str] | None = None, **given: Any) -> None:
+        before = _given_options.set(tuple(catalog_option or ()))
+        try:
+            verb(**given)
+        finally:
+            _given_options.reset(before)
+
+    own = Parameter("catalog_option", Parameter.KEYWORD_ONLY, default=None, annotation=CatalogOption)
+    parameters = [*seen.parameters.values(), own]
+    taking.__annotations__ = {one.name: one.annotation for one in parameters}
+    taking.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return taking
+
+
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
-    """The warehouse. Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one."""
+    """The warehouse, with the options of its catalog that the command or `CATALOG_VARIABLE` gives.
+
+    Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one.
+    """
     from lsm_core.table import Catalog
 
-    catalog = Catalog(warehouse, clock=_time(clock))
+    catalog = Catalog(warehouse, _catalog_options(), clock=_time(clock))
     if not catalog.file_io.exists(catalog.root):
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
     return catalog
+
+
+def _catalog_options() -> dict[str, str]:
+    """Options of the catalog: of the environment, and over them those of the running command. Raises InvalidOption."""
+    from lsm_core.options import parse_catalog_options
+
+    return {
+        **parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
+        **dict(_pair(text, CATALOG_FLAG) for text in _given_options.get()),
+    }
 
 
 def _time(spec: str | None) -> Clock:

@@ -32,9 +32,6 @@ _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
     "changelogs", "trash", "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
-_GUARANTEE = (
-    "commits among Dredge processes are exclusive (hard link); other engines share them only with a common lock"
-)
 
 
 def tables(
@@ -62,7 +59,7 @@ def _names(catalog: Catalog, database: str | None = None) -> tuple[list[str], di
     if database:
         return [f"{database}.{table}" for table in catalog.list_tables(database)], {}
     databases = catalog.list_databases()
-    if not databases:
+    if not databases and catalog.options.metastore == "filesystem":
         root = catalog.root.rstrip("/")
         inside = {entry.path.rstrip("/").rpartition("/")[2] for entry in catalog.file_io.list_dir(catalog.root)}
         if {"schema", "snapshot"} & inside:
@@ -124,7 +121,8 @@ def status(
 
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     names = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash"]
-    say(f"{root}: {_GUARANTEE}")
+    guarantees = {row["guarantee"] for row in rows if row["guarantee"]}
+    say(f"{root}: {guarantees.pop()}" if len(guarantees) == 1 else root)
     if not rows:
         say("no tables yet")
         return
@@ -135,6 +133,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     columns = [SCORE if name == "score" else name for name in names]
     print_table("", [*columns, "cannot"], shown)
     for row in rows:
+        if guarantees and row["guarantee"]:
+            say(f"{row['table']}: {row['guarantee']}")
         if row["without_effect"]:
             say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
         for warning in row["warnings"]:
@@ -146,7 +146,6 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
     return {
         **dict.fromkeys(_STATUS),
         "table": name,
-        "guarantee": _GUARANTEE,
         "cannot": [],
         "without_effect": [],
         "warnings": [],
@@ -155,6 +154,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
+    from lsm_core.locks import guarantee_text
     from lsm_core.maintenance import health as health_of
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.store import BucketMode
@@ -199,7 +199,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,
-        "guarantee": _GUARANTEE,
+        "guarantee": guarantee_text(store.file_io, store.root, store.name, store.options),
         "cannot": unsupported(store, Purpose.COMPACT),
         "without_effect": list(not_acted_on(store.options.raw)),
         "warnings": warnings,

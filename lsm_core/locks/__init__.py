@@ -1,0 +1,8 @@
+"""Locks: who may publish next, by lock files or Paimon's lock table in a database; and what makes commits exclusive without them."""
+
+from __future__ import annotations
+
+from lsm_core.locks.lease import Busy, Grant, Lease, Lock, LockSettings, held
+from lsm_core.locks.table_lock import guarantee_text, lock_settings, table_lock
+
+__all__ = ["Busy", "Grant", "Lease", "Lock", "LockSettings", "guarantee_text", "held", "lock_settings", "table_lock"]

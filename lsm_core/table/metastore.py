@@ -1,0 +1,75 @@
+"""What a catalog knows of its databases and tables, kept by the file system alone (Java `FileSystemCatalog`): folders are the entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lsm_core.errors import StorageRefused
+from lsm_core.format.schema import TableSchema
+from lsm_core.metadata import schemas
+from lsm_core.metadata.branches import MAIN
+from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
+from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
+
+
+class FolderMetastore:
+    """The databases below ``root`` are its folders ``NAME.db``; tables are the folders in them that hold a schema.
+
+    Callers check names and links before they change anything; other metastores add to what is here.
+    """
+
+    def __init__(self, file_io: FileIO, root: str) -> None:
+        self.file_io, self.root = file_io, root
+
+    def database_path(self, name: str) -> str:
+        """The directory of a database, there or not. Raises InvalidSchema for a name that cannot be one."""
+        return f"{self.root}/{checked_database(name)}{DATABASE_SUFFIX}"
+
+    def databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        found = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
+        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in found if name != DATABASE_SUFFIX)
+
+    def has_database(self, name: str) -> bool:
+        """Whether there is such a database."""
+        return self.file_io.exists(self.database_path(name))
+
+    def add_database(self, name: str) -> None:
+        """Add a database that is not there."""
+        self.file_io.mkdirs(self.database_path(name))
+
+    def remove_database(self, name: str) -> None:
+        """Remove a database with all its tables."""
+        self._delete(self.database_path(name), f"database {name}")
+
+    def tables(self, database: str) -> list[str]:
+        """Names of the tables of a database, sorted."""
+        folders = self._folders(self.database_path(database))
+        return sorted(f.name for f in folders if schemas.list_schema_ids(self.file_io, f.path))
+
+    def has_table(self, name: TableName) -> bool:
+        """Whether there is such a table."""
+        return bool(schemas.list_schema_ids(self.file_io, self._path(name)))
+
+    def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
+        """Create a schema file, and with the first one the table; False when that id is taken."""
+        return schemas.write_schema(self.file_io, self._path(name), schema, branch)
+
+    def remove_table(self, name: TableName) -> None:
+        """Remove a table with all its files."""
+        self._delete(self._path(name), f"table {name}")
+
+    def move_table(self, name: TableName, to: TableName) -> bool:
+        """Give a table another name; False when that is taken."""
+        return self.file_io.rename(self._path(name), self._path(to))
+
+    def _path(self, name: TableName) -> str:
+        return f"{self.database_path(name.database)}/{name.table}"
+
+    def _folders(self, path: str) -> Iterator[FileStatus]:
+        """Folders below ``path``; symbolic links count, for a table behind one can be opened by its name."""
+        return (status for status in self.file_io.list_dir(path) if status.is_dir or is_link(status.path))
+
+    def _delete(self, path: str, what: str) -> None:
+        if not self.file_io.delete_dir(inside_really(self.root, path)):
+            raise StorageRefused(path, f"{what} is no folder any more", "remove")

@@ -1,0 +1,37 @@
+"""One maintaining process of the concurrency tests: `python -m tests.commit.maintainer ROOT compact|expire`, over and over until stdin ends.
+
+Prints "ready", then at its end how many snapshots it made (or expired).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from lsm_core.errors import CommitConflict, PlanStale
+from lsm_core.table import Table
+from tests.commit.tables import reopen
+
+
+def main(root: str, role: str) -> None:
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    table = Table(reopen(root, clock="system"))
+    print("ready", flush=True)
+    done = 0
+    last = False
+    while not last:
+        last = ended.is_set()
+        try:
+            if role == "compact":
+                done += table.compact().snapshot_id is not None
+            else:
+                done += len(table.expire_snapshots(retain_max=12, retain_min=12, older_than_ms=2**53).expired)
+        except (CommitConflict, PlanStale):
+            time.sleep(0.01)  # writers were first: the next one
+    print(done, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
