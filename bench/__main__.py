@@ -18,6 +18,7 @@ from bench import (
     lookup,
     memory,
     merge,
+    object_stores,
     planning,
     reading,
     repeating_text,
@@ -77,6 +78,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
+    "s3": (
+        object_stores.run,
+        "merge-on-read and compaction in an object store on loopback against a disk, requests per file, obstore beside pyarrow.fs",
+    ),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
     "compact-memory-table": (
         memory.run_table,

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.databases import PASSWORD, postgresql
 from tests.support.processes import ByGroup, turn_of
+from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark import TracedSession, traced_session
 
 settings.register_profile(
@@ -57,3 +58,10 @@ def database_address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch
     if request.param == "sqlite":
         return f"jdbc:sqlite:{tmp_path / 'catalog.db'}"
     return str(request.getfixturevalue("postgresql_address"))
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server on loopback, in a process of its own for the whole run."""
+    with s3_server() as server:
+        yield server

@@ -18,6 +18,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import append_arrow_schema
 from lsm_core.metadata import row_tracking
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import place_of
 from lsm_core.types.dictionaries import as_dictionaries
 
 BATCH_ROWS: Final = 65_536
@@ -68,7 +69,8 @@ def open_source(
     ``keep``: remember its footer with the table, as reads of a few rows do that come again.
     """
     path = store.data_path(partition, bucket, meta)
-    kept = store.kept if keep else None
+    # Of a file in an object store opening it again would be another request.
+    kept = store.kept if keep or place_of(path) else None
     return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name, kept=kept)
 
 

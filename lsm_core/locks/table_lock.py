@@ -13,7 +13,7 @@ from lsm_core.locks.file_lock import FileLock
 from lsm_core.locks.jdbc_lock import JdbcLock
 from lsm_core.locks.lease import Lock, LockSettings
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO, Guarantee, check_name, file_io_for
+from lsm_core.storage import FileIO, Guarantee, check_name, file_io_for, storage_options
 
 _URI: Final = "dredge.lock.uri"
 _NONE, _JDBC = "none", "jdbc"
@@ -44,7 +44,7 @@ def table_lock(
 def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -> tuple[FileIO, str]:
     """Where the lock files lie: below the table, or in a folder of the table's own below `dredge.lock.uri`."""
     place = options.get(_URI)
-    lock_io, folder = file_io_for(str(place)) if place else (file_io, f"{root}/dredge/lock")
+    lock_io, folder = file_io_for(str(place), storage_options(file_io)) if place else (file_io, f"{root}/dredge/lock")
     if lock_io.guarantee is Guarantee.NONE:
         raise InvalidOption(_URI, place or folder, "a folder on a store that creates files exclusively", name)
     return lock_io, f"{folder.rstrip('/')}/{check_name(lock_id(options, name), name, 'lock')}" if place else folder

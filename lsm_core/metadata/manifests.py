@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from lsm_core.format.manifest import (
 )
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import done_in_turn, place_of
 from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
@@ -61,8 +62,22 @@ def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[st
 def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
     """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file."""
     path = store.manifest_path(meta.file_name)
+    return _entries(meta, path, _read(store, path, meta.file_size))
+
+
+def iter_entries(store: TableStore, metas: Sequence[ManifestFileMeta]) -> Iterator[pa.Table]:
+    """Yield the entries of each manifest in turn: only one is held at a time. Raises CorruptFile.
+
+    Where reading is a request the next few are under way meanwhile.
+    """
+    paths = [store.manifest_path(meta.file_name) for meta in metas]
+    reads = [partial(_read, store, path, meta.file_size) for path, meta in zip(paths, metas, strict=True)]
+    for meta, path, data in zip(metas, paths, done_in_turn(reads, at_once=bool(place_of(store.root))), strict=True):
+        yield _entries(meta, path, data)
+
+
+def _entries(meta: ManifestFileMeta, path: str, data: bytes) -> pa.Table:
     expected = meta.num_added_files + meta.num_deleted_files
-    data = _read(store, path, meta.file_size)
     if expected >= _FAST_FROM:
         fast = fast_decode(data, path)
         if fast is not None and fast.num_rows == expected:
@@ -137,8 +152,8 @@ def live_entries(
     metas = metas if choose is None else choose(metas)
     needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in _IDENTITY]
     parts = []
-    for meta in metas:
-        part = keep_rows(read_manifest(store, meta), partitions, buckets, levels)
+    for entries in iter_entries(store, metas):
+        part = keep_rows(entries, partitions, buckets, levels)
         parts.append((part if keep is None else keep(part)).select(needed))
     if not parts:
         return empty_table(ENTRY_SCHEMA).select(names)
@@ -163,12 +178,6 @@ def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:
     """Return the entries of several manifests one after the other, unmerged. Raises CorruptFile."""
     return pa.concat_tables([empty_table(ENTRY_SCHEMA), *iter_entries(store, metas)])
-
-
-def iter_entries(store: TableStore, metas: Sequence[ManifestFileMeta]) -> Iterator[pa.Table]:
-    """Yield the entries of each manifest in turn: only one is held at a time. Raises CorruptFile."""
-    for meta in metas:
-        yield read_manifest(store, meta)
 
 
 def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEntry]:

@@ -53,5 +53,4 @@ def latest_schema(file_io: FileIO, root: str, branch: str = "main") -> TableSche
 def write_schema(file_io: FileIO, root: str, schema: TableSchema, branch: str = "main") -> bool:
     """Create the schema's file; False when that id is taken (another writer was faster)."""
     path = schema_path(root, schema.id, branch)
-    file_io.mkdirs(path.rpartition("/")[0])
     return file_io.write_exclusive(path, schema.to_json())

@@ -18,7 +18,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import paimon_version, schemas
 from lsm_core.options import TableOptions
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside
+from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside, place_of, storage_options
 
 POSTPONE_BUCKET = -2
 
@@ -272,6 +272,10 @@ class TableStore:
         for place in filter(None, (p.strip() for p in declared)):
             _, base = file_io_for(place, escaped=False)
             _, local = file_io_for(external_path, escaped=False)
+            if bool(place_of(base)) != bool(place_of(self.root)):
+                raise UnsupportedFeature(
+                    f"external paths on another kind of storage than the table's ({place})", self.name
+                )
             try:
                 # Files beside it (its index) share the directory, not the name.
                 return inside(base, f"{local.rpartition('/')[0]}/{name}")
@@ -296,6 +300,7 @@ class TableStore:
         return json.dumps(
             {
                 "root": self.root,
+                "storage": storage_options(self.file_io),
                 "name": self.name,
                 "branch": self.branch,
                 "schema_id": self.schema.id,
@@ -310,7 +315,7 @@ class TableStore:
         """Open what ``to_json`` described. Raises what ``open`` raises."""
         spec: dict[str, Any] = json.loads(text)
         if file_io is None:
-            file_io, _ = file_io_for(spec["root"])
+            file_io, _ = file_io_for(spec["root"], spec["storage"])
         return cls.open(
             file_io,
             spec["root"],

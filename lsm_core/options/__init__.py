@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lsm_core.options.catalog_options import CatalogOptions, is_catalog_option, parse_catalog_options
+from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is_catalog_option, parse_catalog_options
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
 from lsm_core.options.paimon_version import PaimonVersion, version_followed, version_written_by, written_as
@@ -18,6 +18,7 @@ __all__ = [
     "FLINK_READING",
     "READING",
     "REGISTRY",
+    "STORAGE_OPTIONS",
     "CatalogOptions",
     "Effect",
     "Family",

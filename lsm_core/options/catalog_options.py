@@ -14,6 +14,11 @@ from lsm_core.options.registry import parse_value
 
 _LOG = logging.getLogger(__name__)
 
+S3_ENDPOINT = "s3.endpoint"
+S3_REGION = "s3.endpoint.region"
+S3_PATH_STYLE = "s3.path.style.access"
+STORAGE_OPTIONS = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
+"""Options of a catalog that tell how its object store is reached, none of them secret."""
 _KEYS = (
     Key("warehouse", TEXT),
     Key("metastore", TEXT, "filesystem"),
@@ -36,6 +41,9 @@ _KEYS = (
     Key("case-sensitive", BOOL),
     Key("sync-all-properties", BOOL, "true"),
     Key("format-table.enabled", BOOL, "true"),
+    Key(S3_ENDPOINT, TEXT),
+    Key(S3_REGION, TEXT),
+    Key(S3_PATH_STYLE, BOOL),
 )
 CATALOG_REGISTRY: dict[str, Key] = {key.name: key for key in _KEYS}
 TABLE_DEFAULT_PREFIX = "table-default."
@@ -118,6 +126,11 @@ class CatalogOptions:
             "dredge.lock.uri": self.address,
             "dredge.lock.key": str(self.get("catalog-key")),
         }
+
+    @property
+    def storage(self) -> dict[str, str]:
+        """The options among `STORAGE_OPTIONS` that are set."""
+        return {key: value for key, value in self._raw.items() if key in STORAGE_OPTIONS}
 
     @property
     def table_defaults(self) -> dict[str, str]:

@@ -20,8 +20,8 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, version_written_by
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.spark.spark_columns import expressions, quoted, spark_ddl
-from lsm_core.spark.spark_read import parquet
+from lsm_core.spark.spark_columns import expressions, quoted, spark_arrow_schema, spark_ddl
+from lsm_core.spark.spark_read import stored_rows
 from lsm_core.types import DataType, TypeRoot
 
 if TYPE_CHECKING:
@@ -574,10 +574,11 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
         pa.array([entry.file.level for _, entry in files], pa.int32()),
         pa.array(range(len(files)), pa.int32()),
     ]
-    ddl = spark_ddl(store.schema.fields, store.name)
+    ddl, fields = spark_ddl(store.schema.fields, store.name), spark_arrow_schema(store.schema.fields, store.name)
     if store.schema.primary_keys:
         ddl = f"{quoted(SEQUENCE_NUMBER)} BIGINT, {quoted(VALUE_KIND)} TINYINT, {ddl}"
-    stored = parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
+        fields = pa.schema([(SEQUENCE_NUMBER, pa.int64()), (VALUE_KIND, pa.int8()), *fields])
+    stored = stored_rows(spark, store, paths, fields, ddl)
     return stored.join(spark.createDataFrame(pa.table(columns, schema=_FILES)).hint("broadcast"), "__dredge_file")
 
 

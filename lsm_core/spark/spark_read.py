@@ -6,18 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from lsm_core.files.formats import open_source
 from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import shipped, store_of, translated, use_this_python
+from lsm_core.storage import place_of
 from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_BATCH_ROWS = 65_536
 
 
 def read_table(
@@ -49,7 +55,9 @@ def read_table(
     with translated(what):
         if scan.snapshot is None:
             return spark.createDataFrame([], ddl)
-        raw = [split for split in scan.splits if scan.filter is None and _as_stored(store, split)]
+        # Spark's own reader may know nothing of the store, or need its keys said another way.
+        plain = scan.filter is None and not place_of(store.root)
+        raw = [split for split in scan.splits if plain and _as_stored(store, split)]
         known = set(map(id, raw))
         rest = [split for split in scan.splits if id(split) not in known]
         frames: list[DataFrame] = []
@@ -135,6 +143,39 @@ def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
     return spark.read.schema(ddl).option("__globPaths__", "false").parquet(*paths)
 
 
+def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fields: pa.Schema, ddl: str) -> DataFrame:
+    """Return the rows of data files as they are stored, unmerged, and the name of each one's file in `__dredge_file`.
+
+    ``fields`` and ``ddl`` tell the same columns. Spark reads files of this machine itself; those of an object store are opened, one by a
+    task, as Dredge opens them.
+    """
+    if not place_of(store.root):
+        return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
+    store_text = store.to_json()
+    target = fields.append(pa.field("__dredge_file", pa.string()))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        file_io = TableStore.from_json(store_text).file_io
+        for path in (path for batch in batches for path in batch.column("path").to_pylist()):  # one a file
+            source = open_source(file_io, path)
+            try:
+                names = [name for name in target.names if name in source.schema.names]
+                for rows in source.batches(names, _BATCH_ROWS):
+                    count = rows.num_rows
+                    columns = [
+                        rows.column(name) if name in names else pa.nulls(count, target.field(name).type)
+                        for name in target.names[:-1]
+                    ]
+                    columns.append(pa.array([path.rpartition("/")[2]]).take(pa.array(np.zeros(count, np.int32))))
+                    yield to_spark(pa.RecordBatch.from_arrays(columns, names=target.names), target)
+            finally:
+                source.close()
+
+    listed = pa.table([pa.array(range(len(paths)), pa.int32()), pa.array(paths, pa.string())], names=["task", "path"])
+    spread = spark.createDataFrame(listed).repartitionById(max(len(paths), 1), "task")
+    return spread.mapInArrow(shipped(run), f"{ddl}, __dredge_file STRING")
+
+
 def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str) -> DataFrame:
     """The rows of splits, each merged (or read) by one task; starting tasks costs less than planning a data source."""
     store_text, columns, predicate = store.to_json(), scan.columns, scan.filter
@@ -155,4 +196,4 @@ def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence
     return listed.mapInArrow(shipped(run), ddl)
 
 
-__all__ = ["parquet", "read_table"]
+__all__ = ["parquet", "read_table", "stored_rows"]

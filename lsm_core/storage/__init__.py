@@ -1,4 +1,4 @@
-"""Where bytes live: the FileIO protocol, local disks, fault injection, tracing and guards for names."""
+"""Where bytes live: the FileIO protocol, local disks, object stores, fault injection, tracing and guards for names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from lsm_core.storage.faults import FaultyFileIO, InjectedFault
 from lsm_core.storage.file_io import FileIO, FileStatus, Guarantee, OutputFile
 from lsm_core.storage.kept import Kept
 from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
-from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, same_place
-from lsm_core.storage.urls import file_io_for
+from lsm_core.storage.remote_input import ahead, done_in_turn
+from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, place_of, same_place
+from lsm_core.storage.urls import file_io_for, storage_options
 
 __all__ = [
     "FaultyFileIO",
@@ -19,10 +20,14 @@ __all__ = [
     "LocalFileIO",
     "LocalOutputFile",
     "OutputFile",
+    "ahead",
     "check_name",
+    "done_in_turn",
     "file_io_for",
     "inside",
     "inside_really",
     "is_link",
+    "place_of",
     "same_place",
+    "storage_options",
 ]

@@ -11,6 +11,13 @@ from lsm_core.errors import CorruptFile, InvalidData
 # A percent sign is refused too: some stores decode %2e%2e into "..", and no file name that Paimon makes holds one.
 _BAD = re.compile(r"[\x00-\x1f\x7f/\\%]")
 _LONGEST = 255
+_PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
+
+
+def place_of(path: str) -> str:
+    """The store that the address of a file names, as ``s3://bucket``; "" for a path of this machine."""
+    found = _PLACE.match(path)
+    return found.group() if found else ""
 
 
 def check_name(name: str, table: str = "", what: str = "file name") -> str:
@@ -24,17 +31,21 @@ def check_name(name: str, table: str = "", what: str = "file name") -> str:
 
 def inside(root: str, path: str) -> str:
     """Return ``path`` normalised when it lies strictly inside ``root``, by name alone. Raises CorruptFile otherwise."""
-    if "\x00" in path or not posixpath.isabs(path):
+    place = place_of(root)
+    below, top = path[len(place) :], root[len(place) :] or "/"
+    if "\x00" in path or not path.startswith(place) or not posixpath.isabs(below):
         raise CorruptFile(path, f"not a path inside {root}")
-    clean, base = posixpath.normpath(path), posixpath.normpath(root)
+    clean, base = posixpath.normpath(below), posixpath.normpath(top)
     if ".." in path.split("/") or not clean.startswith(base.rstrip("/") + "/"):
         raise CorruptFile(path, f"lies outside {root}")
-    return clean
+    return place + clean
 
 
 def inside_really(root: str, path: str) -> str:
     """Like ``inside``, and no symbolic link may lie between ``root`` and ``path``; ask this before every delete."""
     clean = inside(root, path)
+    if place_of(root):  # an object store has no links
+        return clean
     base = posixpath.normpath(root)
     folder = posixpath.dirname(clean)
     expected = posixpath.normpath(posixpath.join(os.path.realpath(base), posixpath.relpath(folder, base)))
@@ -54,6 +65,8 @@ def is_link(path: str) -> bool:
 def same_place(left: str, right: str) -> bool:
     """Whether two paths lead to one directory or file, symbolic links followed."""
     try:
-        return left == right or os.path.realpath(left) == os.path.realpath(right)
+        if left == right or place_of(left) or place_of(right):
+            return left == right
+        return os.path.realpath(left) == os.path.realpath(right)
     except ValueError:  # a NUL inside
         return False

@@ -43,7 +43,7 @@ _ALTER_ATTEMPTS = 100
 
 
 class Catalog:
-    """The tables of ``warehouse`` (a path or file URL). ``clock`` stamps what its tables write (default: the system's).
+    """The tables of ``warehouse`` (a path, or the address of a folder or of an object store: ``s3://bucket/folder``). ``clock`` stamps what its tables write (default: the system's).
 
     ``options``: a catalog's as Paimon's (options.md). With `metastore` = jdbc the database at `uri` lists databases and tables, and
     may hold the locks of commits (`lock.enabled`), which Java's JDBC catalogs then share. Raises UnsupportedFeature for other storage,
@@ -57,7 +57,7 @@ class Catalog:
         clock: Clock | str | None = None,
     ) -> None:
         self.options = CatalogOptions({"warehouse": os.fspath(warehouse), **(options or {})})
-        self.file_io, root = file_io_for(warehouse)
+        self.file_io, root = file_io_for(warehouse, self.options.storage)
         self.root = root.rstrip("/")
         self.clock: Clock = clock_from(clock)
         self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)

@@ -6,6 +6,7 @@ Measured on the real Java reader: a dictionary on columns that do not repeat dou
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -44,7 +45,8 @@ from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.files.formats.protocol import FileFormat
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO, Kept
+from lsm_core.storage import FileIO, Kept, ahead
+from lsm_core.storage.remote_input import END_BYTES, RemoteFile
 from lsm_core.types.dictionaries import as_dictionaries, distinct, joined, plain_schema, plain_table, unified
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
@@ -258,6 +260,8 @@ class _Opened(NamedTuple):
     """Arrow's form of the same footer, to read by; never asked about columns."""
     schema: pa.Schema
     wide: set[str]
+    remote: RemoteFile | None
+    """The file itself where opening it is a request: its size and its end are known."""
 
 
 class ParquetSource:
@@ -283,8 +287,9 @@ class ParquetSource:
         """
         self.path = path
         self._table = table
-        with opening(file_io, path, "Parquet", size) as self._input:
-            opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
+        opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
+        known = nullcontext(opened.remote.planned(())) if opened is not None and opened.remote is not None else None
+        with known or opening(file_io, path, "Parquet", size) as self._input:
             if opened is None:
                 opened = self._read_footer(kept)
             self._metadata, self._file = opened.metadata, None
@@ -299,9 +304,11 @@ class ParquetSource:
         _require_small_values(footer, self.path)
         whole = pa.BufferReader(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
         arrow = open_reader(whole)
-        opened = _Opened(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer))
+        remote = self._input.planned(()) if isinstance(self._input, RemoteFile) else None
+        opened = _Opened(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer), remote)
         if kept is not None:
-            kept.put((_FOOTER, self.path), opened, _FOOTER_SHARE * len(data))
+            weight = _FOOTER_SHARE * len(data) + (END_BYTES if remote is not None else 0)
+            kept.put((_FOOTER, self.path), opened, weight)
         return opened
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
@@ -330,17 +337,30 @@ class ParquetSource:
         With ``dictionaries`` a batch ends where its row group does, which has dictionaries of its own.
         """
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
+        source = ahead(self._input, self._ranges(groups, self._leaves(columns)))
+        # What tells how many rows fit into memory is read with the pages: of a remote file each row group is looked at in its turn.
+        for part in [groups] if source is self._input else [[number] for number in groups]:
+            yield from self._batches(source, columns, batch_rows, part, dictionaries)
+
+    def _batches(
+        self,
+        source: pa.NativeFile,
+        columns: Sequence[str],
+        batch_rows: int,
+        groups: list[int],
+        dictionaries: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of some row groups, their pages taken from ``source``."""
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
         leaves = self._leaves(columns)
         with named(self.path, "Parquet"):
-            batch_rows = rows_at_once(self._input, self.path, self._footer, groups, leaves, batch_rows, dictionaries)
-            file = None if dictionaries else self._file
+            batch_rows = rows_at_once(source, self.path, self._footer, groups, leaves, batch_rows, dictionaries)
+            keep = not dictionaries and source is self._input
+            file = self._file if keep else None
             if file is None:
-                file = open_reader(
-                    self._input, metadata=self._metadata, dictionaries=dictionaries, buffer_size=BUFFER_SIZE
-                )
-            if not dictionaries:
+                file = open_reader(source, metadata=self._metadata, dictionaries=dictionaries, buffer_size=BUFFER_SIZE)
+            if keep:
                 self._file = file
             stream = iter_batches(file, batch_rows, groups, leaves)
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
@@ -364,6 +384,11 @@ class ParquetSource:
                 places[leaf.name].append(at)
         return [at for found in places.values() for at in found]
 
+    def _ranges(self, groups: Sequence[int], leaves: Sequence[int]) -> list[list[tuple[int, int]]]:
+        """Where in the file the pages of ``leaves`` lie, for each of the row ``groups``."""
+        chunks = [[self._footer.groups[number].chunks[leaf] for leaf in leaves] for number in groups]
+        return [[(chunk.start, chunk.start + chunk.stored_bytes) for chunk in group] for group in chunks]
+
     def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
         """INT96 columns a second time, as bytes; None without such columns."""
         if not wide:
@@ -372,8 +397,9 @@ class ParquetSource:
             footer = int96_as_bytes(self._input)
         except (IndexError, ValueError) as error:
             raise CorruptFile(self.path, f"its Parquet footer is broken: {error}") from error
-        file = open_reader(self._input, metadata=footer, buffer_size=BUFFER_SIZE)
-        return iter_batches(file, batch_rows, groups, self._leaves(wide))
+        leaves = self._leaves(wide)
+        source = ahead(self._input, self._ranges(groups, leaves))
+        return iter_batches(open_reader(source, metadata=footer, buffer_size=BUFFER_SIZE), batch_rows, groups, leaves)
 
     def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
         """Arrow wraps INT96 values that its nanoseconds cannot hold: seen by comparing with what the bytes say."""

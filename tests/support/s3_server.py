@@ -1,0 +1,166 @@
+"""An S3 server of its own process on loopback: moto's, made to answer as a store that keeps its promises, and to fail when told.
+
+`python -m tests.support.s3_server` prints its port and serves until its standard input closes. One request is carried out at a time:
+moto looks for an object and then puts another as two steps, which of two conditional puts at once would let both through.
+
+Beside S3: `GET /_control/requests` gives (and forgets) what was asked for, `POST /_control/fail` what is to fail next.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
+
+
+class Application:
+    """WSGI: moto's S3, one request at a time, with a diary and failures on demand."""
+
+    def __init__(self, served: Any) -> None:
+        self._served, self._lock = served, threading.Lock()
+        self._diary: list[dict[str, Any]] = []
+        self._failures: list[dict[str, Any]] = []
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if path.startswith("/_control/"):
+            return [self._control(path, body, start_response)]
+        with self._lock:
+            line = {
+                "method": method,
+                "path": path,
+                "query": environ["QUERY_STRING"],
+                "range": environ.get("HTTP_RANGE"),
+            }
+            self._diary.append(line)
+            failure = self._due(method, path)
+            if failure is not None and failure["mode"] == "before":
+                return self._refuse(start_response)
+            answer: list[Any] = []
+            parts = self._served(environ, lambda *told: answer.append(told))
+            data = b"".join(parts)
+            close = getattr(parts, "close", None)
+            if close is not None:
+                close()
+            if failure is not None:
+                return self._refuse(start_response)
+        start_response(*answer[0])
+        return [data]
+
+    def _due(self, method: str, path: str) -> dict[str, Any] | None:
+        for failure in self._failures:
+            if failure["method"] == method and failure["part"] in path and failure["times"] > 0:
+                failure["times"] -= 1
+                return failure
+        return None
+
+    def _refuse(self, start_response: Any) -> list[bytes]:
+        start_response("500 Internal Server Error", [("Content-Length", "0")])
+        return [b""]
+
+    def _control(self, path: str, body: bytes, start_response: Any) -> bytes:
+        data = b"{}"
+        with self._lock:
+            if path == "/_control/requests":
+                data, self._diary = json.dumps(self._diary).encode(), []
+            else:
+                self._failures = json.loads(body)
+        start_response("200 OK", [("Content-Length", str(len(data))), ("Content-Type", "application/json")])
+        return data
+
+
+def serve() -> None:
+    """Serve on a free port until standard input ends."""
+    import logging
+
+    # Pages of listings are small, so that tests need few files to see more than one.
+    os.environ.update(ENVIRONMENT, AWS_DEFAULT_REGION="us-east-1", MOTO_S3_DEFAULT_MAX_KEYS="100")
+    from moto.moto_server.werkzeug_app import create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    WSGIRequestHandler.protocol_version = "HTTP/1.1"  # connections stay open
+    WSGIRequestHandler.disable_nagle_algorithm = True
+    server = make_server("127.0.0.1", 0, Application(create_backend_app("s3")), threaded=True)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running server: its address, and what tests ask of it."""
+
+    endpoint: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a catalog needs to know of it."""
+        return {"s3.endpoint": self.endpoint, "s3.path.style.access": "true"}
+
+    def bucket(self) -> str:
+        """The address of a new, empty bucket."""
+        name = f"b{uuid.uuid4().hex[:12]}"
+        self._ask("PUT", f"/{name}")
+        return f"s3://{name}"
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The requests since the last call, in the order in which they were carried out."""
+        return list(json.loads(self._ask("GET", "/_control/requests")))
+
+    def fail(self, method: str, part: str, *, mode: str, times: int = 1) -> None:
+        """Answer the next requests of ``method`` for paths with ``part`` by 500: not carried out (mode before), or carried out (after)."""
+        wanted = [{"method": method, "part": part, "mode": mode, "times": times}] if times else []
+        self._ask("POST", "/_control/fail", json.dumps(wanted).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(self.endpoint + path, data=body, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """A server in a process of its own; this process's environment holds keys for it meanwhile."""
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.s3_server"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        os.environ.update(ENVIRONMENT)
+        yield S3Server(f"http://127.0.0.1:{port}")
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,296 @@
+"""A table in an object store lives as one on a disk does, from its creation to the sweep of its trash, and survives a store that fails."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema, Table, errors
+from lsm_core.cli.app import run
+from lsm_core.clock import FixedClock
+from lsm_core.commit import CommitMessage
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import FaultyFileIO, FileIO
+from lsm_core.storage.faults import Mode
+from tests.faults.outcomes import outcome_of
+from tests.faults.strides import strides
+from tests.support.peers import refusal_of
+from tests.support.s3_server import S3Server
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+FIELDS = pa.schema(
+    [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]
+)
+OPTIONS = {
+    "bucket": "2",
+    "changelog-producer": "input",
+    "commit.min-retry-wait": "1 ms",
+    "commit.max-retry-wait": "5 ms",
+}
+
+
+def rows(keys: range, value: str, part: str = "a/b") -> pa.Table:
+    return pa.table([[part] * len(keys), list(keys), [f"{value}{key}" for key in keys]], schema=FIELDS)
+
+
+def content(table: Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+def created(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
+    catalog.create_database("db", ignore_if_exists=True)
+    schema = Schema(FIELDS, primary_keys=["p", "k"], partition_keys=["p"], options={**OPTIONS, **options})
+    return catalog.create_table(name, schema)
+
+
+def files(io: FileIO, folder: str) -> dict[str, bytes]:
+    """Everything below a folder."""
+    found: dict[str, bytes] = {}
+    for one in io.list_dir(folder):
+        below = files(io, one.path) if one.is_dir else {"": io.read_bytes(one.path)}
+        found |= {f"{one.name}/{name}".rstrip("/"): data for name, data in below.items()}
+    return found
+
+
+def life(catalog: Catalog) -> list[Any]:
+    """What a table answers through its life."""
+    clock = catalog.clock
+    assert isinstance(clock, FixedClock)
+    answers: list[Any] = []
+    table = created(catalog)
+    stream = table.new_stream_scan("reader", from_snapshot=1)
+    for number in range(4):
+        table.write(rows(range(number, number + 30), f"w{number}-"))
+        table.write(rows(range(5), f"x{number}-", "c d"))
+    changes = [stream.next() for _ in range(3)]
+    answers.append([None if one is None else one.table.num_rows for one in changes])
+    stream.checkpoint()
+    table.delete([("k", "=", 3)])
+    answers.append(content(table))
+    answers.append(table.to_arrow(filter=[("p", "=", "c d"), ("k", ">", 1)], columns=["v"]).num_rows)
+    report = table.compact(full=True)
+    answers.append((report.files_in, report.files_out, report.rows_out, report.verification.level))
+    answers.append(content(table))
+    answers.append(table.lookup(pa.table({"p": ["a/b"], "k": [12]}, schema=pa.schema(list(FIELDS)[:2]))).to_pylist())
+    answers.append(table.incremental(2, 4).num_rows)
+    catalog.clock = FixedClock(NOW + 3 * DAY)
+    table = catalog.table("db.t")
+    expired = table.expire_snapshots(retain_max=2, retain_min=1)
+    answers.append(len(snapshots.list_ids(table.store)))
+    catalog.clock = FixedClock(NOW + 9 * DAY)
+    table = catalog.table("db.t")
+    swept = table.sweep_trash()
+    answers.append((type(expired).__name__, swept.files_deleted, swept.files_missing))
+    answers.append(content(table))
+    answers.append(sorted(name.partition("/")[0] for name in files(catalog.file_io, table.store.root)))
+    answers.append([entry.action for entry in table.ledger()])
+    return answers
+
+
+@pytest.fixture
+def house(s3: S3Server) -> Catalog:
+    return Catalog(f"{s3.bucket()}/house", s3.options, clock=FixedClock(NOW))
+
+
+def test_a_table_lives_in_a_store_as_on_a_disk(house: Catalog, tmp_path: Path) -> None:
+    assert life(house) == life(Catalog(str(tmp_path / "local"), clock=FixedClock(NOW)))
+
+
+def test_a_catalog_in_a_store_makes_lists_and_drops(house: Catalog) -> None:
+    assert house.list_databases() == []
+    with pytest.raises(errors.DatabaseNotFound):
+        house.list_tables("db")
+    table = created(house)
+    with pytest.raises(errors.TableExists):
+        created(house)
+    assert (house.list_databases(), house.list_tables("db")) == (["db"], ["t"])
+    assert table.store.root == f"{house.root}/db.db/t"
+    with pytest.raises(errors.UnsupportedFeature, match="renaming in an object store"):
+        house.rename_table("db.t", "db.u")
+    table.write(rows(range(3), "a"))
+    with pytest.raises(errors.DatabaseExists):
+        house.drop_database("db")
+    house.drop_table("db.t")
+    assert house.list_tables("db") == []
+    assert house.list_databases() == ["db"]
+    house.drop_database("db")
+    assert house.list_databases() == []
+    assert files(house.file_io, house.root) == {}
+
+
+def test_tables_and_messages_travel_to_other_processes(house: Catalog, s3: S3Server) -> None:
+    table = created(house)
+    there: Table = pickle.loads(pickle.dumps(table))
+    with there.new_write() as writer:
+        writer.write(rows(range(4), "a"))
+        messages = [CommitMessage.from_bytes(one.to_bytes()) for one in writer.prepare_commit()]
+    assert TableStore.from_json(table.store.to_json()).file_io == table.store.file_io
+    assert Table(TableStore.from_json(table.store.to_json())).new_commit().commit(messages) == 1
+    assert len(content(table)) == 4
+
+
+def test_the_command_line_looks_after_a_table_in_a_store(
+    house: Catalog, s3: S3Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("DREDGE_WAREHOUSE", house.root)
+    table = created(house)
+    for number in range(3):
+        table.write(rows(range(10), f"{number}-"))
+    assert run(["status"]) == 0
+    told = capsys.readouterr().out
+    assert "db.t" in told
+    assert "conditional put" in told
+    assert run(["compact", "db.t", "--full"]) == 0
+    assert run(["tables", "--warehouse", f"{house.root}/nothing-here"]) != 0
+    assert table.latest_snapshot().commit_kind == "COMPACT"  # type: ignore[union-attr]
+
+
+# -- stores that fail --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_commit_whose_snapshot_was_put_twice_is_one_commit(house: Catalog, s3: S3Server, mode: str) -> None:
+    """The first answer is lost, the second says that the snapshot exists: it is the commit's own."""
+    table = created(house)
+    table.write(rows(range(5), "a"))
+    s3.fail("PUT", "snapshot/snapshot-2", mode=mode)
+    assert table.write(rows(range(3, 8), "b")) == 2
+    assert snapshots.list_ids(table.store) == [1, 2]
+    assert len(content(table)) == 8
+
+
+def test_a_commit_that_never_gets_an_answer_is_unknown_and_a_retry_finds_it(
+    house: Catalog, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsm_core.storage.object_store._RETRIES", 0)
+    table = Catalog(house.root, s3.options).table(created(house, **{"commit.max-retries": "1"}).name)
+    for mode, expected in (("before", []), ("after", [1])):
+        writer = table.new_stream_write("job")
+        writer.write(rows(range(5), "a"))
+        messages = writer.prepare_commit(commit_identifier=7)
+        s3.fail("PUT", "snapshot/snapshot-1", mode=mode, times=9)
+        if mode == "before":
+            with pytest.raises(errors.CommitUnknown):
+                table.new_stream_commit("job").filter_and_commit({7: messages})
+        else:  # no put was answered, but the object tells who put it
+            assert table.new_stream_commit("job").filter_and_commit({7: messages}) == [1]
+        s3.fail("PUT", "", mode="before", times=0)
+        assert snapshots.list_ids(table.store) == expected
+        writer.close()
+    assert table.new_stream_commit("job").filter_and_commit({7: []}) == []
+    assert len(content(table)) == 5
+
+
+def _written(table: Table) -> object:
+    return table.write(rows(range(3, 9), "new"))
+
+
+def _compacted(table: Table) -> object:
+    return table.compact(full=True)
+
+
+@strides(37)
+@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("act", [_written, _compacted])
+def test_a_store_that_fails_at_any_step_loses_nothing(
+    house: Catalog, act: Callable[[Table], object], mode: Mode, stride: int
+) -> None:
+    """Reads are those before or after, and the same statement run again succeeds: each failure has a table of its own."""
+    house.create_database("db")
+
+    def prepared(name: str) -> Table:
+        table = created(house, name, **{"commit.max-retries": "2"})
+        for number in range(2):
+            table.write(rows(range(number, number + 5), f"{number}-"))
+        return table
+
+    def through(table: Table, file_io: FileIO) -> Table:
+        store = TableStore.open(table.store.file_io, table.store.root, table.name, house.clock)
+        store.file_io = file_io
+        return Table(store)
+
+    counted = FaultyFileIO(house.file_io)
+    act(through(prepared("db.count"), counted))
+    assert counted.steps > 30
+    expected = content(house.table("db.count"))
+    for step in range(1, counted.steps + 1, stride):
+        table = prepared(f"db.t{step}")
+        before = content(table)
+        faulty = FaultyFileIO(house.file_io, step, mode)
+        outcome = outcome_of(partial(act, through(table, faulty)))
+        where = (act.__name__, mode, step, faulty.log[step - 1], outcome)
+        found = content(table)
+        assert found in (before, expected), where
+        if outcome == "succeeded":
+            assert found == expected, where
+        act(house.table(table.name))
+        assert content(table) == expected, where
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+_WRITER = """
+import json, sys
+import pyarrow as pa
+from lsm_core import Catalog
+root, endpoint, user, commits = sys.argv[1:]
+table = Catalog(root, {"s3.endpoint": endpoint}).table("db.t")
+fields = table.schema.arrow_schema
+ids = []
+for number in range(int(commits)):
+    key = int(user) * 1000 + number
+    ids.append(table.write(pa.table([["a"], [key], [str(key)]], schema=fields)))
+print(json.dumps(ids))
+"""
+
+
+@pytest.mark.parametrize(
+    ("processes", "commits"),
+    [(2, 3), pytest.param(8, 25, marks=(pytest.mark.soak, pytest.mark.timeout(1800)))],
+)
+def test_processes_that_commit_at_once_lose_nothing(house: Catalog, s3: S3Server, processes: int, commits: int) -> None:
+    """Writers, a compactor and an expirer: every snapshot is whole when it is read, and the end holds what all wrote."""
+    options = {"commit.max-retries": "60", "commit.max-retry-wait": "200 ms", "snapshot.num-retained.min": "5"}
+    table = created(house, **options)
+    commands = [[str(user), str(commits)] for user in range(processes)]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, house.root, s3.endpoint, *arguments],
+            cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE, text=True,
+        )
+        for arguments in commands
+    ]  # fmt: skip
+    seen: dict[int, int] = {}
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(lambda: [worker.communicate(timeout=1200)[0] for worker in workers])
+            while not ended.done():
+                refusal_of(table.compact)
+                refusal_of(lambda: table.expire_snapshots(retain_max=10, retain_min=5))
+                newest = snapshots.latest_id(table.store)
+                if newest is not None and newest not in seen:
+                    seen[newest] = table.to_arrow(snapshot_id=newest).num_rows
+                time.sleep(0.3)
+            printed = ended.result()
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert all(worker.returncode == 0 for worker in workers), printed
+    assert [seen[number] for number in sorted(seen)] == sorted(seen.values())
+    expected = {1000 * user + number for user in range(processes) for number in range(commits)}
+    assert sorted(row[1] for row in content(table)) == sorted(expected)
