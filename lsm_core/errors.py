@@ -295,6 +295,16 @@ class RefusalRule(StrEnum):
     """Restored snapshots would not be followed by the next one."""
     HISTORY_CHANGED = "history-changed"
     """Another snapshot has the id of one to restore."""
+    NOTHING_IN_USE = "nothing-in-use"
+    """No snapshot, tag or changelog names any file, so every file would look like an orphan."""
+    LISTING_INCOMPLETE = "listing-incomplete"
+    """A listing lacked files, snapshots or tags that are there."""
+    SNAPSHOTS_MOVED = "snapshots-moved"
+    """The oldest or newest snapshot changed while the plan was made, or a tag or branch appeared."""
+    UNREADABLE_RECORD = "unreadable-record"
+    """A deletion record cannot be read, so what it set aside is not known."""
+    SHARE_LIMIT = "share-limit"
+    """More of the table would go than a plan may take unasked."""
 
 
 class PlanRefused(DredgeError):

@@ -30,6 +30,7 @@ _VERBS: Final = {
     "files": "look",
     "show": "show",
     "explain": "explain",
+    "holds": "look",
     "trash": "trash",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""

@@ -33,6 +33,14 @@ def _scalar(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def texts_in(value: JsonValue) -> list[str]:
+    """Every text in a JSON value, however deep; keys of objects are not among them. Raises RecursionError for nesting without end."""
+    if isinstance(value, str):
+        return [value]
+    inner = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else []
+    return [text for one in inner for text in texts_in(one)]
+
+
 def parse_object(data: bytes, path: str) -> dict[str, JsonValue]:
     """The JSON object in ``data``; raises :class:`CorruptFile` naming ``path`` when it is anything else."""
     try:

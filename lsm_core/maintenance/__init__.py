@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
     from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
+    from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
+    from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
     from lsm_core.maintenance.actions.rescale.rescaling import RescaleItem as RescaleItem
     from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport as RescaleReport
     from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale as plan_rescale
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
     from lsm_core.maintenance.apply import apply_plan as apply_plan
     from lsm_core.maintenance.apply import dry_run as dry_run
+    from lsm_core.maintenance.holders import Holder as Holder
+    from lsm_core.maintenance.holders import HolderKind as HolderKind
+    from lsm_core.maintenance.holdings import holds as holds
     from lsm_core.maintenance.observe import BucketHealth as BucketHealth
     from lsm_core.maintenance.observe import health as health
     from lsm_core.maintenance.record import LedgerEntry as LedgerEntry
@@ -119,6 +124,10 @@ __getattr__, __dir__ = lazy_names(
             "ExpiryReport",
             "plan_expiry",
         ),
+        "actions.orphans.orphan_removal": (
+            "OrphanReport",
+            "plan_orphans",
+        ),
         "actions.rescale.rescaling": (
             "RescaleItem",
             "RescaleReport",
@@ -136,6 +145,11 @@ __getattr__, __dir__ = lazy_names(
             "apply_plan",
             "dry_run",
         ),
+        "holders": (
+            "Holder",
+            "HolderKind",
+        ),
+        "holdings": ("holds",),
         "observe": (
             "BucketHealth",
             "health",

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
     from lsm_core.metadata.store import TableStore
 
-BUILT_IN: Final = ("compact", "expire_snapshots", "expire_changelogs", "trash", "restore", "rescale", "assign_buckets")
+BUILT_IN: Final = (
+    "compact",
+    "expire_snapshots",
+    "expire_changelogs",
+    "orphans",
+    "trash",
+    "restore",
+    "rescale",
+    "assign_buckets",
+)
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 
 PLAN_VERSION: Final = 1
@@ -308,6 +317,12 @@ class Report(ABC):
         """The snapshot that was committed (the field ``snapshot_id``); None where the action commits none or did nothing."""
         number: int | None = getattr(self, "snapshot_id", None)
         return number
+
+    @property
+    def failures(self) -> Sequence[Declined]:
+        """What could not be done though nothing forbade it (the field ``failed``): the command line tells it, and fails."""
+        found: Sequence[Declined] = getattr(self, "failed", ())
+        return found
 
     @abstractmethod
     def lines(self, table: str) -> list[str]:

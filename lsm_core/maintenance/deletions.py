@@ -1,9 +1,10 @@
-"""What expiries share: files as items of their plans, and which of these something retained still needs."""
+"""What deletions share: files as items of their plans, where they lie, and which of them something retained still needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from lsm_core.maintenance.action import Declined
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import read_lineages, still_used
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import file_io_for, inside_really
 
 
 def require_main(store: TableStore, what: str) -> None:
@@ -65,3 +67,24 @@ def _relative(store: TableStore, path: str) -> str:
     if not path.startswith(root):
         raise CorruptFile(path, f"lies outside of table {store.name}")
     return path[len(root) :]
+
+
+def external_places(store: TableStore) -> list[str]:
+    """The absolute paths that the table declares for data outside of its directory (`data-file.external-paths`)."""
+    declared = [place.strip() for place in str(store.options.get("data-file.external-paths") or "").split(",")]
+    return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
+
+
+def deletable_path(store: TableStore, path: str) -> str:
+    """Where a file of a plan or of a deletion record lies: ``path`` is relative to the table's root or, in a declared external place, absolute.
+
+    Raises CorruptFile for one that would leave both, also through a link.
+    """
+    if not path.startswith("/"):
+        return inside_really(store.root, f"{store.root}/{path}")
+    for place in external_places(store):
+        with suppress(CorruptFile):
+            return inside_really(place, path)
+    raise CorruptFile(
+        path, "an absolute path that data-file.external-paths does not declare, or that leads out of there"
+    )

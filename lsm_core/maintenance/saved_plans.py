@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
-from lsm_core.maintenance.action import MaintenancePlan, find_action
+from lsm_core.format.json_text import texts_in
+from lsm_core.maintenance.action import CODE_VERSION, PLAN_VERSION, MaintenancePlan, find_action
 from lsm_core.maintenance.record import applied_before, read_ledger
+from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, check_name
 
@@ -19,6 +23,7 @@ KEPT_MS: Final = 24 * 3_600_000
 """For so long every saved plan is kept, applied or not."""
 MOST_KEPT: Final = 1_000
 """Of the plans that are older, so many that could still be applied are kept, the newest."""
+_WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
 _LOOKED_AT: Final = 20
 """How many older plans one call looks at: whoever saves a plan waits for it."""
 
@@ -72,6 +77,27 @@ def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
 def saved_plan_hashes(store: TableStore) -> list[str]:
     """The hashes of all plans that are kept, in their order."""
     return sorted(map(_hash, _files(store)))
+
+
+def names_in_saved_plans(store: TableStore) -> Iterator[tuple[str, list[str]]]:
+    """The hash of each saved plan with the file names that it works on, so that nobody deletes them before it is applied.
+
+    Files that a plan would itself delete are not among them. A plan that cannot be understood, being damaged or of another version,
+    names every word in it. Raises OSError where it cannot be read.
+    """
+    for file in _files(store):
+        try:
+            data = store.file_io.read_bytes(file.path)
+        except FileNotFoundError:  # removed between the listing and this read
+            continue
+        try:
+            plan: Any = json.loads(data)
+            if plan["version"] == PLAN_VERSION and plan["code_version"] == CODE_VERSION:
+                plan = [item for item in plan["items"] if item["item"] != DeleteItem.item_kind]
+            texts: Iterable[str] = texts_in(plan)
+        except (KeyError, RecursionError, TypeError, ValueError):
+            texts = _WORDS.findall(data.decode(errors="replace"))
+        yield _hash(file), sorted({text.rpartition("/")[2] for text in texts})
 
 
 def _files(store: TableStore) -> list[FileStatus]:

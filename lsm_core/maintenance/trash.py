@@ -19,13 +19,16 @@ SWEEP: Final = "sweep"
 RESTORE: Final = "restore"
 EXPIRED_CHANGELOGS: Final = "expire_changelogs"
 """The action of records whose ``snapshots`` had expired before: their changelogs were kept, and went."""
+ORPHANS: Final = "orphans"
+"""The action of records without snapshots: nothing named their files."""
 
 
 @dataclass(frozen=True)
 class DeleteItem(PlanItem):
-    """One file that nothing retained needs: ``path`` relative to the table's root, ``size`` in bytes (0 = unknown).
+    """One file that nothing retained needs: ``path`` relative to the table's root, or absolute where it is declared to lie outside of it
+    (`data-file.external-paths`), ``size`` in bytes (0 = unknown).
 
-    ``kind`` is data, manifest, manifest-list, index, index-manifest, statistics or changelog; ``trash_id`` names the
+    ``kind`` is data, manifest, manifest-list, index, index-manifest, statistics, changelog or temporary; ``trash_id`` names the
     deletion record it comes from (action "trash").
     """
 
@@ -51,10 +54,9 @@ def held_line(item: Declined) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrashRecord:
-    """What one expiry (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
+    """What one expiry or removal of orphans (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
 
-    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells). Paths are relative to the table's root.
-    Times are epoch ms.
+    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none). Times are epoch ms.
     """
 
     trash_id: str

@@ -22,6 +22,7 @@ if (
         ExpiryReport,
         LedgerEntry,
         MaintenancePlan,
+        OrphanReport,
         Report,
         RestoreReport,
         RowStory,
@@ -321,6 +322,21 @@ class Table(Readable):
         """Expire old snapshots (``older_than_ms``: epoch ms); their files wait in the trash for :meth:`sweep_trash`."""
         plan = maintenance.plan_expiry(self.store, retain_max, retain_min, older_than_ms, max_deletes)
         return cast("ExpiryReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def remove_orphan_files(
+        self, older_than_ms: int | None = None, dry_run: bool = False, max_share: int | None = None
+    ) -> OrphanReport:
+        """Remove files that nothing names, last changed before ``older_than_ms`` (epoch ms; default: 24 hours ago).
+
+        They wait in the trash for :meth:`sweep_trash`. ``max_share``: percent of the table's files, or bytes, that may go (20). Raises
+        PlanRefused with the rule that forbids it, InvalidOption, CorruptFile.
+        """
+        plan = self.plan_maintenance("orphans", older_than_ms=older_than_ms, max_share=max_share)
+        return cast("OrphanReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def holds(self) -> pa.Table:
+        """What keeps data from going: holder, kind, bytes and files held alone, since when, bytes that others hold too; most first."""
+        return maintenance.holds(self.store)
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""

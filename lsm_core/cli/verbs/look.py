@@ -1,4 +1,4 @@
-"""Verbs that only look: status, tables, health, snapshots, files."""
+"""Verbs that only look: status, tables, health, snapshots, files, holds."""
 
 from __future__ import annotations
 
@@ -321,3 +321,25 @@ def files(
         "file_path",
     ]
     print_table(f"{table}: files", columns, [[row[name] for name in columns] for row in rows])
+
+
+def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
+    """Show what keeps data from going (snapshots, tags, branches, consumers, ...), what holds most alone first."""
+    opened = open_table(warehouse, table, clock)
+    rows = opened.holds().to_pylist()  # one object a holder
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["holder", "kind", "files held alone", "bytes held alone", "bytes shared", "since (UTC)"]
+    said = [
+        [
+            row["holder"],
+            row["kind"],
+            row["files"],
+            row["bytes"],
+            row["shared_bytes"],
+            utc_text(int(row["since"].timestamp() * 1000)),
+        ]
+        for row in rows
+    ]
+    print_table(f"{opened.name}: what keeps data from going", columns, said)

@@ -60,6 +60,7 @@ _TYPES: Final[Mapping[ArgumentKind, Any]] = {
     ArgumentKind.AGE: str | None,
 }
 """How the command line takes an argument; what is not here is not offered."""
+_MOST_SHOWN: Final = 1_000
 _SHAPES: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.COLUMNS: "A,B",
     ArgumentKind.PARTITIONS: "K=V[,K=V]",
@@ -125,7 +126,9 @@ def show_plan(made: MaintenancePlan) -> None:
     for kind in action.item_types():
         items = made.items_of(kind)
         if items:
-            print_table(kind.title, kind.columns, [item.cells() for item in items])
+            print_table(kind.title, kind.columns, [item.cells() for item in items[:_MOST_SHOWN]])
+        if len(items) > _MOST_SHOWN:
+            say(f"... and {len(items) - _MOST_SHOWN:,} more; --json has them all")
     for line in action.remarks(made):
         say(line)
     _show_declined("leaves alone", made.declined)
@@ -176,6 +179,7 @@ def apply(
         show_report(report, opened.name)
     else:
         say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
+    require_done(report)
 
 
 def show_report(report: Report, table: str) -> None:
@@ -184,6 +188,13 @@ def show_report(report: Report, table: str) -> None:
         say(line)
     for title, declined in report.declined_lists().items():
         _show_declined(title, declined)
+
+
+def require_done(report: Report) -> None:
+    """Raise DredgeError, after everything else was said, where something that was to be done could not be."""
+    failed = report.failures
+    if failed:
+        raise DredgeError(f"{len(failed)} files could not be deleted, {failed[0].subject} for one: {failed[0].text}")
 
 
 def _show_declined(title: str, declined: Sequence[Declined]) -> None:
@@ -207,6 +218,9 @@ def _verb(action: Action) -> Callable[..., None]:
             report = opened.apply(made)
             if not as_json:
                 show_report(report, opened.name)
+            elif report.failures:
+                print_json(report.to_object())
+            require_done(report)
             return report.to_object()
 
         _for_tables(warehouse, table, given, as_json, carry_out)

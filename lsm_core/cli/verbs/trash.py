@@ -1,4 +1,4 @@
-"""The verb that lists and sweeps what expiries set aside."""
+"""The verb that lists and sweeps what expiries and removals of orphan files set aside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, TableArgument, Warehouse, open_table
-from lsm_core.cli.verbs.maintain import show_report
+from lsm_core.cli.verbs.maintain import require_done, show_report
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
 
@@ -32,6 +32,7 @@ def trash(
     if sweep:
         report = opened.sweep_trash(dry_run=dry_run)
         print_json(report.to_object()) if as_json else show_report(report, opened.name)
+        require_done(report)
         _require_readable([item.text for item in report.unreadable])
         return
     found = read_trash(opened.store)
@@ -51,7 +52,7 @@ def trash(
             ]
         )
     else:
-        columns = ["trash id", "snapshots", "files", "bytes", "expired at (UTC)", "deleted from (UTC)"]
+        columns = ["trash id", "snapshots", "files", "bytes", "set aside at (UTC)", "deleted from (UTC)"]
         rows = [
             [
                 record.trash_id,
@@ -70,7 +71,7 @@ def trash(
 def _which(record: TrashRecord) -> str:
     """The ids that went, of snapshots or of changelogs."""
     if not record.snapshots:
-        return "-"
+        return "orphan files" if record.action == "orphans" else "-"
     ids = f"{min(record.snapshots)}..{max(record.snapshots)}"
     return f"changelogs {ids}" if record.action == "expire_changelogs" else ids
 

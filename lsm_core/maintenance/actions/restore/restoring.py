@@ -13,7 +13,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
-from lsm_core.maintenance.actions.trash.sweeping import file_path
+from lsm_core.maintenance.deletions import deletable_path
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import changelogs, snapshots
@@ -24,7 +24,7 @@ from lsm_core.metadata.store import TableStore
 class RestoreItem(PlanItem):
     """One deletion record whose snapshots (``first_snapshot`` to ``last_snapshot``), or the changelogs of these, are put back.
 
-    ``files`` counts those that are in use again then.
+    ``files`` counts those that are in use again then. A record of orphans has no snapshots (None): its files are merely kept.
     """
 
     item_kind: ClassVar[str] = "restore"
@@ -32,14 +32,15 @@ class RestoreItem(PlanItem):
     columns: ClassVar[tuple[str, ...]] = ("trash id", "snapshots", "files")
 
     trash_id: str
-    first_snapshot: int
-    last_snapshot: int
+    first_snapshot: int | None
+    last_snapshot: int | None
     files: int
     changelogs: bool = False
 
     def cells(self) -> tuple[Any, ...]:
         """The record, its snapshots and how many files it holds."""
-        return (self.trash_id, f"{self.first_snapshot}..{self.last_snapshot}", self.files)
+        which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
+        return (self.trash_id, which, self.files)
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,17 @@ class RestoreReport(Report):
     files_kept: int = 0
     earliest: int | None = None
     changelogs: bool = False
+    orphans: bool = False
 
     @property
     def changed(self) -> bool:
-        """Whether a snapshot came back."""
-        return bool(self.restored)
+        """Whether a snapshot came back, or orphans are kept."""
+        return bool(self.restored) or self.orphans
 
     def lines(self, table: str) -> list[str]:
         """Which snapshots can be read again."""
+        if self.orphans:
+            return [f"{self.files_kept} files that nothing names are kept"]
         if not self.restored:
             return [f"no {'changelog' if self.changelogs else 'snapshot'} was restored"]
         kind = "changelogs" if self.changelogs else "snapshots"
@@ -81,6 +85,8 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
     ids = sorted(record.snapshots)
     plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
     told = record.action == trash.EXPIRED_CHANGELOGS
+    if record.action == trash.ORPHANS:
+        return replace(plan, items=(RestoreItem(trash_id, None, None, len(record.files)),))
     return replace(plan, items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files), told),) if ids else ())
 
 
@@ -94,9 +100,13 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     _require_no_hole(store, record)
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
+    if record.action == trash.ORPHANS:
+        kept = sum(store.file_io.exists(deletable_path(store, file.path)) for file in record.files)
+        trash.forget(store, trash_id)
+        return Outcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
     try:
         for file in record.files:
-            if not store.file_io.exists(file_path(store, file)):
+            if not store.file_io.exists(deletable_path(store, file.path)):
                 raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
         expired = {number: _expired(store, record, number) for number in sorted(record.snapshots)}
     except DredgeError:
@@ -111,9 +121,9 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
             raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
     if told:
-        kept = changelogs.list_changelogs(store)
-        changelogs.point_hints(store, kept)
-        earliest = kept[0] if kept else None
+        left = changelogs.list_changelogs(store)
+        changelogs.point_hints(store, left)
+        earliest = left[0] if left else None
     else:
         earliest = snapshots.list_ids(store)[0]
         snapshots.write_earliest_hint(store, earliest)
@@ -142,7 +152,9 @@ def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
     """The snapshots of ``plan``, while all of them can be read and their record is gone: told before the ledger tells it."""
     item = next(iter(plan.items_of(RestoreItem)), None)
-    if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
+    if item is None or item.first_snapshot is None or item.last_snapshot is None:
+        return None  # what was done with orphans leaves nothing behind but the ledger's word
+    if store.file_io.exists(trash.record_path(store, item.trash_id)):
         return None
     if not _present(store, changelog=item.changelogs).issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
         return None
@@ -197,6 +209,8 @@ def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
+    if record.action == trash.ORPHANS:
+        return
     told = record.action == trash.EXPIRED_CHANGELOGS
     following = max(record.snapshots, default=0) + 1
     if following in _present(store, changelog=told):

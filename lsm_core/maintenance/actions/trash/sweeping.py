@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
+import pyarrow as pa
+
+from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
-from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line
+from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.holders import HolderKind, find_holders
+from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import inside_really
 
 _MOST_LINES: Final = 10_000
 UNREADABLE: Final = "unreadable"
@@ -24,9 +28,12 @@ UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True)
 class SweepReport(Report):
-    """What a sweep of the trash did: records finished, files deleted or already gone, files kept and what needs them."""
+    """What a sweep of the trash did: records finished, files deleted or already gone, files kept and what needs them.
 
-    left_alone: ClassVar[Mapping[str, str]] = {"kept": "kept", "declined": "left alone"}
+    ``failed``: files that could not be deleted, each with the reason; their records stay for the next sweep.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"kept": "kept", "declined": "left alone", "failed": "not deleted"}
 
     plan_hash: str = ""
     records: tuple[str, ...] = ()
@@ -35,6 +42,7 @@ class SweepReport(Report):
     files_missing: int = 0
     kept: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
+    failed: tuple[Declined, ...] = ()
     dry_run: bool = False
 
     @property
@@ -89,12 +97,18 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
 
 def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord]) -> Used:
     """Needed by anything alive, or by a record that can still be restored."""
-    if not due:
-        return Used()
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]
-    names = {PurePosixPath(file.path).name for record in due for file in record.files}
-    return still_used(store, read_lineages(store, pending=pending), names)
+    expired, orphans = (
+        {PurePosixPath(file.path).name for record in due if (record.action == ORPHANS) is sort for file in record.files}
+        for sort in (False, True)
+    )
+    used = still_used(store, read_lineages(store, pending=pending), expired) if expired else Used()
+    if orphans:
+        # Nothing named them: only now may something, a commit that was late for one, and more kinds of things are asked.
+        for name, holder in find_holders(store, arrow_array(sorted(orphans), pa.string()), pending).by_name().items():
+            used.add([name], holder.name, orphans, pending=holder.kind is HolderKind.GRACE)
+    return used
 
 
 def _held(file: DeleteItem, used: Used) -> Declined:
@@ -150,7 +164,7 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     used = _used_by_others(store, mine, everything)
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     deleted = freed = missing = 0
-    kept = []
+    kept, failed = [], []
     for record in mine:
         left = 0  # free only now, or once another record is gone: they wait for a later plan
         for file in record.files:
@@ -159,11 +173,16 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
                 left += PurePosixPath(file.path).name in used.waiting
             elif (record.trash_id, file.path) not in planned:
                 left += 1
-            elif store.file_io.delete(file_path(store, file)):
-                deleted += 1
-                freed += file.size
             else:
-                missing += 1
+                try:
+                    gone = store.file_io.delete(deletable_path(store, file.path))
+                except (OSError, CorruptFile) as error:
+                    left += 1
+                    failed.append(Declined(file.path, "failed", str(error), {"size": file.size}))
+                    continue
+                deleted += gone
+                freed += file.size if gone else 0
+                missing += not gone
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):
@@ -176,11 +195,5 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
         files_missing=missing,
         kept=tuple(kept),
         declined=tuple(item for item in declined if item.reason != "held"),
+        failed=tuple(failed),
     )
-
-
-def file_path(store: TableStore, file: DeleteItem) -> str:
-    """Where a recorded file lies. Raises CorruptFile for a path that would leave the table, also through a link."""
-    if file.path.startswith("/"):
-        raise CorruptFile(file.path, f"an absolute path in deletion record {file.trash_id}")
-    return inside_really(store.root, f"{store.root}/{file.path}")

@@ -1,0 +1,43 @@
+"""Orphan files: what crashes and other engines left and nothing names any more is found by listing, and goes in two phases."""
+
+from __future__ import annotations
+
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
+from lsm_core.maintenance.actions import NOW, BuiltInAction
+
+
+class RemoveOrphanFiles(BuiltInAction):
+    """The action "orphans"."""
+
+    name = "orphans"
+    verb = "orphans"
+    help = "Remove files that nothing names; they wait in the trash until `dredge trash --sweep` after the grace."
+    arguments = (
+        Argument(
+            "older_than_ms",
+            ArgumentKind.AGE,
+            'Files that were last changed longer ago than an age such as "3 d" (default: 24 h).',
+            "--older-than",
+        ),
+        Argument(
+            "max_share",
+            ArgumentKind.NUMBER,
+            "Percent of the table's files, or of its bytes, that may go (default: 20).",
+        ),
+        NOW,
+    )
+    items = ("trash.DeleteItem",)
+    planned_by = "actions.orphans.orphan_removal.plan_orphans"
+    applied_by = "actions.orphans.orphan_removal.apply_orphans"
+    fits_by = "actions.orphans.orphan_removal.orphans_fit"
+    report = "actions.orphans.orphan_removal.OrphanReport"
+    traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
+
+    def dry_run(self, plan: MaintenancePlan) -> Report:
+        """What applying ``plan`` would report."""
+        from lsm_core.maintenance.actions.orphans.orphan_removal import foresee_orphans
+
+        return foresee_orphans(plan)
+
+
+ACTION = RemoveOrphanFiles()

@@ -1,0 +1,251 @@
+"""All files of a table by listing its directories, as columns; links are never followed, and what has no business there is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.arrays import arrow_array, empty_table
+from lsm_core.errors import DredgeError
+from lsm_core.format.partition_path import escape
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.actions.orphans.file_kinds import Names, Place
+from lsm_core.maintenance.deletions import external_places
+from lsm_core.metadata import branches, schemas
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
+from lsm_core.storage import FileStatus, file_io_for, same_place
+
+FILES: Final = pa.schema(
+    [
+        pa.field("folder", pa.int32()),
+        pa.field("name", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("mtime_ms", pa.int64()),
+        pa.field("kind", pa.int8()),
+    ]
+)
+_BATCH: Final = 1 << 16
+_BUCKET: Final = re.compile("bucket-(postpone|-?[0-9]+)")
+_METADATA: Final = {"manifest": Place.MANIFEST, "index": Place.INDEX, "statistics": Place.STATISTICS}
+_UNKNOWN_FOLDER: Final = "a directory of an unknown name"
+_HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
+_EXTERNAL: Final = "data-file.external-paths"
+_BELOW: Final = "data-file.path-directory"
+
+
+@dataclass
+class Listing:
+    """``files`` (`FILES`: sizes in bytes, times in epoch ms by the storage's clock, ``folder`` a place in ``folders``, ``kind`` one in `KINDS`).
+
+    ``folders`` are absolute paths. ``strange``: directories and files that have no business where they are, each with the reason;
+    ``shared``: external locations that other tables use too, with these.
+    """
+
+    folders: list[str] = field(default_factory=list)
+    files: pa.Table = field(default_factory=lambda: empty_table(FILES))
+    strange: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
+
+
+def list_table(store: TableStore) -> Listing:
+    """List every directory of the table that Paimon or Dredge makes, and its places under `data-file.external-paths`.
+
+    Raises what listing raises (OSError), CorruptFile for a schema that cannot be read, and UnsupportedFeature for an external place
+    that is not served here.
+    """
+    known = _Known.of(store)
+    walk = _Walk(store, known)
+    walk.root()
+    for place in known.external:
+        others = walk.users_of(place)
+        if others:
+            walk.found.shared[place] = others
+        else:
+            walk.data(place)
+    walk.flush()
+    walk.found.files = pa.concat_tables([empty_table(FILES), *walk.parts])
+    return walk.found
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the schemas of a table, old ones and those of branches among them, say of its files."""
+
+    names: Names
+    partition_keys: tuple[tuple[str, ...], ...]
+    below: tuple[str, ...]
+    external: tuple[str, ...]
+
+    @staticmethod
+    def of(store: TableStore) -> _Known:
+        found: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
+        for branch in (branches.MAIN, *branches.list_branches(store)):
+            for number in schemas.list_schema_ids(store.file_io, store.root, branch):
+                schema = schemas.load_schema(store.file_io, store.root, number, branch)
+                found.append((schema, TableOptions(schema.options, store.name, stored=True)))
+        below = {str(options.get(_BELOW) or "").strip("/") for _, options in found}
+        return _Known(
+            Names(
+                frozenset(str(options.get("data-file.prefix")) for _, options in found),
+                frozenset(str(options.get("changelog-file.prefix")) for _, options in found),
+            ),
+            tuple(sorted({schema.partition_keys for schema, _ in found})),
+            tuple(sorted(below)),
+            tuple(external_places(store)),
+        )
+
+
+class _Walk:
+    """Lists directories one after the other and gathers what they hold as columns."""
+
+    def __init__(self, store: TableStore, known: _Known) -> None:
+        self.store, self.known, self.found = store, known, Listing()
+        self.parts: list[pa.Table] = []
+        self._waiting: dict[Place, list[tuple[int, list[FileStatus]]]] = {}
+        self._count = 0
+        self._listed: set[str] = set()
+
+    def root(self) -> None:
+        """The table's own directory."""
+        root = self.store.root
+        partitioned = [keys for keys in self.known.partition_keys if keys]
+        first = tuple(f"{escape(keys[0])}=" for keys in partitioned)
+        heads = {below.split("/")[0] for below in self.known.below if below}
+        for folder in self._folder(root, Place.PARTITION):
+            if folder.name in _METADATA:
+                self._leaf(folder.path, _METADATA[folder.name])
+            elif folder.name in _HISTORY:
+                self._leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
+            elif folder.name == "branch":
+                self._branches(folder.path)
+            elif folder.name == "dredge":
+                for own in self._folder(folder.path, Place.OWN):
+                    self._leaf(own.path, Place.OWN)
+            elif not (folder.name in heads or _BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
+                self._strange(folder.path, _UNKNOWN_FOLDER)
+        for below in self.known.below:
+            self.data(f"{root}/{below}" if below else root)
+
+    def data(self, base: str) -> None:
+        """The buckets below ``base``, at the depth that the partition columns give."""
+        for keys in self.known.partition_keys:
+            self._partitions(base, keys)
+
+    def _partitions(self, path: str, keys: Sequence[str]) -> None:
+        folders = self._folder(path, Place.PARTITION)
+        for folder in folders:
+            if keys and folder.name.startswith(f"{escape(keys[0])}="):
+                self._partitions(folder.path, keys[1:])
+            elif not keys and _BUCKET.fullmatch(folder.name):
+                self._leaf(folder.path, Place.BUCKET)
+            elif path != self.store.root and len(self.known.partition_keys) == 1:
+                self._strange(folder.path, _UNKNOWN_FOLDER)
+
+    def _branches(self, path: str) -> None:
+        for branch in self._folder(path, Place.PARTITION):
+            if not branch.name.startswith("branch-"):
+                self._strange(branch.path, _UNKNOWN_FOLDER)
+                continue
+            for folder in self._folder(branch.path, Place.PARTITION):
+                if folder.name in _HISTORY:
+                    self._leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
+                else:
+                    self._strange(folder.path, _UNKNOWN_FOLDER)
+
+    def _leaf(self, path: str, place: Place, expected: Sequence[str] = ()) -> None:
+        for folder in self._folder(path, place):
+            if folder.name not in expected:
+                self._strange(folder.path, _UNKNOWN_FOLDER)
+
+    def _folder(self, path: str, place: Place) -> list[FileStatus]:
+        """Take the files of a directory, once; its directories."""
+        listed = self.store.file_io.list_dir(path)
+        folders = [status for status in listed if status.is_dir]
+        if path in self._listed:
+            return folders
+        self._listed.add(path)
+        number = len(self.found.folders)
+        self.found.folders.append(path)
+        files = []
+        for status in listed:
+            if status.is_dir:
+                continue
+            try:
+                status.name.encode()
+            except UnicodeEncodeError:  # no text at all, so no name of ours
+                self._strange(f"{path}/{status.name!a}", "a file of an unknown name")
+            else:
+                files.append(status)
+        self._waiting.setdefault(place, []).append((number, files))
+        self._count += len(files)
+        if self._count >= _BATCH:
+            self.flush()
+        return folders
+
+    def _strange(self, path: str, why: str) -> None:
+        self.found.strange[path] = why
+
+    def flush(self) -> None:
+        """What was listed becomes columns."""
+        for place, folders in self._waiting.items():
+            files = [status for _, listed in folders for status in listed]
+            numbers = np.repeat(
+                np.array([number for number, _ in folders], np.int32), [len(listed) for _, listed in folders]
+            )
+            names = arrow_array([status.name for status in files], pa.string())
+            self.parts.append(
+                pa.table(
+                    [
+                        arrow_array(numbers),
+                        names,
+                        arrow_array(np.fromiter((status.size for status in files), np.int64, len(files))),
+                        arrow_array(np.fromiter((status.mtime_ms for status in files), np.int64, len(files))),
+                        arrow_array(self.known.names.kinds(place, names)),
+                    ],
+                    schema=FILES,
+                )
+            )
+        self._waiting, self._count = {}, 0
+
+    def users_of(self, place: str) -> str:
+        """Which other tables of the warehouse keep files in or around ``place`` ("" for none): theirs look like ours there.
+
+        A table whose schema cannot be read might.
+        """
+        warehouse = self.store.root.rsplit("/", 2)[0]
+        users = []
+        for path in _tables_below(self.store, warehouse):
+            if same_place(path, self.store.root):
+                continue
+            try:
+                schema = schemas.latest_schema(self.store.file_io, path)
+                if schema is None:
+                    continue
+                declared = str(schema.options.get(_EXTERNAL) or "").split(",")
+                theirs = [path, *(file_io_for(one.strip(), escaped=False)[1] for one in declared if one.strip())]
+            except DredgeError:
+                theirs = [place]
+            if any(_overlap(place, other) for other in theirs):
+                users.append(path.removeprefix(f"{warehouse}/"))
+        return ", ".join(users)
+
+
+def _tables_below(store: TableStore, warehouse: str) -> Iterator[str]:
+    for database in store.file_io.list_dir(warehouse):
+        if database.is_dir and database.name.endswith(".db"):
+            yield from (one.path for one in store.file_io.list_dir(database.path) if one.is_dir)
+
+
+def _overlap(left: str, right: str) -> bool:
+    pair = sorted((left.rstrip("/") + "/", right.rstrip("/") + "/"), key=len)
+    return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
+
+
+__all__ = ["FILES", "Listing", "list_table"]

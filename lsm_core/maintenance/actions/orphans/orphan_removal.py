@@ -1,0 +1,448 @@
+"""Removal of orphan files: candidates are listed first, what is in use is computed afterwards, and every doubt keeps a file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from pathlib import PurePosixPath
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
+from lsm_core.clock import SystemClock, utc_text
+from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule, StorageRefused, UnsupportedFeature
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
+from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind
+from lsm_core.maintenance.actions.orphans.listing import Listing, list_table
+from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
+from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
+from lsm_core.metadata import branches, hints, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import is_link
+
+FLOOR_MS: Final = 24 * 3_600_000
+"""Younger files may belong to a commit that is still being made (Java's default too)."""
+MOST_PERCENT: Final = 20
+"""More of a table than this goes only when that is asked for by name."""
+_EXAMPLES: Final = 3
+_MOST_NAMED: Final = 50
+_MOST_HOLDERS: Final = 100
+_MOST_LINES: Final = 10_000
+_MOST_GAPS: Final = 100
+_GRACE: Final = "dredge.trash-grace"
+
+
+@dataclass(frozen=True)
+class OrphanReport(Report):
+    """What a removal of orphan files did: files recorded for deletion, or (direct mode) deleted, already gone and failed.
+
+    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files. ``held``: what files are
+    kept for, and how many; ``failed``: files that could not be deleted, each with the reason.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"held": "in use", "declined": "left alone", "failed": "not deleted"}
+
+    plan_hash: str
+    base_snapshot: int | None
+    files_recorded: int = 0
+    bytes_recorded: int = 0
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    files_missing: int = 0
+    trash_id: str | None = None
+    not_before_ms: int | None = None
+    held: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    failed: tuple[Declined, ...] = ()
+    dry_run: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether a file was recorded or deleted."""
+        return self.files_recorded > 0 and not self.dry_run
+
+    def lines(self, table: str) -> list[str]:
+        """How many files, where they are, and how to undo it."""
+        if not self.files_recorded:
+            return ["no orphan files"]
+        size = f"{self.files_recorded} orphan files ({self.bytes_recorded:,} bytes)"
+        if self.dry_run:
+            return [f"would remove {size}"]
+        if self.trash_id is None:
+            gone = f", {self.files_missing} were gone already" if self.files_missing else ""
+            return [f"{self.files_deleted} orphan files ({self.bytes_freed:,} bytes) deleted at once{gone}"]
+        wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
+        return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
+
+
+# -- planning ------------------------------------------------------------------------------------------------------------
+
+
+def plan_orphans(
+    store: TableStore,
+    older_than_ms: int | None = None,
+    max_share: int | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """Plan to remove files of the table that nothing names and that were last changed before ``older_than_ms`` (Java `OrphanFilesClean`).
+
+    ``older_than_ms`` and ``now_ms`` are epoch ms; by default a file must be 24 hours old by the table's clock and by the clock of the
+    storage, which a file that is written and deleted again tells where it matters. ``max_share``: percent of the table's files, or bytes,
+    that may go (20). Everything of an unknown name stays and is in ``declined``, as do counts and examples of what is in use, by holder.
+    Raises InvalidOption (also for a time in the future), UnsupportedFeature (branches, manifests with unknown fields), CorruptFile when
+    something that might name files cannot be read, and PlanRefused: nothing is in use, a listing lacks what must be there, the oldest or
+    newest snapshot changed meanwhile, a deletion record cannot be read, or more than ``max_share`` would go.
+    """
+    if store.branch != branches.MAIN:
+        raise UnsupportedFeature(
+            f"removing orphan files of branch {store.branch}; main removes those of all", store.name
+        )
+    now = store.clock.now_ms() if now_ms is None else now_ms
+    limit = _limit(store, older_than_ms, now)
+    percent = MOST_PERCENT if max_share is None else max_share
+    if not 0 < percent <= 100:
+        raise InvalidOption("max_share", max_share, "percent: 1 to 100", store.name)
+    before = history_of(store)
+    listing = list_table(store)
+    pending = read_trash(store)
+    if pending.unreadable:
+        detail = f"{pending.unreadable[0]}; the files that it set aside would be taken for orphans"
+        raise _refused(store, RefusalRule.UNREADABLE_RECORD, detail)
+    files = listing.files
+    known = _is_kind(files, DELETABLE)
+    old = numpy_array(files.column("mtime_ms")) < limit
+    candidates = files.filter(arrow_array(known & old))
+    held = find_holders(store, one_array(candidates.column("name")), pending.records)
+    places = numpy_array(pc.index_in(candidates.column("name"), value_set=held.names))
+    codes = held.codes[places]
+    orphans = candidates.filter(arrow_array(codes < 0))
+    plan = MaintenancePlan.begun(
+        ORPHANS, store, snapshots.latest_id(store), {"older_than_ms": older_than_ms, "max_share": max_share}, now
+    )
+    young: pa.Table = files.filter(arrow_array(known & ~old))
+    notes = [*_in_use(candidates, codes, held), *_strange(listing)]
+    if len(orphans):
+        _require_sound(store, before, listing, held)
+        if older_than_ms is None:
+            orphans, uncertain = _old_enough(store, files, orphans, now)
+            young = pa.concat_tables([young, uncertain])
+    links, items = _split_links(listing, orphans, store)
+    _require_share(store, files, items, percent)
+    return replace(
+        plan,
+        items=tuple(items),
+        declined=(*_young(young, older_than_ms), *notes, *links),
+        estimate=PlanEstimate(
+            bytes_freed=sum(item.size for item in items), files_in=len(items), tasks=1 if items else 0
+        ),
+    )
+
+
+def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
+    if older_than_ms is None:
+        return now - FLOOR_MS
+    if older_than_ms > max(now, SystemClock().now_ms()):
+        raise InvalidOption("older_than_ms", older_than_ms, f"a time that has passed (it is {now} now)", store.name)
+    return older_than_ms
+
+
+def _is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_]:
+    wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
+    return np.isin(numpy_array(files.column("kind")), wanted)
+
+
+def _require_sound(store: TableStore, before: Mapping[str, History], listing: Listing, held: Held) -> None:
+    """Raise PlanRefused where what was listed cannot be all, or where the table moved while it was looked at."""
+    if not held.snapshots:
+        raise _refused(
+            store, RefusalRule.NOTHING_IN_USE, "there is no snapshot, tag or changelog that could name a file"
+        )
+    after = history_of(store)
+    for branch, was in before.items():
+        at = store if branch == branches.MAIN else branches.open_branch(store, branch) if branch in after else None
+        if at is None:
+            if store.file_io.exists(f"{store.root}/branch/branch-{branch}"):
+                raise _refused(
+                    store, RefusalRule.LISTING_INCOMPLETE, f"branch {branch} is there and was not listed again"
+                )
+            continue
+        now = after[branch]
+        of = "" if branch == branches.MAIN else f" of branch {branch}"
+        ends = [one.snapshots[:1] + one.snapshots[-1:] for one in (was, now)]
+        if ends[0] != ends[1]:
+            seen = " and then ".join("none" if not end else f"{end[0]} to {end[-1]}" for end in ends)
+            raise _refused(store, RefusalRule.SNAPSHOTS_MOVED, f"there were snapshots {seen}{of}; plan again")
+        _require_whole_history(at, was, now, of)
+    if set(after) - set(before):
+        raise _refused(
+            store, RefusalRule.SNAPSHOTS_MOVED, f"branch {min(set(after) - set(before))} was made; plan again"
+        )
+    listed = pc.is_in(arrow_array(list(held.in_use), pa.string()), value_set=one_array(listing.files.column("name")))
+    if not pc.all(listed, min_count=0).as_py():
+        raise _refused(store, RefusalRule.LISTING_INCOMPLETE, "the newest snapshot's manifest lists were not listed")
+    filled = {listing.folders[number] for number in pc.unique(listing.files.column("folder")).to_pylist()}
+    for partition, bucket, count in held.filled_buckets():
+        if filled.isdisjoint(store.bucket_dirs(partition, bucket)):
+            detail = f"{count} live files lie in {store.bucket_dir(partition, bucket)}, of which none was listed"
+            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, detail)
+
+
+def _require_whole_history(store: TableStore, was: History, now: History, of: str) -> None:
+    """What was listed once and is there must be listed again; so must what hints and gaps between ids lead to."""
+    root = store.metadata_root
+    lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
+    lost += [f"{root}/tag/tag-{name}" for name in sorted({*was.tags} - {*now.tags})]
+    lost += [f"{root}/changelog/changelog-{number}" for number in sorted({*was.changelogs} - {*now.changelogs})]
+    for path in lost:
+        if store.file_io.exists(path):
+            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, f"{path} is there and was not listed again")
+    if set(now.tags) - set(was.tags):
+        raise _refused(
+            store, RefusalRule.SNAPSHOTS_MOVED, f"tag {min(set(now.tags) - set(was.tags))}{of} was made; plan again"
+        )
+    ids = now.snapshots
+    suspects = [hints.read_hint(store.file_io, store.snapshot_dir, name) for name in (hints.LATEST, hints.EARLIEST)]
+    suspects += [ids[-1] + 1] if ids else [1]
+    for left, right in pairwise(ids):
+        suspects += range(left + 1, min(right, left + 1 + _MOST_GAPS))
+    for number in dict.fromkeys(suspects):
+        if number is not None and number not in ids and snapshots.exists(store, number):
+            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, f"snapshot {number}{of} is there and was not listed")
+
+
+def _old_enough(store: TableStore, files: pa.Table, orphans: pa.Table, now: int) -> tuple[pa.Table, pa.Table]:
+    """Orphans that are old by the storage's clock too, and those that are not: a cleaner's clock may be days ahead."""
+    times = numpy_array(files.column("mtime_ms"))
+    newest = int(times[times <= now].max())
+    last = pc.max(orphans.column("mtime_ms")).as_py()
+    if last >= newest - FLOOR_MS:
+        newest = max(newest, _storage_time(store) or newest)
+    old = pc.less(orphans.column("mtime_ms"), arrow_scalar(newest - FLOOR_MS, pa.int64()))
+    return orphans.filter(old), orphans.filter(pc.invert(old))
+
+
+def _storage_time(store: TableStore) -> int | None:
+    """What time it is where the files are (epoch ms), by writing one; None where none can be written."""
+    folder, name = f"{store.root}/dredge", f".clock.{uuid.uuid4()}.tmp"
+    try:
+        store.file_io.mkdirs(folder)
+        with store.file_io.open_output(f"{folder}/{name}") as out:
+            out.write(b"0")
+        return next((one.mtime_ms for one in store.file_io.list_dir(folder) if one.name == name), None)
+    except StorageRefused:
+        return None
+    finally:
+        with suppress(OSError, CorruptFile):
+            store.file_io.delete(f"{folder}/{name}")
+
+
+def _split_links(listing: Listing, orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
+    """Orphans as items of the plan, and what is a link or lies behind one: that may lead anywhere, so it stays."""
+    links: list[Declined] = []
+    items: list[DeleteItem] = []
+    behind: dict[int, str | None] = {}
+    for row in orphans.to_pylist():  # one object a file of the plan
+        number, name = row["folder"], row["name"]
+        folder = listing.folders[number]
+        if number not in behind:
+            behind[number] = _leads_away(store, folder)
+        path = f"{folder}/{name}"
+        relative = path.removeprefix(f"{store.root}/")
+        why = behind[number] or ("a symbolic link" if is_link(path) else None)
+        if why:
+            links.append(Declined(relative, "link", why))
+            continue
+        reason = f"nothing names it; last changed {utc_text(row['mtime_ms'])} UTC"
+        items.append(DeleteItem(relative, KINDS[row["kind"]].value, row["size"], reason))
+    return links[:_MOST_NAMED], sorted(items, key=lambda item: item.path)
+
+
+def _leads_away(store: TableStore, folder: str) -> str | None:
+    try:
+        deletable_path(store, f"{folder}/file".removeprefix(f"{store.root}/"))
+    except CorruptFile as error:
+        return str(error)
+    return None
+
+
+def _require_share(store: TableStore, files: pa.Table, items: Sequence[DeleteItem], percent: int) -> None:
+    total = max(pc.sum(files.column("size")).as_py() or 0, 1)
+    size = sum(item.size for item in items)
+    share, what = max((len(items) / max(len(files), 1), "files"), (size / total, "bytes"))
+    if share * 100 > percent:
+        detail = (
+            f"{len(items)} of {len(files)} files and {size:,} of {total:,} bytes, more than {percent} % of the {what}; "
+            "max_share (--max-share) allows more"
+        )
+        raise PlanRefused(RefusalRule.SHARE_LIMIT, share, store.name, detail)
+
+
+# -- what stays, and why -------------------------------------------------------------------------------------------------
+
+
+def _in_use(candidates: pa.Table, codes: npt.NDArray[np.int32], held: Held) -> Iterator[Declined]:
+    """Files that are in use: count, bytes and examples by holder, snapshots of one kind together where there are many."""
+    taken = np.flatnonzero(codes >= 0)
+    if not len(taken):
+        return
+    sizes = numpy_array(candidates.column("size"))[taken]
+    counts = np.bincount(codes[taken], minlength=len(held.holders))
+    totals = np.bincount(codes[taken], weights=sizes, minlength=len(held.holders))
+    order = taken[np.argsort(codes[taken], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    used = [code for code in range(len(held.holders)) if counts[code]]
+    if len(used) > _MOST_HOLDERS:
+        groups = {kind: [code for code in used if held.holders[code].kind is kind] for kind in HolderKind}
+        named = [(f"{len(group)} of kind {kind}", kind, group) for kind, group in groups.items() if group]
+    else:
+        named = [(held.holders[code].name, held.holders[code].kind, [code]) for code in used]
+    names = candidates.column("name")
+    for name, kind, group in named:
+        count, size = sum(int(counts[code]) for code in group), sum(int(totals[code]) for code in group)
+        chosen = order[starts[group[0]] : starts[group[0]] + min(_EXAMPLES, counts[group[0]])]
+        examples = ", ".join(names.take(arrow_array(chosen)).to_pylist())
+        text = f"{count} files ({size:,} bytes) are held by {name}, such as {examples}"
+        yield Declined(name, "held", text, {"holder": kind.value, "files": count, "size": size, "examples": examples})
+
+
+def _strange(listing: Listing) -> Iterator[Declined]:
+    """What is of no known kind, by name as far as there are few, and places that other tables use."""
+    unknown = listing.files.filter(arrow_array(_is_kind(listing.files, frozenset({FileKind.UNKNOWN}))))
+    for row in unknown.slice(0, _MOST_NAMED).to_pylist():
+        yield Declined(
+            f"{listing.folders[row['folder']]}/{row['name']}",
+            "unknown",
+            "a file of an unknown name",
+            {"size": row["size"]},
+        )
+    for path, why in list(listing.strange.items())[:_MOST_NAMED]:
+        yield Declined(path, "unknown", why)
+    more = max(len(unknown) - _MOST_NAMED, 0) + max(len(listing.strange) - _MOST_NAMED, 0)
+    if more:
+        yield Declined(f"{more} more", "unknown", "files and directories of unknown names", {"files": more})
+    for place, tables in listing.shared.items():
+        yield Declined(place, "shared", f"not looked at: {tables} may keep files there too")
+
+
+def _young(young: pa.Table, older_than_ms: int | None) -> Iterator[Declined]:
+    if len(young):
+        than = "24 hours" if older_than_ms is None else f"{utc_text(older_than_ms)} UTC"
+        size = pc.sum(young.column("size")).as_py()
+        text = f"{len(young)} files ({size:,} bytes) are younger than {than}"
+        yield Declined("young files", "young", text, {"files": len(young), "size": size})
+
+
+def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+    return PlanRefused(rule, table=store.name, detail=detail)
+
+
+# -- applying ------------------------------------------------------------------------------------------------------------
+
+
+def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Phase one of the delete: record the files that still nothing names; in direct mode (`dredge.delete-mode`) phase two at once.
+
+    What became needed since planning leaves the record. A plan that was recorded before is not recorded again. Its report is an OrphanReport.
+    """
+    items = plan.items_of(DeleteItem)
+    blank = replace(foresee_orphans(plan), dry_run=False, files_recorded=0, bytes_recorded=0)
+    records = read_trash(store).records
+    record = next((one for one in records if one.plan_hash == plan.hash), None)
+    direct = store.options.delete_mode == "direct"
+    held = list(blank.held)
+    if record is None:
+        items = _present(store, items)  # what was swept since is no orphan any more
+        names = [PurePosixPath(item.path).name for item in items]
+        holders = find_holders(store, arrow_array(names, pa.string()), records).by_name()
+        free = [item for item, name in zip(items, names, strict=True) if name not in holders]
+        for item, name in zip(items, names, strict=True):
+            if name in holders:
+                facts = {"holder": holders[name].kind.value}
+                held.append(Declined(item.path, "held", f"held by {holders[name].name}", facts))
+        record = _write_record(store, plan, free, 0 if direct else int(store.options.get(_GRACE))) if free else None
+    elif not direct:
+        record = None  # recorded by an earlier call, which told of it
+    if record is None:
+        return Outcome(replace(blank, held=tuple(held)))
+    report = replace(
+        blank,
+        files_recorded=len(record.files),
+        bytes_recorded=record.size,
+        trash_id=record.trash_id,
+        not_before_ms=record.not_before_ms,
+        held=tuple(held),
+    )
+    if direct:
+        swept = sweep_records(store, plan_sweep(store))
+        report = replace(
+            report,
+            files_deleted=swept.files_deleted,
+            bytes_freed=swept.bytes_freed,
+            files_missing=swept.files_missing,
+            trash_id=record.trash_id if swept.failed else None,
+            failed=swept.failed,
+        )
+    lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
+    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+
+
+def _present(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:
+    """Those whose files are there: one listing a directory, not a question a file."""
+    found: list[DeleteItem] = []
+    for folder, group in groupby(sorted(items, key=_folder_of), key=_folder_of):
+        names = {
+            status.name for status in store.file_io.list_dir(folder if folder[:1] == "/" else f"{store.root}/{folder}")
+        }
+        found += [item for item in group if PurePosixPath(item.path).name in names]
+    return tuple(found)
+
+
+def _folder_of(item: DeleteItem) -> str:
+    return item.path.rpartition("/")[0]
+
+
+def _write_record(store: TableStore, plan: MaintenancePlan, files: Sequence[DeleteItem], grace_ms: int) -> TrashRecord:
+    now = store.clock.now_ms()
+    record = TrashRecord(
+        trash_id=f"orphans-{plan.hash[:12]}-{now}",
+        action=ORPHANS,
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=now,
+        not_before_ms=now + grace_ms,
+        snapshots={},
+        files=tuple(files),
+    )
+    write_record(store, record)
+    return record
+
+
+def orphans_fit(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a file of ``plan`` is still there."""
+    return any(store.file_io.exists(deletable_path(store, item.path)) for item in plan.items_of(DeleteItem))
+
+
+def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
+    """What applying ``plan`` would report."""
+    items = plan.items_of(DeleteItem)
+    return OrphanReport(
+        plan.hash,
+        plan.base_snapshot,
+        files_recorded=len(items),
+        bytes_recorded=sum(item.size for item in items),
+        held=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        dry_run=True,
+    )
+
+
+__all__ = ["FLOOR_MS", "OrphanReport", "apply_orphans", "foresee_orphans", "orphans_fit", "plan_orphans"]

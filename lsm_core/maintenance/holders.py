@@ -1,0 +1,469 @@
+"""What holds a file: every reference that the metadata of a table makes, each manifest read once, for the names that are asked about.
+
+A file is held by its bare name, wherever it lies, and by every entry that a reachable manifest has of it, also one that drops it: as in
+Java's `OrphanFilesClean`, a doubt keeps the file. Failing closed: what cannot be read might name anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array, value_offsets
+from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.json_text import texts_in
+from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.saved_plans import names_in_saved_plans
+from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.maintenance.used_files import names_of, removed
+from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+
+_BATCH: Final = 1 << 20
+"""Names that are compared at once with those asked about."""
+_NOBODY: Final = -1
+_BUCKET: Final = pa.schema([("partition", pa.binary()), ("bucket", pa.int32()), ("files", pa.int64())])
+# Several buckets' changelog files in one (Flink): what entries name is "<file>$<bucket>-<length>-<offset>-<length>".
+_SLICE: Final = r"^(.*\$\d+-\d+)-\d+-\d+(\.[^$]*)$"
+
+
+class HolderKind(StrEnum):
+    """What keeps a file from going."""
+
+    LIVE = "live"
+    """The newest snapshot."""
+    SNAPSHOT = "snapshot"
+    TAG = "tag"
+    BRANCH = "branch"
+    CHANGELOG = "changelog"
+    PLAN = "pending plan"
+    GRACE = "grace"
+    """A deletion record that can still be restored."""
+    NAMED = "named"
+    """A manifest that is still in use, and that tells of the file only that it was dropped."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One of them; ``name`` says which for people ("snapshot 7", "tag month-end")."""
+
+    kind: HolderKind
+    name: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """The answer for ``names`` (all different): ``codes`` are places in ``holders``, -1 for what nothing names.
+
+    ``snapshots``: how many snapshots, tags and changelogs were read. ``entries``: partition and bucket of the entries of main's newest
+    snapshot whose files lie inside the table, +1 for what is added and -1 for what is dropped (column files). ``in_use``: metadata files of
+    that snapshot.
+    """
+
+    names: pa.Array
+    codes: npt.NDArray[np.int32]
+    holders: tuple[Holder, ...]
+    snapshots: int
+    entries: pa.Table
+    in_use: tuple[str, ...]
+
+    @property
+    def free(self) -> pa.Array:
+        """The names that nothing holds."""
+        return self.names.filter(arrow_array(self.codes == _NOBODY))
+
+    def filled_buckets(self) -> list[tuple[bytes, int, int]]:
+        """Partition and bucket of each bucket of main's newest snapshot that has live files inside the table, and how many."""
+        counted = _count_by_bucket(self.entries)
+        rows = counted.filter(pc.greater(counted.column("files"), 0)).to_pylist()
+        return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one a bucket
+
+    def by_name(self) -> dict[str, Holder]:
+        """The holder of every name that has one."""
+        taken = np.flatnonzero(self.codes != _NOBODY)
+        held = self.names.take(arrow_array(taken)).to_pylist()
+        return {name: self.holders[code] for name, code in zip(held, self.codes[taken].tolist(), strict=True)}
+
+
+@dataclass(frozen=True)
+class History:
+    """What lists of one branch say is there: ids of snapshots and of kept changelogs (ascending), names of tags."""
+
+    snapshots: tuple[int, ...]
+    tags: tuple[str, ...]
+    changelogs: tuple[int, ...]
+
+
+def history_of(store: TableStore) -> dict[str, History]:
+    """The history of main and of every branch, by listing. Raises TableNotFound for a branch without a schema."""
+    return {one.branch: _history(one) for one in branches.all_stores(store)}
+
+
+def _history(store: TableStore) -> History:
+    listed = [status.name for status in store.file_io.list_dir(f"{store.metadata_root}/tag") if not status.is_dir]
+    names = sorted(name.removeprefix("tag-") for name in listed if name.startswith("tag-"))
+    return History(tuple(snapshots.list_ids(store)), tuple(names), tuple(changelogs.list_changelogs(store)))
+
+
+def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> Held:
+    """Say of each of ``names`` (bare file names) what holds it, or that nothing does.
+
+    Asked are the snapshots, tags and kept changelogs of main and of every branch, saved plans, and the deletion records ``pending``, with
+    the files that their snapshots would need. Raises CorruptFile when any of them cannot be read, UnsupportedFeature when a manifest has
+    entries with fields that are not known here (they might name files), TableNotFound for a branch without a schema.
+    """
+    search = _Search(store, _Marks(names))
+    for one in branches.all_stores(store):
+        search.line(one)
+    for plan_hash, named in names_in_saved_plans(store):
+        search.marks.name(named, search.code(Holder(HolderKind.PLAN, f"saved plan {plan_hash}")))
+    for record in pending:
+        search.restorable(record)
+    return search.answer()
+
+
+class _Marks:
+    """Of every name asked about: who holds it for sure, who merely names it, and whether it is live in main's newest snapshot."""
+
+    def __init__(self, names: pa.Array) -> None:
+        self.names = pc.unique(one_array(names, pa.string()))
+        self.sure = np.full(len(self.names), _NOBODY, np.int32)
+        self.maybe = np.full(len(self.names), _NOBODY, np.int32)
+        self.balance = np.zeros(len(self.names), np.int32)
+        self._waiting: list[tuple[pa.Array, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
+        self._count = 0
+
+    def name(self, names: Sequence[str], code: int) -> None:
+        """``names`` are held by ``code`` for sure; few of them."""
+        if names:
+            self.add(arrow_array(list(names), pa.string()), sure=code)
+
+    def add(
+        self,
+        names: pa.Array,
+        *,
+        sure: int = _NOBODY,
+        maybe: int = _NOBODY,
+        signs: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        """Remember who names these: the first of each sort that does is the one shown. ``signs``: +1 and -1 of a newest snapshot's entries."""
+        if not len(names):
+            return
+        count = len(names)
+        zeros = np.zeros(count, np.int32) if signs is None else signs
+        self._waiting.append((names, np.full(count, sure, np.int32), np.full(count, maybe, np.int32), zeros))
+        self._count += count
+        if self._count >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Compare what waits with the names asked about."""
+        if not self._waiting:
+            return
+        columns = list(zip(*self._waiting, strict=True))
+        self._waiting, self._count = [], 0
+        found = pc.index_in(pa.concat_arrays(columns[0]), value_set=self.names)
+        known = np.flatnonzero(numpy_array(found.is_valid()))
+        places = numpy_array(found.take(arrow_array(known)))
+        sure, maybe, signs = (np.concatenate(column)[known] for column in columns[1:])
+        for codes, state in ((sure, self.sure), (maybe, self.maybe)):
+            said = np.flatnonzero(codes != _NOBODY)[::-1]  # backwards: of several, the first is written last and stays
+            first = np.full(len(state), _NOBODY, np.int32)
+            first[places[said]] = codes[said]
+            state[:] = np.where(state == _NOBODY, first, state)
+        np.add.at(self.balance, places, signs)
+
+    def unsettled(self) -> pa.Array:
+        """Names of which it is known only that some manifest has them, or nothing at all."""
+        self.flush()
+        return self.names.filter(arrow_array((self.balance <= 0) & (self.sure == _NOBODY) & (self.maybe != _NOBODY)))
+
+
+@dataclass
+class _Search:
+    """Reads every reference once and tells ``marks``."""
+
+    store: TableStore
+    marks: _Marks
+    holders: list[Holder] = field(default_factory=list)
+    read: int = 0
+    newest: Snapshot | None = None
+    in_use: list[str] = field(default_factory=list)
+    _codes: dict[Holder, int] = field(default_factory=dict)
+    _lists: dict[str, list[ManifestFileMeta]] = field(default_factory=dict)
+    _metas: dict[str, ManifestFileMeta] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    _live: list[pa.Table] = field(default_factory=list)
+    _live_count: int = 0
+    _states: list[tuple[TableStore, Snapshot, int]] = field(default_factory=list)
+
+    def code(self, holder: Holder) -> int:
+        """The place of ``holder`` among all."""
+        if holder not in self._codes:
+            self._codes[holder] = len(self.holders)
+            self.holders.append(holder)
+        return self._codes[holder]
+
+    def line(self, store: TableStore) -> None:
+        """The snapshots, tags and changelogs of a branch."""
+        # One that expired between the listing and this read is none any more.
+        found = [one for number in snapshots.list_ids(store) if (one := snapshots.try_read(store, number)) is not None]
+        holder = _holders_of(store)
+        is_main = store.branch == branches.MAIN
+        newest = found[-1] if found else None
+        if is_main:
+            self.newest = newest
+        deltas: dict[int, list[ManifestFileMeta]] = {}
+        lists: dict[int, list[ManifestFileMeta]] = {}
+        for snapshot in reversed(found):  # of several, the last to expire is the one that is told
+            is_newest = is_main and snapshot is newest
+            code = self._live_code() if is_newest else self.code(holder(snapshot.id))
+            metas = self._metadata(store, snapshot, code, store.snapshot_path(snapshot.id), in_use=is_newest)
+            if metas is not None:
+                deltas[snapshot.id], lists[snapshot.id] = metas
+        current = {meta.file_name for meta in lists.get(newest.id, ())} if newest is not None and is_main else set()
+        # Deltas first, oldest first: they alone tell which snapshot was the last that needed what they drop.
+        for number in sorted(deltas):
+            before = self.code(holder(number - 1)) if number - 1 in deltas else _NOBODY
+            for meta in deltas[number]:
+                named = self.code(_dropped(number))
+                self._entries(store, meta, named, dropped=before, current=meta.file_name in current)
+        for snapshot in reversed(found):
+            named = self.code(_dropped(snapshot.id) if is_main and snapshot is newest else holder(snapshot.id))
+            for meta in lists.get(snapshot.id, ()):
+                self._entries(store, meta, named, current=meta.file_name in current)
+            self._told(store, snapshot, self.code(holder(snapshot.id)))
+        if newest is not None and not is_main:
+            self._states.append((store, newest, self.code(holder(newest.id))))
+        self._tags(store)
+        self._changelogs(store)
+        self._lists.clear()
+
+    def _live_code(self) -> int:
+        assert self.newest is not None
+        return self.code(Holder(HolderKind.LIVE, f"snapshot {self.newest.id}, the newest"))
+
+    def _told(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
+        """The changelog files of a snapshot."""
+        for name, size in self._changelog_list(snapshot):
+            for meta in self._list(store, name, size):
+                self._entries(store, meta, code, sure=code)
+
+    def _tags(self, store: TableStore) -> None:
+        for name, snapshot in sorted(tags.list_tags(store).items()):
+            kind, text = (HolderKind.TAG, f"tag {name}")
+            if store.branch != branches.MAIN:
+                kind, text = HolderKind.BRANCH, f"branch {store.branch}, tag {name}"
+            code, path = self.code(Holder(kind, text)), tags.tag_path(store, name)
+            metas = self._metadata(store, snapshot, code, path)
+            if metas is None:
+                continue
+            for meta in metas[1]:
+                self._entries(store, meta, code)
+            self._told(store, snapshot, code)
+            self._states.append((store, snapshot, code))
+
+    def _changelogs(self, store: TableStore) -> None:
+        """Snapshots that expired and whose changes can be streamed: what is left of them, for expiry took some of it."""
+        for number in changelogs.list_changelogs(store):
+            try:
+                snapshot = changelogs.read_changelog(store, number)
+            except SnapshotNotFound:
+                continue
+            text = f"changelog of snapshot {number}"
+            text = text if store.branch == branches.MAIN else f"branch {store.branch}, {text}"
+            self._left(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
+
+    def restorable(self, record: TrashRecord) -> None:
+        """What the snapshots of a deletion record need; where a file of theirs is gone nobody can restore them."""
+        code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
+        self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
+        for number, text in record.snapshots.items():
+            self._left(self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code)
+
+    def _left(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
+        self.read += 1
+        self.marks.name(sorted(_own_names(snapshot)), code)
+        lists = [
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+            *self._changelog_list(snapshot),
+        ]
+        for name, size in lists:
+            for meta in self._list(store, name, size, patient=True):
+                self.marks.name([meta.file_name], code)
+                told = name == snapshot.changelog_manifest_list
+                self._entries(store, meta, code, sure=code if told else _NOBODY, patient=True)
+        if snapshot.index_manifest and store.file_io.exists(store.manifest_path(snapshot.index_manifest)):
+            self.marks.name([entry.file_name for entry in manifests.index_entries(store, snapshot)], code)
+
+    def _metadata(
+        self, store: TableStore, snapshot: Snapshot, code: int, path: str, *, in_use: bool = False
+    ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]] | None:
+        """Mark the files of metadata of a snapshot (its own file is ``path``); its delta's manifests, and all of its data.
+
+        None where the snapshot expired meanwhile. Raises CorruptFile when it is there and its metadata cannot be read.
+        """
+        try:
+            base = self._list(store, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+            delta = self._list(store, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+            told = [meta for listed in self._changelog_list(snapshot) for meta in self._list(store, *listed)]
+            indexes = [entry.file_name for entry in manifests.index_entries(store, snapshot)]
+        except CorruptFile:
+            if store.file_io.exists(path):
+                raise
+            return None
+        self.read += 1
+        names = [*sorted(_own_names(snapshot)), *(meta.file_name for meta in (*base, *delta, *told)), *indexes]
+        self.marks.name(names, code)
+        if in_use:
+            self.in_use = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        return delta, [*base, *delta]
+
+    def _list(self, store: TableStore, name: str, size: int | None, *, patient: bool = False) -> list[ManifestFileMeta]:
+        """The manifests of a list, read once for each line of history; ``patient``: a list that is gone has none."""
+        if name not in self._lists:
+            if patient and not store.file_io.exists(store.manifest_path(name)):
+                return []
+            # Lists of neighbours have nearly the same manifests: one object each.
+            found = manifests.read_list(store, name, size)
+            self._lists[name] = [self._metas.setdefault(meta.file_name, meta) for meta in found]
+        return self._lists[name]
+
+    @staticmethod
+    def _changelog_list(snapshot: Snapshot) -> list[tuple[str, int | None]]:
+        name = snapshot.changelog_manifest_list
+        return [] if name is None else [(name, snapshot.changelog_manifest_list_size)]
+
+    def _entries(
+        self,
+        store: TableStore,
+        meta: ManifestFileMeta,
+        maybe: int,
+        *,
+        sure: int = _NOBODY,
+        dropped: int = _NOBODY,
+        current: bool = False,
+        patient: bool = False,
+    ) -> None:
+        """Mark what a manifest names, once: by ``maybe``, by ``sure`` where that is given, and what it drops by ``dropped``.
+
+        ``current``: main's newest snapshot has it, so that its entries say what is live.
+        """
+        if meta.file_name in self._seen:
+            return
+        self._seen.add(meta.file_name)
+        if patient and not store.file_io.exists(store.manifest_path(meta.file_name)):
+            return
+        entries = _known(store, manifests.read_manifest(store, meta), meta)
+        names = names_of(entries)
+        signs = None
+        if current:
+            sign = np.where(numpy_array(entries.column("kind")) == 0, 1, -1).astype(np.int32)
+            beside = np.diff(value_offsets(one_array(entries.column("extra_files"))))
+            signs = np.concatenate([sign, np.repeat(sign, beside)])
+            inside = pc.is_null(entries.column("external_path"))
+            columns = [entries.column("partition"), entries.column("bucket"), arrow_array(sign.astype(np.int64))]
+            self._live.append(pa.table(columns, schema=_BUCKET).filter(inside))
+            self._live_count += len(entries)
+            if self._live_count > _BATCH:
+                self._live = [_count_by_bucket(pa.concat_tables(self._live))]
+                self._live_count = len(self._live[0])
+        self.marks.add(_real_files(names), sure=sure, maybe=maybe, signs=signs)
+        if dropped != _NOBODY:
+            self.marks.add(_real_files(names_of(removed(entries))), sure=dropped)
+
+    def answer(self) -> Held:
+        """What was found; what only some manifest names is looked for in tags and branches, which may need it alone."""
+        for store, snapshot, code in self._states:
+            wanted = self.marks.unsettled()
+            if not len(wanted):
+                break
+            names = names_of(_live_of(store, snapshot, wanted))
+            self.marks.add(names, sure=code)
+        self.marks.flush()
+        marks = self.marks
+        codes = np.where(marks.sure != _NOBODY, marks.sure, marks.maybe)
+        if self.newest is not None:
+            codes = np.where(marks.balance > 0, np.int32(self._live_code()), codes)
+        entries = pa.concat_tables([empty_table(_BUCKET), *self._live])
+        return Held(marks.names, codes.astype(np.int32), tuple(self.holders), self.read, entries, tuple(self.in_use))
+
+
+def _holders_of(store: TableStore) -> Callable[[int], Holder]:
+    """How each snapshot of a branch is called as a holder; consumers keep main's from expiring."""
+    if store.branch != branches.MAIN:
+        return lambda _number: Holder(HolderKind.BRANCH, f"branch {store.branch}")
+    reading = sorted((following, name) for name, following in consumers.list_consumers(store).items())
+
+    def holder(number: int) -> Holder:
+        waits = next((name for following, name in reading if following <= number), None)
+        also = f", which consumer {waits} has still to read" if waits else ""
+        return Holder(HolderKind.SNAPSHOT, f"snapshot {number}{also}")
+
+    return holder
+
+
+def _dropped(number: int) -> Holder:
+    return Holder(HolderKind.NAMED, f"a manifest of snapshot {number}, as a file that was dropped")
+
+
+def _own_names(snapshot: Snapshot) -> Iterator[str]:
+    """What the snapshot's own file names, members that this version does not know among them."""
+    for name in (
+        snapshot.base_manifest_list,
+        snapshot.delta_manifest_list,
+        snapshot.changelog_manifest_list,
+        snapshot.index_manifest,
+        snapshot.statistics,
+        *texts_in(snapshot.others or {}),
+    ):
+        if name:
+            yield PurePosixPath(name).name
+
+
+def _known(store: TableStore, entries: pa.Table, meta: ManifestFileMeta) -> pa.Table:
+    strange = entries.column("unknown")
+    if strange.null_count < len(strange):
+        fields = pc.unique(strange.drop_null())[0].as_py()
+        raise UnsupportedFeature(f"deleting files of a table whose manifest {meta.file_name} has {fields}", store.name)
+    return entries
+
+
+def _real_files(names: pa.Array) -> pa.Array:
+    """Names of slices of a shared changelog file become the name of that file."""
+    if not pc.any(pc.match_substring(names, "$"), min_count=0).as_py():
+        return names
+    return pc.replace_substring_regex(names, _SLICE, r"\1\2")
+
+
+def _count_by_bucket(entries: pa.Table) -> pa.Table:
+    grouped = entries.group_by(["partition", "bucket"], use_threads=False).aggregate([("files", "sum")])
+    return grouped.select(["partition", "bucket", "files_sum"]).rename_columns(_BUCKET.names).cast(_BUCKET)
+
+
+def _live_of(store: TableStore, snapshot: Snapshot, wanted: pa.Array) -> pa.Table:
+    """The live files of ``snapshot`` that are, or lie beside, one of ``wanted``: only their entries are kept on the way."""
+
+    def keep(entries: pa.Table) -> pa.Table:
+        beside = one_array(entries.column("extra_files"))
+        has = pc.is_in(pc.list_flatten(beside), value_set=wanted)
+        parents = pc.list_parent_indices(beside)
+        rows = np.zeros(len(entries), np.bool_)
+        rows[numpy_array(parents)[numpy_array(has)]] = True
+        rows |= numpy_array(pc.is_in(entries.column("file_name"), value_set=wanted))
+        return entries.filter(arrow_array(rows))
+
+    return manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"], keep=keep)
+
+
+__all__ = ["Held", "History", "Holder", "HolderKind", "find_holders", "history_of"]

@@ -1,0 +1,197 @@
+"""What keeps a table's data from going: every holder with the bytes that it holds alone, so that people see what to give up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.holders import Holder, HolderKind
+from lsm_core.maintenance.saved_plans import names_in_saved_plans
+from lsm_core.maintenance.trash import read_trash
+from lsm_core.maintenance.used_files import removed
+from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+
+HOLDS: Final = pa.schema(
+    [
+        pa.field("holder", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("files", pa.int64()),
+        pa.field("since", pa.timestamp("ms", "UTC")),
+        pa.field("shared_bytes", pa.int64()),
+    ]
+)
+_FILES: Final = pa.schema([("name", pa.string()), ("size", pa.int64())])
+_COLUMNS: Final = ("file_name", "file_size")
+
+
+def holds(store: TableStore) -> pa.Table:
+    """What holds the table's data and changelog files, those first that hold most alone, of equals the oldest.
+
+    Columns: ``holder`` (its name: "snapshot 7", "tag month-end"), ``kind`` (live, snapshot, tag, branch, changelog, consumer, pending plan,
+    grace), ``bytes`` and ``files`` that nothing else holds, ``since`` (when it was made), ``shared_bytes`` that others hold too. A snapshot
+    holds what the next one dropped; a consumer, what the snapshots hold that it has still to read. From metadata only. Raises CorruptFile
+    when a snapshot, tag, branch or consumer cannot be read.
+    """
+    ledger = _Ledger()
+    main, *others = branches.all_stores(store)
+    newest = snapshots.latest(main)
+    live = empty_table(_FILES) if newest is None else _live(main, newest)
+    if newest is not None:
+        ledger.add(Holder(HolderKind.LIVE, f"snapshot {newest.id}, the newest"), newest.time_millis, live)
+    held = _Others(ledger, one_array(live.column("name")))
+    found = list(snapshots.iterate(main))
+    for snapshot in found:
+        held.add(Holder(HolderKind.SNAPSHOT, f"snapshot {snapshot.id}"), snapshot.time_millis, _told(main, snapshot))
+    for before, after in pairwise(found):
+        # Deltas only add up between neighbours; behind a gap a snapshot's own files tell.
+        gone = _dropped(main, after) if before.id + 1 == after.id else _live(main, before)
+        held.add(Holder(HolderKind.SNAPSHOT, f"snapshot {before.id}"), before.time_millis, gone)
+    for name, tag in sorted(tags.list_details(main).items()):
+        made = tag.create_time_ms or tag.snapshot.time_millis
+        held.add(Holder(HolderKind.TAG, f"tag {name}"), made, _all_of(main, tag.snapshot))
+    for number in changelogs.list_changelogs(main):
+        changelog = changelogs.read_changelog(main, number)
+        files = _files(changelogs.kept_entries(main, changelog))
+        held.add(Holder(HolderKind.CHANGELOG, f"changelog of snapshot {number}"), changelog.time_millis, files)
+    for branch in others:
+        _add_branch(held, branch)
+    for record in read_trash(store).records:
+        kept = [
+            (PurePosixPath(file.path).name, file.size) for file in record.files if file.kind in {"data", "changelog"}
+        ]
+        held.add(Holder(HolderKind.GRACE, f"trash {record.trash_id}"), record.created_ms, _table(kept))
+    written = {status.name: status.mtime_ms for status in store.file_io.list_dir(f"{store.root}/dredge/plans")}
+    for plan_hash, named in names_in_saved_plans(store):
+        holder = Holder(HolderKind.PLAN, f"saved plan {plan_hash}")
+        held.add(holder, written.get(f"{plan_hash}.json", 0), ledger.known(named))
+    return ledger.ranked(_consumers(main))
+
+
+def _add_branch(held: _Others, store: TableStore) -> None:
+    found = list(snapshots.iterate(store))
+    tagged = tags.list_tags(store).values()
+    made = min((one.time_millis for one in (*found, *tagged)), default=0)
+    parts = [_told(store, one) for one in found]
+    parts += [_dropped(store, after) for after in found[1:]]
+    parts += [_all_of(store, one) for one in (*found[-1:], *tagged)]
+    held.add(Holder(HolderKind.BRANCH, f"branch {store.branch}"), made, pa.concat_tables([empty_table(_FILES), *parts]))
+
+
+def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
+    """Name, next snapshot, and when that was last written (epoch ms)."""
+    found = consumers.list_consumers(store)
+    listed = store.file_io.list_dir(f"{store.metadata_root}/consumer")
+    written = {status.name.removeprefix("consumer-"): status.mtime_ms for status in listed}
+    return [(name, following, written.get(name, 0)) for name, following in sorted(found.items())]
+
+
+@dataclass
+class _Ledger:
+    """Which holder names which file, as columns of places."""
+
+    holders: dict[Holder, int] = field(default_factory=dict)
+    since: list[int] = field(default_factory=list)
+    parts: list[pa.Table] = field(default_factory=list)
+    codes: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
+        """``holder`` names ``files`` (columns name, size), also one that is there already."""
+        if holder not in self.holders:
+            self.holders[holder] = len(self.holders)
+            self.since.append(since_ms)
+        self.parts.append(files)
+        self.codes.append(np.full(len(files), self.holders[holder], np.int64))
+
+    def known(self, names: list[str]) -> pa.Table:
+        """Those of ``names`` that a holder names, with their sizes."""
+        files = pa.concat_tables([empty_table(_FILES), *self.parts])
+        return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
+
+    def ranked(self, readers: list[tuple[str, int, int]]) -> pa.Table:
+        """The answer (`HOLDS`); ``readers`` are consumers, which hold through snapshots."""
+        files = pa.concat_tables([empty_table(_FILES), *self.parts])
+        names = pc.unique(files.column("name"))
+        places = numpy_array(pc.index_in(files.column("name"), value_set=names)).astype(np.int64)
+        sizes = np.zeros(len(names), np.int64)
+        np.maximum.at(sizes, places, numpy_array(files.column("size")))
+        count = max(len(self.holders), 1)
+        pairs = np.unique(places * count + np.concatenate([np.zeros(0, np.int64), *self.codes]))
+        place, code = np.divmod(pairs, count)
+        alone = np.bincount(place, minlength=len(names))[place] == 1
+        rows = []
+        for holder, number in self.holders.items():
+            mine = code == number
+            own, shared = place[mine & alone], place[mine & ~alone]
+            since = self.since[number]
+            rows.append(
+                (holder.name, holder.kind.value, int(sizes[own].sum()), len(own), since, int(sizes[shared].sum()))
+            )
+        ids = {
+            number: int(holder.name.split()[1])
+            for holder, number in self.holders.items()
+            if holder.kind is HolderKind.SNAPSHOT
+        }
+        for name, following, since in readers:
+            mine = np.isin(code, [number for number, snapshot in ids.items() if snapshot >= following])
+            own, shared = np.unique(place[mine & alone]), np.unique(place[mine & ~alone])
+            rows.append(
+                (f"consumer {name}", "consumer", int(sizes[own].sum()), len(own), since, int(sizes[shared].sum()))
+            )
+        rows.sort(key=lambda row: (-row[2], row[4], row[0]))
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in HOLDS]
+        arrays = [arrow_array(column, pa.int64()).cast(kind.type) if kind.name == "since" else arrow_array(column, kind.type)
+                  for column, kind in zip(columns, HOLDS, strict=True)]  # fmt: skip
+        return pa.table(arrays, schema=HOLDS)
+
+
+@dataclass
+class _Others:
+    """Holders besides the newest snapshot; what is live is held by that in the first place, and left out of theirs."""
+
+    ledger: _Ledger
+    live: pa.Array
+
+    def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
+        """``holder`` names ``files``."""
+        files = files.filter(pc.invert(pc.is_in(files.column("name"), value_set=self.live)))
+        if len(files) or holder.kind is not HolderKind.SNAPSHOT:
+            self.ledger.add(holder, since_ms, files)
+
+
+def _live(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    return _files(manifests.live_entries(store, snapshot, columns=_COLUMNS))
+
+
+def _all_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    return pa.concat_tables([_live(store, snapshot), _told(store, snapshot)])
+
+
+def _told(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    return _files(manifests.changelog_entries(store, snapshot))
+
+
+def _dropped(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    return _files(removed(manifests.delta_entries(store, snapshot)))
+
+
+def _files(entries: pa.Table) -> pa.Table:
+    return pa.table([entries.column(name) for name in _COLUMNS], schema=_FILES)
+
+
+def _table(rows: list[tuple[str, int]]) -> pa.Table:
+    names, sizes = [name for name, _ in rows], [size for _, size in rows]
+    return pa.table([arrow_array(names, pa.string()), arrow_array(sizes, pa.int64())], schema=_FILES)
+
+
+__all__ = ["HOLDS", "holds"]
