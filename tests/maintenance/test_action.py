@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,10 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
         longer.write(rows([number]))
     longer.expire_snapshots(retain_max=1)
     made.append(longer.plan_maintenance("expire_changelogs", retain_max=2))
+    stray = Path(longer.store.root) / "manifest" / "manifest-4f5d7a0e-5b1c-4c5f-9d3a-0123456789ab-0"
+    stray.touch()
+    os.utime(stray, (0, 0))
+    made.append(longer.plan_maintenance("orphans"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
-from lsm_core.errors import CorruptFile
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
 from lsm_core.maintenance.deletions import deletable_path
@@ -174,9 +173,10 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
             elif (record.trash_id, file.path) not in planned:
                 left += 1
             else:
+                path = deletable_path(store, file.path)  # a record that names another place ends the sweep
                 try:
-                    gone = store.file_io.delete(deletable_path(store, file.path))
-                except (OSError, CorruptFile) as error:
+                    gone = store.file_io.delete(path)
+                except OSError as error:
                     left += 1
                     failed.append(Declined(file.path, "failed", str(error), {"size": file.size}))
                     continue
