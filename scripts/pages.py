@@ -33,6 +33,9 @@ _DREDGE = {
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
     "dredge.paimon-version": "where versions of Paimon answer differently, the one that is followed ([which differences](semantics.md#12-versions-of-paimon)); unset: that of the newest "
     "`writerVersion` in the table's snapshots, else 1.4",
+    "dredge.pre-compaction-tag": "`true`: every compaction first tags the newest snapshot (`dredge-before-compaction-<snapshot>-<plan>`), so that it can be "
+    "[undone](engine.md#undoing-a-compaction) after snapshots have expired",
+    "dredge.pre-compaction-tag.time-retained": "how long such a tag stays: it is written into the tag, and whoever expires tags, Paimon or Dredge, removes it then",
     "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
     "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
     "dredge.trash-grace": "how long what is in the trash can be restored; set on a table it holds for expired snapshots too, unless `dredge.trash-grace-expiry` is set",

@@ -32,6 +32,8 @@ _VERBS: Final = {
     "explain": "explain",
     "holds": "look",
     "trash": "trash",
+    "ledger": "ledger",
+    "maintain": "whole_database",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 FAILED: Final = 1

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
-from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
+from lsm_core.commit.conflicts import Rescan, replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, messages_of, missing_file, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.index_changes import IndexChange
@@ -90,6 +90,26 @@ class Committer:
             request = replace(request, index=parts.compact_index, changelog=parts.compact_changelog)
             ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
         return CommitResult(ids)
+
+    def commit_compaction(
+        self,
+        messages: Iterable[CommitMessage],
+        source: Callable[[pa.Table], Rescan],
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitResult:
+        """Commit the compactions of ``messages``, whatever else they hold left out, as long as ``source`` lets them.
+
+        ``source(entries)`` is asked at every attempt for the live entries and those of the change at the newest snapshot, and raises
+        :class:`CommitConflict` where the change does not fit it. Raises as :meth:`commit`.
+        """
+        parts = self._parts(messages_of(self._store, messages))
+        if not parts.has_compact:
+            return CommitResult([])
+        request = self._request(CommitKind.COMPACT, parts.compact, BATCH, None, properties)
+        rescan = source(parts.compact)
+        request = replace(request, rescan=rescan, index=parts.compact_index, changelog=parts.compact_changelog)
+        return CommitResult([self._one(request)])
 
     def overwrite(
         self,

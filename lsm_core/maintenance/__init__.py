@@ -141,6 +141,11 @@ __getattr__, __dir__ = lazy_names(
             "SweepReport",
             "plan_sweep",
         ),
+        "actions.undo.undoing": (
+            "UndoItem",
+            "UndoReport",
+            "plan_undo",
+        ),
         "apply": (
             "apply_plan",
             "dry_run",
@@ -157,6 +162,8 @@ __getattr__, __dir__ = lazy_names(
         "record": (
             "LedgerEntry",
             "applied_before",
+            "find_entry",
+            "iterate_ledger",
             "read_ledger",
         ),
         "reports": (

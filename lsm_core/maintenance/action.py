@@ -30,6 +30,7 @@ BUILT_IN: Final = (
     "restore",
     "rescale",
     "assign_buckets",
+    "undo",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 
@@ -292,7 +293,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class Report(ABC):
-    """What applying a plan did. ``seconds``: wall-clock time of the whole call.
+    """What applying a plan did. ``seconds``: wall-clock time of the whole call; ``run_id``: its entry in the ledger, "" where it has none.
 
     ``applied_before``: nothing was done now, because somebody else (also at the same time) or an earlier call had applied the same
     plan. ``left_alone``: the fields that list what was left alone, with the title that people see.
@@ -301,6 +302,7 @@ class Report(ABC):
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone"}
     seconds: float = field(default=0.0, kw_only=True)
     applied_before: Applied | None = field(default=None, kw_only=True)
+    run_id: str = field(default="", kw_only=True)
 
     @property
     def changed(self) -> bool:

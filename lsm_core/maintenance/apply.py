@@ -9,12 +9,14 @@ from typing import Final, cast
 
 from lsm_core.errors import (
     CommitConflict,
+    CommitUnknown,
     DredgeError,
     InvalidOption,
     PlanRefused,
     PlanStale,
     StorageFull,
     StorageRefused,
+    UnsupportedFeature,
 )
 from lsm_core.maintenance.action import (
     CODE_VERSION,
@@ -25,7 +27,18 @@ from lsm_core.maintenance.action import (
     action_names,
     find_action,
 )
-from lsm_core.maintenance.record import LedgerEntry, applied_before, new_run_id, write_entry
+from lsm_core.maintenance.record import (
+    DONE,
+    FAILED,
+    REFUSED,
+    UNKNOWN,
+    LedgerEntry,
+    applied_before,
+    new_run_id,
+    peak_memory,
+    this_process,
+    write_entry,
+)
 from lsm_core.metadata.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
@@ -57,13 +70,15 @@ def apply_plan(
             if before is None:
                 raise
             outcome = Outcome(replace(action.unchanged(plan), applied_before=before))
-    except DredgeError as error:
-        _record(store, plan, run_id, approved_by, None, error)
+    except (DredgeError, OSError) as error:
+        _record(store, plan, run_id, approved_by, None, error, time.perf_counter() - started)
         raise
     report = replace(outcome.report, seconds=round(time.perf_counter() - started, 3))
     if plan.items and not report.changed and report.applied_before is None:
         report = replace(report, applied_before=applied_before(store, plan))
-    _record(store, plan, run_id, approved_by, Outcome(report, outcome.lines), None)
+    if plan.items and report.worth_telling:
+        report = replace(report, run_id=run_id)
+        _record(store, plan, run_id, approved_by, Outcome(report, outcome.lines), None, report.seconds)
     return report
 
 
@@ -92,23 +107,26 @@ def _record(
     run_id: str,
     approved_by: str | None,
     outcome: Outcome | None,
-    error: DredgeError | None,
+    error: DredgeError | OSError | None,
+    seconds: float,
 ) -> None:
     """Write the run down. What was done is done: a ledger that cannot be written is said, it does not fail the run."""
     report = None if outcome is None else outcome.report
-    if report is not None and not (plan.items and report.worth_telling):
-        return
     entry = LedgerEntry(
         run_id=run_id,
         action=plan.action,
         table=plan.table,
         time_ms=store.clock.now_ms(),
-        outcome="done" if error is None else "failed",
+        outcome=_outcome_of(error),
         plan_hash=plan.hash,
         base_snapshot=plan.base_snapshot,
         snapshot_id=None if report is None else report.published,
         approved_by=approved_by,
         error=None if error is None else f"{type(error).__name__}: {error}",
+        who=this_process(),
+        seconds=round(seconds, 3),
+        predicted_seconds=plan.estimate.seconds,
+        peak_rss_bytes=peak_memory(),
         report={} if report is None else report.numbers(),
         lines=() if outcome is None else tuple(outcome.lines),
     )
@@ -116,6 +134,14 @@ def _record(
         write_entry(store, entry)
     except (OSError, DredgeError) as failure:
         # What the error says of the storage is not said a second time, for the ledger.
-        told = isinstance(error, StorageRefused | StorageFull) and isinstance(failure, type(error))
+        told = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(failure, type(error))
         level = logging.DEBUG if told else logging.WARNING
         _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
+
+
+def _outcome_of(error: DredgeError | OSError | None) -> str:
+    if error is None:
+        return DONE
+    if isinstance(error, CommitUnknown):
+        return UNKNOWN
+    return REFUSED if isinstance(error, PlanRefused | PlanStale | InvalidOption | UnsupportedFeature) else FAILED

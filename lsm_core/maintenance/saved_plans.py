@@ -137,7 +137,7 @@ def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
 def _none_of(store: TableStore, plan_hash: str) -> PlanStale:
     told = ""
     with suppress(CorruptFile):
-        for entry in read_ledger(store):
+        for entry in read_ledger(store, heads=True):
             if entry.outcome == "done" and entry.plan_hash.startswith(plan_hash):
                 what = f"run {entry.run_id}" if entry.snapshot_id is None else f"snapshot {entry.snapshot_id}"
                 told = f"; it is already applied, {what}, at {utc_text(entry.time_ms)} UTC"

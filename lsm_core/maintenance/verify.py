@@ -623,6 +623,19 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
     return content
 
 
+def bucket_content(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    files: Sequence[DataFileMeta],
+    deletions: Mapping[str, DeletionFile],
+    living: Living | None = None,
+) -> Content:
+    """:func:`content_view` of a bucket of these ``files``, live or not; ``deletions``: vectors by data file. Raises CorruptFile."""
+    gone = tuple(deletions.get(file.file_name) for file in files)
+    return content_view(store, _Bucket(partition, bucket, 0, tuple(files), gone), living)
+
+
 def _own(store: TableStore, place: _Bucket, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows that the bucket function puts into ``place``: readers of some keys look for them nowhere else."""
     if not store.schema.bucket_keys:
@@ -643,4 +656,4 @@ def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterato
     return read_raw(store, split, columns=store.schema.field_names)
 
 
-__all__ = ["ReferenceJudge", "verify_snapshots"]
+__all__ = ["ReferenceJudge", "bucket_content", "verify_snapshots"]

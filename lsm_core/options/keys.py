@@ -472,6 +472,8 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.lock.uri", TEXT),
     Key("dredge.merge-budget", MEMORY, "256 mb"),
     Key("dredge.paimon-version", ENUM, "1.4"),
+    Key("dredge.pre-compaction-tag", BOOL, "false"),
+    Key("dredge.pre-compaction-tag.time-retained", DURATION, "24 h"),
     Key("dredge.read.threads", INT),
     Key("dredge.tombstone-retention", DURATION, "0 ms"),
     Key("dredge.trash-grace", DURATION, "24 h"),

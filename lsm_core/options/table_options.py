@@ -367,6 +367,12 @@ class TableOptions:
         return str(self.get("dredge.delete-mode"))
 
     @property
+    def pre_compaction_tag(self) -> int | None:
+        """``dredge.pre-compaction-tag.time-retained`` in ms; None where ``dredge.pre-compaction-tag`` is off."""
+        on = self.get("dredge.pre-compaction-tag")
+        return int(self.get("dredge.pre-compaction-tag.time-retained")) if on else None
+
+    @property
     def trash_grace_expiry(self) -> int:
         """``dredge.trash-grace-expiry`` in ms; where a table sets `dredge.trash-grace` alone, that."""
         own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -34,6 +34,7 @@ from lsm_core.table.names import SYSTEM_DATABASE, TableName
 if (
     TYPE_CHECKING
 ):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
+    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport
     from lsm_core.table.definition import Schema
     from lsm_core.table.schema_change import SchemaChange
     from lsm_core.table.table import Table
@@ -250,6 +251,49 @@ class Catalog:
                     _LOG.warning("table %s: %s", store.name, warning)
                 return
         raise WriterStale(f"table {parsed} was altered {_ALTER_ATTEMPTS} times by others meanwhile")
+
+    # -- looking after many tables ---------------------------------------------------------------------------------
+
+    def plan_maintenance(
+        self,
+        pattern: str,
+        actions: Sequence[str] | None = None,
+        *,
+        max_bytes: int | str | None = None,
+        max_tables: int | None = None,
+        max_time: int | str | None = None,
+        save: bool = True,
+    ) -> CombinedPlan:
+        """One plan for all tables of ``pattern`` (a database, "db.*", "*.orders"), the worst first; :meth:`maintain` applies it.
+
+        ``actions``: names of actions (None: compact, expire snapshots, sweep the trash). Bounds: ``max_bytes`` that compactions read
+        (a number, or "10 gb"), ``max_tables``, ``max_time`` (ms, or "1 h"). ``save``: keep it, for :meth:`load_maintenance`. What is left
+        out is in ``declined``. Raises TableNotFound, DatabaseNotFound, InvalidOption.
+        """
+        from lsm_core.table.whole_database import limits_of, plan_tables
+
+        return plan_tables(self, pattern, actions, limits_of(max_bytes, max_tables, max_time), save=save)
+
+    def load_maintenance(self, plan_hash: str) -> CombinedPlan:
+        """The plan of that hash that :meth:`plan_maintenance` kept. Raises PlanStale, InvalidOption, CorruptFile."""
+        from lsm_core.table.whole_database import load_combined
+
+        return load_combined(self, plan_hash)
+
+    def maintain(
+        self,
+        plan: CombinedPlan | str,
+        approved_by: str | None = None,
+        tell: Callable[[CombinedLine], None] | None = None,
+    ) -> CombinedReport:
+        """Apply a plan for many tables (or plan and apply the routine for a pattern), each table in commits of its own.
+
+        Applied again it goes on where it stopped: what was done is told, not repeated. A table that fails is a line of the report and stops
+        no other; ``tell`` gets each line at once.
+        """
+        from lsm_core.table.whole_database import maintain_tables
+
+        return maintain_tables(self, self.plan_maintenance(plan) if isinstance(plan, str) else plan, approved_by, tell)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
         """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused (also for a symbolic link)."""

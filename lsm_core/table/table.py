@@ -27,6 +27,7 @@ if (
         RestoreReport,
         RowStory,
         SweepReport,
+        UndoReport,
         VerifyReport,
     )
     from lsm_core.metadata.store import TableStore
@@ -342,6 +343,15 @@ class Table(Readable):
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
+    def undo(self, run_id: str, partial: bool = False, allow_changes: bool = False) -> UndoReport:
+        """Undo the compaction of ``run_id`` (:meth:`ledger`, or its report's): a new snapshot in which the files that it replaced are back.
+
+        ``partial``: those of its buckets that can be undone. ``allow_changes``: also where reads answer otherwise afterwards. Raises
+        InvalidOption, PlanRefused naming what is in the way, VerificationFailed, CommitConflict.
+        """
+        arguments = {"run_id": run_id, "partial": partial, "allow_changes": allow_changes}
+        return cast("UndoReport", self.apply(self.plan_maintenance("undo", **arguments)))
+
     def restore(self, trash_id: str) -> RestoreReport:
         """Put the expired snapshots of a deletion record back. Raises PlanRefused when its files are (being) deleted."""
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
@@ -351,6 +361,9 @@ class Table(Readable):
         plan = maintenance.plan_sweep(self.store, now_ms)
         return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
-    def ledger(self) -> list[LedgerEntry]:
-        """What maintenance did to this table, oldest first."""
-        return maintenance.read_ledger(self.store)
+    def ledger(self, limit: int | None = None) -> list[LedgerEntry]:
+        """What maintenance did to this table, oldest first (``limit``: only so many newest runs); `$dredge_ledger` has it as rows.
+
+        An entry that cannot be read has the outcome "unreadable", and keeps no other from being read.
+        """
+        return maintenance.read_ledger(self.store, limit)

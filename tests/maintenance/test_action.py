@@ -41,7 +41,7 @@ def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: No
     assert not second.changed and second.applied_before.text() == f"already applied, run {entry.run_id}"
     with pytest.raises(PlanStale, match="a note already"):
         table.apply(table.plan_maintenance("note", text="other"))
-    assert sorted(one.outcome for one in table.ledger()) == ["done", "failed"]
+    assert sorted(one.outcome for one in table.ledger()) == ["done", "refused"]
     with pytest.raises(InvalidOption, match=r"'colour'.*text, times, loud"):
         table.plan_maintenance("note", text="x", colour="red")
     with pytest.raises(InvalidOption, match=r"'text' of table db\.t"):
@@ -124,6 +124,10 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     stray.touch()
     os.utime(stray, (0, 0))
     made.append(longer.plan_maintenance("orphans"))
+    compacted = keyed(tmp_path, name="db.compacted")
+    for number in range(3):
+        compacted.write(rows([number]))
+    made.append(compacted.plan_maintenance("undo", run_id=compacted.compact(full=True).run_id))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

@@ -189,7 +189,7 @@ def test_a_plan_whose_partition_changed_is_stale(tmp_path: Path) -> None:
     with pytest.raises(PlanStale, match="since it was planned"):
         table.apply(plan)
     assert data_files_on_disk(table.store) == files
-    assert table.ledger()[-1].outcome == "failed"
+    assert table.ledger()[-1].outcome == "refused"
 
 
 @pytest.mark.parametrize("rival", ["write", "compact", "truncate"])

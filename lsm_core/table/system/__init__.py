@@ -1,6 +1,7 @@
 """System tables: what a table ("db.t$files") or a whole catalog ("sys.tables") knows about itself, as rows.
 
-Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`); times of day are UTC.
+Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`), but for `$dredge_ledger`, which
+Java does not have; times of day are UTC.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.table.system.catalog_tables import GLOBAL_TABLES, Warehouse
 from lsm_core.table.system.file_tables import FILES, KEY_RANGES, Buckets, Files, Manifests, Partitions, TableIndexes
+from lsm_core.table.system.ledger_table import Ledger
 from lsm_core.table.system.metadata_tables import (
     AggregationFields,
     Branches,
@@ -46,6 +48,7 @@ SYSTEM_TABLES: Final[dict[str, View]] = {
     "binlog": Binlog(),
     "ro": ReadOptimized(),
     "row_tracking": RowTracking(),
+    "dredge_ledger": Ledger(),
 }
 """By name after the "$"; each can be called with a store (and a snapshot id) for all of its rows."""
 

@@ -12,6 +12,9 @@ from lsm_core.maintenance.action import Applied, Declined, Fact, Report, Rewrite
 EXPIRED_AT: Final = "dredge.expired-at"
 """Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
 
+TAG_PREFIX: Final = "dredge-before-compaction-"
+"""How the names of tags begin that option `dredge.pre-compaction-tag` makes; the snapshot and the plan's first digits follow."""
+
 
 def expiry_clock(snapshot: Snapshot) -> int:
     """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's, and that of a writer which
@@ -121,7 +124,8 @@ class CompactionReport(Report):
     ``rows_assigned``: postponed rows that got their buckets, in a commit of their own before the compaction's (``commits`` counts both; then
     ``snapshot_id`` is that of the last one).
     ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
-    (bitmaps, sketches, some decimals) folded key by key.
+    (bitmaps, sketches, some decimals) folded key by key. ``tag_before``: the tag on the snapshot before it ("": none), see
+    `dredge.pre-compaction-tag`.
     """
 
     snapshot_id: int | None
@@ -148,6 +152,7 @@ class CompactionReport(Report):
     keys_folded: int = 0
     keys_one_by_one: int = 0
     rows_assigned: int = 0
+    tag_before: str = ""
 
     @property
     def stale(self) -> tuple[Declined, ...]:
@@ -179,6 +184,10 @@ class CompactionReport(Report):
             share = self.keys_one_by_one / self.keys_folded
             told.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
         moved = "by metadata alone: files changed their level, and none was read"
+        if self.tag_before:
+            told.append(
+                f"tag {self.tag_before} keeps the files that were replaced; dredge undo {table} {self.run_id} puts them back"
+            )
         return [*told, f"verified: {self.verification.text() if self.rows_in else moved}", *warnings]
 
     @classmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -25,6 +23,7 @@ from lsm_core.maintenance.actions.compact.changed_keys import ChangedKeys, chang
 from lsm_core.maintenance.actions.compact.compaction import (
     EXPIRED_AT,
     INDEPENDENCE,
+    TAG_PREFIX,
     CompactionReport,
     CompactItem,
     Verification,
@@ -32,10 +31,11 @@ from lsm_core.maintenance.actions.compact.compaction import (
 from lsm_core.maintenance.actions.compact.planning import plan_units
 from lsm_core.maintenance.actions.compact.sort_order import sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
+from lsm_core.maintenance.record import peak_memory
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import manifests, paimon_version, snapshots, support
+from lsm_core.metadata import manifests, paimon_version, snapshots, support, tags
 from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
@@ -80,7 +80,9 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
             "bucket": bucket_name(item.partition_text, item.bucket),
             "trigger": item.trigger,
             "reason": item.reason,
+            "place": [item.partition.hex(), item.bucket],
             "inputs": [[file.name, file.level] for file in item.inputs],
+            "outputs": [[file.file_name, file.level] for file in result.message.compact_after],
             "output_level": item.output_level,
             "tombstones_dropped": item.tombstones_dropped,
             **asdict(result.report),
@@ -123,11 +125,12 @@ def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> 
 
 @dataclass(frozen=True)
 class Executed:
-    """What execution left behind: committed results by item, buckets skipped as stale, and the new snapshot."""
+    """What execution left behind: committed results by item, buckets skipped as stale, the new snapshot, and the tag before it ("": none)."""
 
     results: tuple[tuple[CompactItem, BucketResult], ...]
     stale: tuple[Declined, ...]
     snapshot_id: int | None
+    tag: str = ""
 
 
 def execute(store: TableStore, plan: MaintenancePlan, runner: Runner, plan_hash: str | None = None) -> Executed:
@@ -147,12 +150,29 @@ def execute(store: TableStore, plan: MaintenancePlan, runner: Runner, plan_hash:
         for result in runner(store, [task for _, task in tasks]):
             done.append(result)
             made.append(result.message)
+        tag = _tag_before(store, plan_hash or plan.hash) if any(not message.is_empty for message in made) else ""
         committed, conflicts, snapshot_id = _commit(store, plan, done, plan_hash or plan.hash)
     for result, error in conflicts:
         item = by_place[result.message.partition, result.message.bucket]
         stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
     pairs = tuple((by_place[r.message.partition, r.message.bucket], r) for r in committed)
-    return Executed(pairs, tuple(stale), snapshot_id)
+    return Executed(pairs, tuple(stale), snapshot_id, tag)
+
+
+def _tag_before(store: TableStore, plan_hash: str) -> str:
+    """Tag the newest snapshot, which holds all files that are about to be replaced (`dredge.pre-compaction-tag`); "" where that is off.
+
+    The tag stays for its time, also where nothing is published then. Raises StorageFull, InvalidData.
+    """
+    retained = store.options.pre_compaction_tag
+    newest = None if retained is None else snapshots.latest(store)
+    if retained is None or newest is None:
+        return ""
+    name = f"{TAG_PREFIX}{newest.id}-{plan_hash[:8]}"
+    tags.create(
+        store, name, tags.made_now(store, newest, retained)
+    )  # there is one already where the same plan was tried before
+    return name
 
 
 def _commit(
@@ -281,7 +301,6 @@ def _report(
         for reason, rows in report.rows_dropped.items():
             dropped[reason] = dropped.get(reason, 0) + rows
     worst = max(items, key=lambda item: item.runs_before, default=None)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts KiB, macOS bytes
     return CompactionReport(
         snapshot_id=done.snapshot_id,
         base_snapshot=plan.base_snapshot,
@@ -295,7 +314,8 @@ def _report(
         bytes_in=sum(r.bytes_in for r in reports),
         bytes_out=sum(r.bytes_out for r in reports),
         predicted_seconds=plan.estimate.seconds,
-        peak_rss_bytes=peak if sys.platform == "darwin" else peak * 1024,
+        peak_rss_bytes=peak_memory(),
+        changelog_rows=sum(r.changes_told for r in reports),
         runs_before=worst.runs_before if worst else 0,
         runs_after=worst.runs_after if worst else 0,
         verification=Verification(
@@ -313,4 +333,5 @@ def _report(
         warnings=warnings,
         keys_folded=sum(r.keys_folded for r in reports),
         keys_one_by_one=sum(r.keys_one_by_one for r in reports),
+        tag_before=done.tag,
     )

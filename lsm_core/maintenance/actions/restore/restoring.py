@@ -181,8 +181,8 @@ def _record(store: TableStore, trash_id: str) -> TrashRecord:
         return trash.find_record(store, trash_id)
     except InvalidOption as error:
         told = ""
-        with suppress(CorruptFile):
-            for entry in read_ledger(store):
+        with suppress(CorruptFile, TypeError, ValueError):  # anybody may write there
+            for entry in read_ledger(store, heads=True):
                 run = f"by run {entry.run_id} at {utc_text(entry.time_ms)} UTC"
                 if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
                     ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]

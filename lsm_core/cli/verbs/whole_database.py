@@ -1,0 +1,100 @@
+"""The verb that looks after many tables by one plan."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Warehouse, open_catalog
+from lsm_core.errors import DredgeError
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan
+
+Pattern = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[DATABASE|PATTERN]", help="A database, or a pattern such as '*.orders'.", show_default=False
+    ),
+]
+Actions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--action", help="What to do; may be repeated. Default: compact, expire_snapshots, trash.", show_default=False
+    ),
+]
+MaxBytes = Annotated[
+    str | None, typer.Option("--max-bytes", metavar="SIZE", help="Compact so much at most: 10 gb.", show_default=False)
+]
+MaxTables = Annotated[
+    int | None, typer.Option("--max-tables", min=1, help="Touch so many tables at most.", show_default=False)
+]
+MaxTime = Annotated[
+    str | None,
+    typer.Option("--max-time", metavar="TIME", help="Begin nothing once this is over: 1 h.", show_default=False),
+]
+Resume = Annotated[
+    str | None, typer.Option("--resume", metavar="HASH", help="Go on with a plan that was begun.", show_default=False)
+]
+ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written to the ledgers.", show_default=False)]
+
+
+def maintain(
+    warehouse: Warehouse,
+    pattern: Pattern = None,
+    action: Actions = None,
+    max_bytes: MaxBytes = None,
+    max_tables: MaxTables = None,
+    max_time: MaxTime = None,
+    resume: Resume = None,
+    approved_by: ApprovedBy = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Look after many tables by one plan, the worst first, each in a commit of its own; exits 1 when one of them failed."""
+    catalog = open_catalog(warehouse, clock)
+    if (pattern is None) == (resume is None):
+        raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
+    if resume is not None:
+        made = catalog.load_maintenance(resume)
+    else:
+        made = catalog.plan_maintenance(
+            str(pattern), action, max_bytes=max_bytes, max_tables=max_tables, max_time=max_time, save=not dry_run
+        )
+    if dry_run:
+        print_json(json.loads(made.to_json())) if as_json else _show_plan(made)
+        return
+    if not as_json:
+        say(
+            f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on with it"
+        )
+    report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell)
+    if as_json:
+        print_json({**report.to_object(), "declined": json.loads(made.to_json())["declined"]})
+    else:
+        _show_declined(made)
+    broken = [f"{item.subject}: {item.text}" for item in made.declined if item.reason == "failed"]
+    broken += [f"{line.table}: {line.action}: {line.text}" for line in report.failed]
+    if broken:
+        raise DredgeError(f"{len(broken)} of {len(made.items) + len(made.declined)} failed: {'; '.join(broken)}")
+
+
+def _tell(line: CombinedLine) -> None:
+    say(f"{line.table}: {line.action}: {line.outcome}: {line.text}")
+
+
+def _show_plan(made: CombinedPlan) -> None:
+    columns = ["table", "action", "score", "bytes in", "bytes freed", "seconds", "why"]
+    rows = [[i.table, i.action, i.score, i.bytes_in, i.bytes_freed, i.seconds, i.reason] for i in made.items]
+    print_table(f"would do, in this order (plan {made.hash})", columns, rows)
+    _show_declined(made)
+
+
+def _show_declined(made: CombinedPlan) -> None:
+    told = [item for item in made.declined if item.reason != "nothing"]
+    if told:
+        print_table("left alone", ["table", "why"], [[item.subject, item.text] for item in told])

@@ -1,0 +1,329 @@
+"""Maintenance of many tables as one plan: ranked, bounded, each table a commit of its own, and begun again where it stopped.
+
+The plan of each table is saved with that table, under its hash; this plan names them in their order. What is done is never written down a
+second time: each table tells whether its plan was applied (`record.applied_before`), so that a combined plan can be applied as often as
+anybody likes, after a crash too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
+from lsm_core.maintenance.action import (
+    CODE_VERSION,
+    Declined,
+    MaintenancePlan,
+    Runner,
+    find_action,
+    plan_maintenance,
+    size_text,
+)
+from lsm_core.maintenance.apply import apply_plan
+from lsm_core.maintenance.observe import health
+from lsm_core.maintenance.record import applied_before
+from lsm_core.maintenance.saved_plans import load_plan, save_plan
+from lsm_core.metadata.store import TableStore
+
+_VERSION: Final = 1
+ROUTINE: Final = ("compact", "expire_snapshots", "trash")
+"""What a table is looked after by where nothing else is asked for, in this order."""
+Opening = Callable[[str], TableStore]
+"""Opens a table by its name. Raises what opening raises."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one combined plan may do at most: bytes read by compactions, tables touched, and seconds, foreseen and spent. None: no limit."""
+
+    max_bytes: int | None = None
+    max_tables: int | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class CombinedItem:
+    """One table's plan: ``score`` of its worst bucket before a compaction (0 to 100), bytes of files, seconds on one core."""
+
+    table: str
+    action: str
+    plan_hash: str
+    base_snapshot: int | None
+    score: float = 0.0
+    bytes_in: int = 0
+    bytes_freed: int = 0
+    tasks: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class CombinedPlan:
+    """Plans of many tables in the order in which they are applied; ``declined`` tells of every table or action that is left alone, and why.
+
+    ``pattern`` and ``actions`` as asked for, ``created_ms`` epoch ms.
+    """
+
+    pattern: str
+    actions: tuple[str, ...]
+    items: tuple[CombinedItem, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    created_ms: int = 0
+    code_version: str = CODE_VERSION
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables of all items, each once, in their order."""
+        return tuple(dict.fromkeys(item.table for item in self.items))
+
+    @cached_property
+    def hash(self) -> str:
+        """Hex digest over everything but the time at which it was made."""
+        covered = self._object()
+        del covered["created_ms"]
+        return hashlib.sha256(json.dumps(covered, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+
+    def to_json(self) -> str:
+        """The whole plan, with its hash, as indented JSON."""
+        return json.dumps({"version": _VERSION, "hash": self.hash, **self._object()}, indent=2, ensure_ascii=False)
+
+    def _object(self) -> dict[str, Any]:
+        return {**asdict(self), "actions": list(self.actions)}
+
+    @staticmethod
+    def from_json(text: str) -> CombinedPlan:
+        """Read a plan back. Raises CorruptFile when it is none, PlanStale when it was changed or made by another version."""
+        try:
+            value = json.loads(text)
+            if value["version"] != _VERSION or value["code_version"] != CODE_VERSION:
+                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it anew")
+            plan = CombinedPlan(
+                pattern=str(value["pattern"]),
+                actions=tuple(value["actions"]),
+                items=tuple(CombinedItem(**item) for item in value["items"]),
+                declined=tuple(Declined(**item) for item in value["declined"]),
+                limits=Limits(**value["limits"]),
+                created_ms=int(value["created_ms"]),
+                code_version=value["code_version"],
+            )
+            expected = value["hash"]
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise CorruptFile("<combined plan>", f"unreadable: {error!r}") from error
+        if plan.hash != expected:
+            raise PlanStale(f"its content was changed after planning (hash {expected} became {plan.hash})")
+        return plan
+
+
+@dataclass(frozen=True)
+class CombinedLine:
+    """What became of one item: ``outcome`` is "done", "already" (applied before), "nothing", "stale", "failed" or "later" (beyond a limit)."""
+
+    table: str
+    action: str
+    outcome: str
+    text: str
+    snapshot_id: int | None = None
+    run_id: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CombinedReport:
+    """What applying a combined plan did, a line an item; ``seconds`` wall-clock time of all."""
+
+    plan_hash: str
+    lines: tuple[CombinedLine, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> tuple[CombinedLine, ...]:
+        """Items that raised an error; they are tried again when the plan is applied again."""
+        return tuple(line for line in self.lines if line.outcome == "failed")
+
+    @property
+    def left(self) -> tuple[CombinedLine, ...]:
+        """Items that wait for the plan to be applied again."""
+        return tuple(line for line in self.lines if line.outcome in {"failed", "later"})
+
+    def to_object(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+
+def plan_combined(
+    names: Iterable[str],
+    open_table: Opening,
+    pattern: str,
+    actions: Sequence[str] = ROUTINE,
+    limits: Limits | None = None,
+    *,
+    created_ms: int = 0,
+    save: bool = True,
+) -> CombinedPlan:
+    """Plan ``actions`` for all tables, worst first, within ``limits``; ``save``: keep each table's plan with it, for `apply_combined`.
+
+    Compactions come first, by the score of the table's worst bucket, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
+    planned is a line of ``declined``. In memory is one table's plan at a time, and a line a table. Raises InvalidOption for an unknown action
+    and for one that cannot be planned without arguments.
+    """
+    bounds = limits or Limits()
+    chosen = list(dict.fromkeys(actions))
+    for action in chosen:
+        needed = [argument.name for argument in find_action(action).arguments if argument.required]
+        if needed:
+            raise InvalidOption("actions", action, f"actions that need no argument; this one needs {', '.join(needed)}")
+    found: list[CombinedItem] = []
+    declined: list[Declined] = []
+    for name in names:
+        for action in chosen:
+            try:
+                store = open_table(name)
+                item = _item(store, plan_maintenance(store, action))
+            except (DredgeError, OSError) as error:
+                declined.append(
+                    Declined(name, "failed", f"{action}: {type(error).__name__}: {error}", {"action": action})
+                )
+                continue
+            if item is None:
+                declined.append(Declined(name, "nothing", f"{action}: nothing to do", {"action": action}))
+            else:
+                found.append(item)
+    within, beyond = _bounded(sorted(found, key=_rank), bounds)
+    if save:
+        kept = []
+        for item in within:
+            try:
+                store = open_table(item.table)
+                plan = plan_maintenance(store, item.action)
+                now = _item(store, plan, item.score)
+                if now is not None:
+                    save_plan(store, plan)
+                    kept.append(now)
+            except (DredgeError, OSError) as error:
+                text = f"{item.action}: {type(error).__name__}: {error}"
+                declined.append(Declined(item.table, "failed", text, {"action": item.action}))
+        within = kept
+    return CombinedPlan(pattern, tuple(chosen), tuple(within), (*declined, *beyond), bounds, created_ms)
+
+
+def _item(store: TableStore, plan: MaintenancePlan, score: float | None = None) -> CombinedItem | None:
+    """The line of a table's plan; None where it would do nothing."""
+    if not plan.items:
+        return None
+    reason = next((str(text) for item in plan.items if (text := getattr(item, "reason", ""))), "")
+    if score is None:
+        buckets = health(store) if plan.action == "compact" else []
+        score = max((bucket.score for bucket in buckets), default=0.0)
+    cost = plan.estimate
+    return CombinedItem(
+        table=store.name,
+        action=plan.action,
+        plan_hash=plan.hash,
+        base_snapshot=plan.base_snapshot,
+        score=score,
+        bytes_in=cost.bytes_in,
+        bytes_freed=cost.bytes_freed,
+        tasks=cost.tasks,
+        seconds=cost.seconds,
+        reason=reason,
+    )
+
+
+def _rank(item: CombinedItem) -> tuple[Any, ...]:
+    return (-item.score, -item.bytes_freed, -item.bytes_in, item.table, item.action)
+
+
+def _bounded(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
+    """Items in their order as long as the sums stay within the limits; one that is too much keeps no smaller one behind it from its turn."""
+    within: list[CombinedItem] = []
+    beyond: list[Declined] = []
+    size, seconds, tables = 0, 0.0, set[str]()
+    for item in ranked:
+        why = ""
+        if limits.max_bytes is not None and size + item.bytes_in > limits.max_bytes:
+            why = f"{size_text(item.bytes_in)} more than {size_text(size)} are beyond max_bytes {size_text(limits.max_bytes)}"
+        elif limits.max_seconds is not None and seconds + item.seconds > limits.max_seconds:
+            why = f"{item.seconds:.1f} s more than {seconds:.1f} s are beyond max_seconds {limits.max_seconds:g}"
+        elif limits.max_tables is not None and len(tables | {item.table}) > limits.max_tables:
+            why = f"{limits.max_tables} tables come first"
+        if why:
+            beyond.append(Declined(item.table, "later", f"{item.action}: {why}", {"action": item.action}))
+            continue
+        size, seconds = size + item.bytes_in, seconds + item.seconds
+        tables.add(item.table)
+        within.append(item)
+    return within, beyond
+
+
+def apply_combined(
+    plan: CombinedPlan,
+    open_table: Opening,
+    *,
+    approved_by: str | None = None,
+    runner: Runner | None = None,
+    tell: Callable[[CombinedLine], None] | None = None,
+) -> CombinedReport:
+    """Apply the plan of every table in its order, each by itself; ``tell`` gets each line as soon as it is known.
+
+    An item that was applied before, by an earlier call or by anybody else, is told and not done again; one that fails, or whose table changed, is a line and
+    stops no other. Once ``max_seconds`` are over the rest waits for the next call. ``runner`` executes compaction tasks.
+    """
+    started = time.monotonic()
+    lines: list[CombinedLine] = []
+    for item in plan.items:
+        begun = time.monotonic()
+        limit = plan.limits.max_seconds
+        if limit is not None and begun - started >= limit:
+            line = CombinedLine(
+                item.table, item.action, "later", f"{limit:g} s are over; apply the plan again to go on"
+            )
+        else:
+            line = _apply_item(item, open_table, approved_by, runner)
+            line = replace(line, seconds=round(time.monotonic() - begun, 3))
+        lines.append(line)
+        if tell is not None:
+            tell(line)
+    return CombinedReport(plan.hash, tuple(lines), round(time.monotonic() - started, 3))
+
+
+def _apply_item(
+    item: CombinedItem, open_table: Opening, approved_by: str | None, runner: Runner | None
+) -> CombinedLine:
+    def line(outcome: str, text: str, **more: Any) -> CombinedLine:
+        return CombinedLine(item.table, item.action, outcome, text, **more)
+
+    try:
+        store = open_table(item.table)
+        plan = load_plan(store, item.plan_hash)
+        before = applied_before(store, plan)
+        if before is not None:
+            return line("already", before.text(), snapshot_id=before.snapshot_id)
+        report = apply_plan(store, plan, runner, approved_by)
+    except PlanStale as error:
+        return line("already" if "already applied" in error.reason else "stale", str(error))
+    except (DredgeError, OSError) as error:
+        return line("failed", f"{type(error).__name__}: {error}")
+    if report.applied_before is not None:
+        return line("already", report.applied_before.text(), snapshot_id=report.applied_before.snapshot_id)
+    told = report.lines(item.table)
+    outcome = "done" if report.changed else "nothing"
+    return line(outcome, told[0] if told else "", snapshot_id=report.published, run_id=report.run_id)
+
+
+__all__ = [
+    "ROUTINE",
+    "CombinedItem",
+    "CombinedLine",
+    "CombinedPlan",
+    "CombinedReport",
+    "Limits",
+    "apply_combined",
+    "plan_combined",
+]

@@ -1,0 +1,101 @@
+"""`$dredge_ledger`: what maintenance did to a table, a row a run, oldest first; Paimon has no such table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.maintenance.record import LedgerEntry, iterate_ledger
+from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
+
+_AT_ONCE: Final = 500
+_NUMBERS: Final = (
+    *("files_in", "files_out", "files_deleted", "bytes_in", "bytes_out", "bytes_freed"),
+    *("rows_in", "rows_out"),
+)
+LEDGER: Final = table_schema(
+    [
+        ("run_id", "STRING NOT NULL"),
+        ("action", "STRING NOT NULL"),
+        ("outcome", "STRING NOT NULL"),
+        ("time", "TIMESTAMP(3) NOT NULL"),
+        ("who", "STRING"),
+        ("approved_by", "STRING"),
+        ("plan_hash", "STRING"),
+        ("base_snapshot_id", "BIGINT"),
+        ("snapshot_id", "BIGINT"),
+        *((name, "BIGINT") for name in _NUMBERS),
+        ("rows_dropped", "STRING"),
+        ("verification", "STRING"),
+        ("predicted_seconds", "DOUBLE"),
+        ("seconds", "DOUBLE"),
+        ("peak_rss_bytes", "BIGINT"),
+        ("report", "STRING"),
+        ("error", "STRING"),
+    ]
+)
+"""Times are UTC; ``rows_dropped`` (rows by reason) and ``report`` are JSON; numbers are null where the action's report has none."""
+
+
+class Ledger(View):
+    """All runs, oldest first; entries that cannot be read have the outcome "unreadable" and say why."""
+
+    timeless = True
+    columns = LEDGER
+
+    def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
+        """Some hundred runs at once."""
+        runs = iterate_ledger(version.store, heads=True)
+        while entries := list(islice(runs, _AT_ONCE)):
+            yield of_columns(
+                LEDGER,
+                {
+                    "run_id": [one.run_id for one in entries],
+                    "action": [one.action for one in entries],
+                    "outcome": [one.outcome for one in entries],
+                    "time": [one.time_ms for one in entries],
+                    "who": [one.who or None for one in entries],
+                    "approved_by": [one.approved_by for one in entries],
+                    "plan_hash": [one.plan_hash or None for one in entries],
+                    "base_snapshot_id": [one.base_snapshot for one in entries],
+                    "snapshot_id": [one.snapshot_id for one in entries],
+                    **{name: [_whole(one.report.get(name)) for one in entries] for name in _NUMBERS},
+                    "rows_dropped": [_dropped(one.report) for one in entries],
+                    "verification": [_verification(one) for one in entries],
+                    "predicted_seconds": [one.predicted_seconds for one in entries],
+                    "seconds": [one.seconds for one in entries],
+                    "peak_rss_bytes": [one.peak_rss_bytes for one in entries],
+                    "report": [_json(one.report) for one in entries],
+                    "error": [one.error for one in entries],
+                },
+                version.store.ledger_dir,
+            )
+
+
+def _whole(value: Any) -> int | None:
+    """A number of a report; None for what is none: anybody may write into the table's folder."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def _dropped(report: Mapping[str, Any]) -> str | None:
+    found = report.get("rows_dropped")
+    return _json(found) if isinstance(found, dict) else None
+
+
+def _verification(entry: LedgerEntry) -> str | None:
+    """The level that was passed, with the setting where a report tells it: "V2 (full)"."""
+    found = entry.report.get("verification")
+    if isinstance(found, dict) and isinstance(found.get("level"), str):
+        return f"{found['level']} ({found.get('setting', 'full')})"
+    return found if isinstance(found, str) else None
+
+
+def _json(value: Mapping[str, Any]) -> str | None:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) if value else None
+
+
+__all__ = ["LEDGER", "Ledger"]

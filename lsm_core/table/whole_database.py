@@ -1,0 +1,115 @@
+"""Maintenance of all tables of a database, or of those whose names match: planned, kept in the warehouse, applied, and gone on with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from lsm_core.clock import Clock
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableNotFound
+from lsm_core.maintenance.combined import (
+    ROUTINE,
+    CombinedLine,
+    CombinedPlan,
+    CombinedReport,
+    Limits,
+    apply_combined,
+    plan_combined,
+)
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import duration, memory_size, whole_number
+from lsm_core.storage import FileIO, check_name
+
+
+class Tables(Protocol):
+    """What is needed of a catalog."""
+
+    root: str
+    file_io: FileIO
+    clock: Clock
+
+    def list_databases(self) -> list[str]:
+        """Names of all databases."""
+        ...
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables of one database. Raises DatabaseNotFound."""
+        ...
+
+    def store(self, name: str) -> TableStore:
+        """The state of "db.table". Raises TableNotFound."""
+        ...
+
+
+def tables_matching(catalog: Tables, pattern: str) -> list[str]:
+    """Names of the tables that ``pattern`` means: "db" or "db.*" all of a database, "*.orders", "db.log_?", or one table.
+
+    Raises TableNotFound where there is none, DatabaseNotFound.
+    """
+    if not any(sign in pattern for sign in "*?["):
+        if "." in pattern:
+            return [catalog.store(pattern).name]
+        return [f"{pattern}.{table}" for table in catalog.list_tables(pattern)]
+    names = [f"{database}.{table}" for database in catalog.list_databases() for table in catalog.list_tables(database)]
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        raise TableNotFound(f"no table of {catalog.root} is called {pattern}")
+    return found
+
+
+def limits_of(max_bytes: int | str | None, max_tables: int | None, max_time: int | str | None) -> Limits:
+    """The limits of a plan; sizes and times also as Paimon's texts ("10 gb", "1 h"). Raises InvalidOption."""
+    size = memory_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
+    span = duration(max_time, "max_time") if isinstance(max_time, str) else max_time
+    size = None if size is None else whole_number(size, "max_bytes", least=0)
+    tables = None if max_tables is None else whole_number(max_tables, "max_tables", least=1)
+    seconds = None if span is None else whole_number(span, "max_time", least=0) / 1000
+    return Limits(size, tables, seconds)
+
+
+def plan_tables(
+    catalog: Tables, pattern: str, actions: Sequence[str] | None, limits: Limits, *, save: bool = True
+) -> CombinedPlan:
+    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table."""
+    names = tables_matching(catalog, pattern)
+    made = plan_combined(
+        names, catalog.store, pattern, actions or ROUTINE, limits, created_ms=catalog.clock.now_ms(), save=save
+    )
+    if save and made.items:
+        catalog.file_io.write_exclusive(_path(catalog, made.hash), made.to_json().encode())
+    return made
+
+
+def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
+    """The saved plan of that hash. Raises PlanStale when there is none, or it no longer fits, InvalidOption for what is no hash, CorruptFile."""
+    if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]{32}", plan_hash):
+        raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan: 32 hex digits")
+    path = _path(catalog, plan_hash)
+    try:
+        plan = CombinedPlan.from_json(catalog.file_io.read_bytes(path).decode(errors="replace"))
+    except FileNotFoundError as error:
+        raise PlanStale(f"there is no saved plan with hash {plan_hash} in {catalog.root}") from error
+    except CorruptFile as error:
+        raise CorruptFile(path, error.reason) from error
+    if plan.hash != plan_hash:
+        raise PlanStale(f"the file {path} holds plan {plan.hash}")
+    return plan
+
+
+def maintain_tables(
+    catalog: Tables,
+    plan: CombinedPlan,
+    approved_by: str | None = None,
+    tell: Callable[[CombinedLine], None] | None = None,
+) -> CombinedReport:
+    """Apply ``plan``, table by table; see `apply_combined`. A name in it that is no table's is a line."""
+    return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell)
+
+
+def _path(catalog: Tables, plan_hash: str) -> str:
+    return f"{catalog.root}/dredge/plans/{check_name(plan_hash)}.json"
+
+
+__all__ = ["limits_of", "load_combined", "maintain_tables", "plan_tables", "tables_matching"]

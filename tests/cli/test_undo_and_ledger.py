@@ -1,0 +1,59 @@
+"""The verbs `ledger`, `undo` and `maintain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lsm_core import Catalog
+from tests.cli.shell import Shell
+from tests.maintenance.tables import content, keyed, rows
+
+
+def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
+    assert shell("ledger", "db.t").out == "db.t: nothing was maintained yet\n"
+    table = Catalog(shell.place).table("db.t")
+    before = content(table)
+    assert shell("compact", "db.t").code == 0
+    (entry,) = shell("ledger", "db.t", "--json").json
+    run_id = entry["run_id"]
+    assert (entry["outcome"], entry["snapshot_id"]) == ("done", 7)
+    shown = shell("ledger", "db.t").out
+    assert run_id in shown and "5 files in" in shown
+    one = shell("ledger", "db.t", run_id)
+    assert "report.files_in" in one.out and "compacted" in one.out
+    assert shell("ledger", "db.t", run_id, "--json").json["lines"][0]["bucket"] == "dt=a/bucket-0"
+    planned = shell("undo", "db.t", run_id, "--dry-run")
+    assert "would undo" in planned.out and Catalog(shell.place).table("db.t").latest_snapshot().id == 7
+    undone = shell("undo", "db.t", run_id)
+    assert undone.code == 0 and "snapshot 8 undoes snapshot 7" in undone.out
+    assert content(Catalog(shell.place).table("db.t")) == before
+    again = shell("undo", "db.t", run_id)
+    assert again.code == 1 and "already-undone" in again.err
+    assert shell("undo", "db.t", "nope").code == 1
+    assert [one["action"] for one in shell("ledger", "db.t", "--limit", "1", "--json").json] == ["undo"]
+    assert shell("show", "db.t$dredge_ledger", "--json").json[0]["run_id"] == run_id
+    (Path(table.store.ledger_dir) / "9999999999999-compact-00000000.jsonl").write_text("{}")
+    damaged = shell("ledger", "db.t")
+    assert damaged.code == 0 and "unreadable" in damaged.out and "9999999999999-compact-00000000.jsonl" in damaged.out
+    assert shell("ledger", "db.t", "x").code == 1
+
+
+def test_a_database_is_maintained_by_one_plan(shell: Shell, tmp_path: Path) -> None:
+    other = keyed(tmp_path, name="db.u")
+    for number in range(6):
+        other.write(rows(range(number, number + 9), v=number))
+    planned = shell("maintain", "db", "--dry-run", "--action", "compact")
+    assert "would do, in this order" in planned.out and planned.out.index("db.u") < planned.out.index("db.t")
+    assert Catalog(shell.place).table("db.u").latest_snapshot().id == 6
+    done = shell("maintain", "db.*", "--action", "compact", "--max-tables", "1")
+    assert done.code == 0 and "db.u: compact: done: snapshot 7" in done.out and "1 tables come first" in done.out
+    plan = done.out.split()[1].rstrip(":")
+    again = shell("maintain", "--resume", plan)
+    assert again.code == 0 and "db.u: compact: already" in again.out
+    rest = shell("maintain", "db", "--json", "--action", "compact").json
+    assert [(line["table"], line["outcome"]) for line in rest["lines"]] == [("db.t", "done")]
+    assert shell("maintain").code == 2 and shell("maintain", "db", "--resume", plan).code == 2
+    assert "DatabaseNotFound" not in shell("maintain", "nope").err and shell("maintain", "nope").code == 1
+    Path(Catalog(shell.place).table("db.u").store.snapshot_path(7)).write_text("damaged")
+    failed = shell("maintain", "db", "--action", "compact")
+    assert failed.code == 1 and "db.u: compact: CorruptFile" in failed.err
