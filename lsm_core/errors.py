@@ -315,6 +315,12 @@ class RefusalRule(StrEnum):
     """Readers see compacted rows alone: to undo the compaction would hide some."""
     CHANGES_TOLD = "changes-told"
     """A compaction told its changes to streams, which would hear them twice."""
+    TOO_MUCH = "too-much"
+    """It would touch a larger share of the table than what goes wrong by chance."""
+    NOT_NAMED = "not-named"
+    """What empties a table for good asks for its name twice."""
+    STILL_HELD = "still-held"
+    """Tags, branches or consumers hold what was to go."""
 
 
 class PlanRefused(DredgeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -75,7 +75,8 @@ class Request:
     """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt.
 
     ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
-    index files that come and go with it. ``changelog``: entries of the changelog files that tell of it.
+    index files that come and go with it. ``changelog``: entries of the changelog files that tell of it. ``merge``: makes the base
+    manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so.
     """
 
     kind: CommitKind
@@ -88,6 +89,8 @@ class Request:
     added: AddedFiles | None = None
     index: IndexChange = NO_CHANGE
     changelog: pa.Table = field(default_factory=lambda: NO_ENTRIES)
+    merge: Callable[[TableStore, Sequence[ManifestFileMeta], TableStore], list[ManifestFileMeta]] = merge_manifests
+    lost_rows: int = 0
 
 
 class KnownBase:
@@ -237,7 +240,7 @@ class CommitRun:
         if latest is not None:
             old += manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
             old += manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
-        base_list = manifests.write_list(self._drafts, merge_manifests(store, old, self._drafts))
+        base_list = manifests.write_list(self._drafts, request.merge(store, old, self._drafts))
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _snapshot(
@@ -248,7 +251,7 @@ class CommitRun:
         schema = schemas.latest_schema(store.file_io, store.root, store.branch)
         if schema is None:
             raise TableNotFound(f"table {store.name} was dropped while a commit was under way")
-        added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE)
+        added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE) + request.lost_rows
         marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
         return Snapshot(
             id=self._base_id + 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,14 +14,18 @@ import pyarrow.compute as pc
 from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
 from lsm_core.commit.conflicts import Rescan, replacing_all_of, unchanged_since
+from lsm_core.commit.changes import Parts, deletions_of, has_deletes, partitions_of, split
+from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, messages_of, missing_file, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.index_changes import IndexChange
+from lsm_core.commit.manifest_merge import NothingToMerge, compacted
 from lsm_core.commit.message import CommitMessage
-from lsm_core.commit.overwrite import Scope, entries_source, scope_of, scope_of_drop, upgraded
+from lsm_core.commit.overwrite import Scope, entries_source, overwrite_entries, scope_of, scope_of_drop, upgraded
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
-from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
+from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
@@ -143,7 +147,13 @@ class Committer:
             ids.append(self._one(replace(request, index=parts.compact_index)))
         return CommitResult(ids)
 
-    def drop(self, partitions: Sequence[Mapping[str, Any]] | None, *, commit_identifier: int = BATCH) -> CommitResult:
+    def drop(
+        self,
+        partitions: Sequence[Mapping[str, Any]] | None,
+        *,
+        commit_identifier: int = BATCH,
+        properties: Mapping[str, str] | None = None,
+    ) -> CommitResult:
         """Delete all rows of the partitions that one of these specs matches; None empties the table.
 
         What was committed there meanwhile goes too. Specs may leave partition columns out. Raises as :meth:`overwrite`,
@@ -151,19 +161,97 @@ class Committer:
         """
         nothing = self._parts(()).append
         scope = Scope(None) if partitions is None else scope_of_drop(self._store, partitions)
-        return self._drop(scope, nothing, commit_identifier)
+        return self._drop(scope, nothing, commit_identifier, properties)
 
-    def drop_exactly(self, partitions: Sequence[bytes], *, commit_identifier: int = BATCH) -> CommitResult:
-        """As :meth:`drop`, of whole partitions (serialised rows); of none, nothing."""
-        return self._drop(Scope(tuple(partitions)), self._parts(()).append, commit_identifier)
+    def drop_exactly(
+        self,
+        partitions: Sequence[bytes],
+        *,
+        commit_identifier: int = BATCH,
+        properties: Mapping[str, str] | None = None,
+        still: Callable[[pa.Table], Collection[bytes]] | None = None,
+    ) -> CommitResult:
+        """As :meth:`drop`, of whole partitions (serialised rows); of none, nothing.
 
-    def _drop(self, scope: Scope, nothing: pa.Table, identifier: int) -> CommitResult:
+        ``still``: those that go, of the partitions in the live entries it is given; asked at every attempt, so that a partition
+        that was written to meanwhile may stay. Raises :class:`CommitConflict` when none of them goes any more.
+        """
+        scope, nothing = Scope(tuple(partitions)), self._parts(()).append
+        if still is None:
+            return self._drop(scope, nothing, commit_identifier, properties)
+        going: set[bytes] = set()
+
+        def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
+            live, _ = overwrite_entries(self._store, latest, nothing, scope)
+            going.clear()
+            going.update(still(live))
+            live = live.filter(pc.is_in(live.column("partition"), pa.array(sorted(going), pa.binary())))
+            if not live.num_rows:
+                reason = f"table {self._store.name}: the partitions to drop were written to, or dropped, meanwhile"
+                raise CommitConflict(ConflictKind.PARTITION_CHANGED, reason=reason)
+            return live, deletions_of(live)
+
         if scope.is_empty or not self._has_work(scope, nothing):
             return CommitResult([])
-        request = self._request(CommitKind.OVERWRITE, nothing, identifier, None, None)
+        request = self._request(CommitKind.OVERWRITE, nothing, commit_identifier, None, properties)
+        index = IndexChange(dropped=going.__contains__)
+        return CommitResult([self._one(replace(request, rescan=source, index=index))])
+
+    def _drop(
+        self, scope: Scope, nothing: pa.Table, identifier: int, properties: Mapping[str, str] | None = None
+    ) -> CommitResult:
+        if scope.is_empty or not self._has_work(scope, nothing):
+            return CommitResult([])
+        request = self._request(CommitKind.OVERWRITE, nothing, identifier, None, properties)
         index = IndexChange(dropped=scope.matcher(self._store))
         rescan = entries_source(self._store, nothing, scope)
         return CommitResult([self._one(replace(request, rescan=rescan, index=index))])
+
+    def compact_manifests(self, *, properties: Mapping[str, str] | None = None) -> CommitResult:
+        """Merge the manifests that are small or hold deletions, in a COMPACT snapshot that changes no file; nothing when there are none.
+
+        Memory is that of the deletions and of two manifests. Raises :class:`CommitConflict`, :class:`CommitUnknown`,
+        :class:`CorruptFile`, :class:`UnsupportedFeature`.
+        """
+        request = self._request(CommitKind.COMPACT, self._parts(()).append, BATCH, None, properties)
+        if snapshots.latest_id(self._store) is None:
+            return CommitResult([])
+        try:
+            return CommitResult([self._one(replace(request, merge=compacted))])
+        except NothingToMerge:
+            return CommitResult([])
+
+    def remove_files(self, entries: pa.Table, *, properties: Mapping[str, str] | None = None) -> CommitResult:
+        """Take files out of the table whatever they hold: ``entries`` (`ENTRY_SCHEMA`) as they were added; nothing for none.
+
+        Raises :class:`CommitConflict` when one of them is not in the table any more, or has deletion vectors, and as :meth:`commit`.
+        """
+        nothing = self._parts(()).append
+        if not entries.num_rows:
+            return CommitResult([])
+        gone = pa.concat_tables([nothing, deletions_of(entries.select(nothing.column_names))])
+        return CommitResult([self._one(self._request(CommitKind.OVERWRITE, gone, BATCH, None, properties))])
+
+    def leave_out_manifests(
+        self, names: Collection[str], lost_rows: int, *, properties: Mapping[str, str] | None = None
+    ) -> CommitResult:
+        """Go on without the manifests of these names, which cannot be read; ``lost_rows``: unmerged rows that they alone counted.
+
+        Nothing when the table has none of them any more. Raises as :meth:`commit`.
+        """
+
+        def without(store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore) -> list[ManifestFileMeta]:
+            del writer
+            staying = [meta for meta in metas if meta.file_name not in names]
+            if len(staying) == len(metas):
+                raise NothingToMerge(f"table {store.name} has no such manifest")
+            return staying
+
+        request = self._request(CommitKind.OVERWRITE, self._parts(()).append, BATCH, None, properties)
+        try:
+            return CommitResult([self._one(replace(request, merge=without, lost_rows=lost_rows))])
+        except NothingToMerge:
+            return CommitResult([])
 
     def replace_partitions(
         self,

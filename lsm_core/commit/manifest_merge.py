@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import partitions_of
-from lsm_core.format.file_meta import ADD, DELETE
-from lsm_core.format.manifest import ManifestFileMeta, has_unknown, merge_entries
+from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, partitions_of
+from lsm_core.errors import DredgeError
+from lsm_core.format.file_meta import DELETE
+from lsm_core.format.manifest import Cancelling, HashesMeet, ManifestFileMeta, has_unknown, merge_entries
 from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import prune
 from lsm_core.metadata.store import TableStore
+
+_NEEDED = ("kind", *IDENTITY)
 
 
 def merge_manifests(
@@ -29,6 +32,26 @@ def merge_manifests(
     return minor_merge(store, metas, store.options.manifest_target_size, store.options.manifest_merge_min_count, writer)
 
 
+class NothingToMerge(DredgeError):
+    """No manifest is to be merged: the snapshot keeps those that it has."""
+
+
+def compacted(
+    store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
+) -> list[ManifestFileMeta]:
+    """As :func:`merge_manifests`, of every manifest that is small or holds deletions, however few (Java `compactManifest`).
+
+    Raises NothingToMerge when none changes.
+    """
+    target = store.options.manifest_target_size
+    merged = full_merge(store, metas, target, 1, writer)
+    if merged is None:
+        merged = minor_merge(store, metas, target, 1, writer)
+    if {meta.file_name for meta in merged} == {meta.file_name for meta in metas}:
+        raise NothingToMerge(f"table {store.name} has no manifests to merge")
+    return merged
+
+
 def full_merge(
     store: TableStore,
     metas: Sequence[ManifestFileMeta],
@@ -38,31 +61,53 @@ def full_merge(
 ) -> list[ManifestFileMeta] | None:
     """Rewrite everything that holds deletions, is affected by them, or is small; None when not worth it.
 
-    Deletions never survive, so kept manifests may come first in the result.
+    Deletions never survive, so kept manifests may come first in the result. Memory is that of the deletions and of two manifests.
     """
     must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
     if not must or sum(meta.file_size for meta in must) < threshold:
         return None
     chosen = {meta.file_name for meta in must}
-    tables = {meta.file_name: manifests.read_manifest(store, meta) for meta in must}
-    deletions = pa.concat_tables([_of_kind(table, DELETE) for table in tables.values()])
+    deletions = pa.concat_tables(
+        [NO_ENTRIES.select(_NEEDED)]
+        + [
+            _of_kind(manifests.read_manifest(store, meta), DELETE).select(_NEEDED)
+            for meta in must
+            if meta.num_deleted_files
+        ]
+    )
     gone, gone_from = pc.unique(deletions.column("file_name")), partitions_of(deletions)
     kept: list[ManifestFileMeta] = []
+    rewritten: list[ManifestFileMeta] = []
     for meta in metas:
         if meta.file_name in chosen:
+            rewritten.append(meta)
             continue
         # A large manifest is rewritten only when a deletion cancels one of its additions.
         if deletions.num_rows and prune([meta], store.schema.partition_types, gone_from, None, None):
-            table = manifests.read_manifest(store, meta)
-            if pc.any(pc.is_in(table.column("file_name"), gone)).as_py():
-                tables[meta.file_name] = table
+            names = manifests.read_manifest(store, meta).column("file_name")
+            if pc.any(pc.is_in(names, gone)).as_py():
+                rewritten.append(meta)
                 continue
         kept.append(meta)
-    if len(tables) <= 1 or any(has_unknown(table) is not None for table in tables.values()):
+    if len(rewritten) <= 1:
         return None
-    ordered = pa.concat_tables([tables[meta.file_name] for meta in metas if meta.file_name in tables])
-    live = _of_kind(merge_entries(ordered), ADD)
-    return kept + (manifests.write_manifests(writer or store, live) if live.num_rows else [])
+    try:
+        return kept + manifests.write_manifests(writer or store, _live(store, rewritten, Cancelling(deletions)))
+    except (_UnknownFields, HashesMeet):
+        return None
+
+
+class _UnknownFields(ValueError):
+    """A manifest has entries that could not be written again as they are."""
+
+
+def _live(store: TableStore, metas: Sequence[ManifestFileMeta], cancelling: Cancelling) -> Iterator[pa.Table]:
+    """What is live of ``metas``, one manifest after another."""
+    for meta in metas:
+        entries = manifests.read_manifest(store, meta)
+        if has_unknown(entries) is not None:
+            raise _UnknownFields(meta.file_name)
+        yield cancelling.survivors(entries)
 
 
 def minor_merge(
@@ -112,4 +157,4 @@ def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), kind))
 
 
-__all__ = ["full_merge", "merge_manifests", "minor_merge"]
+__all__ = ["NothingToMerge", "compacted", "full_merge", "merge_manifests", "minor_merge"]

@@ -78,7 +78,7 @@ def partition_names(schema: TableSchema, partitions: Sequence[bytes], options: T
             return escape(default)
         return f'"{escape(text)}"' if _is_blank(text) or text == default else escape(text)
 
-    columns = [[name(text) for text in texts] for texts in _texts(schema, partitions, options)]
+    columns = [[name(text) for text in texts] for texts in _texts(schema, partitions, options.partition_legacy_name)]
     return _paths([escape(name) for name in schema.partition_keys], columns, len(partitions))
 
 
@@ -95,6 +95,12 @@ def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: T
     return _paths(schema.partition_keys, _unquoted(schema, partitions, options), len(partitions))
 
 
+def java_texts(schema: TableSchema, partitions: Sequence[bytes]) -> list[tuple[str | None, ...]]:
+    """The values of each partition as Java prints them inside (dates are epoch days), None for null; binary values print no time."""
+    columns = _texts(schema, partitions, legacy=True, unprintable="[B@")
+    return list(zip(*columns, strict=True)) if columns else [()] * len(partitions)
+
+
 def _paths(names: Sequence[str], columns: Sequence[Sequence[str]], count: int) -> list[str]:
     """``a=1/b=2`` for each of ``count`` partitions; "" where there are no columns."""
     named = [[f"{name}={text}" for text in texts] for name, texts in zip(names, columns, strict=True)]
@@ -106,18 +112,21 @@ def _unquoted(
 ) -> list[list[str]]:
     """The texts of each partition column, in which nulls and blank texts are one, as in Java."""
     default = options.partition_default_name
-    columns = _texts(schema, partitions, options, newer=newer)
+    columns = _texts(schema, partitions, options.partition_legacy_name, newer=newer)
     return [[default if text is None or _is_blank(text) else text for text in texts] for texts in columns]
 
 
 def _texts(
-    schema: TableSchema, partitions: Sequence[bytes], options: TableOptions, *, newer: bool = False
+    schema: TableSchema, partitions: Sequence[bytes], legacy: bool, *, newer: bool = False, unprintable: str = ""
 ) -> list[list[str | None]]:
-    """The texts of each partition column, None for null."""
+    """The texts of each partition column, None for null; ``unprintable`` stands for binary values, whose legacy names are refused without."""
     columns = decode_rows(arrow_array(partitions, pa.binary()), schema.partition_types) if schema.partition_keys else []
-    found = []
+    found: list[list[str | None]] = []
     for column, kind in zip(columns, schema.partition_types, strict=True):
-        to_text = _formatter(kind, options.partition_legacy_name, newer)
+        if unprintable and kind.root in _BINARIES:
+            found.append([None if value is None else unprintable for value in column.to_pylist()])
+            continue
+        to_text = _formatter(kind, legacy, newer)
         # As plain integers: Python's own date types would not hold all of them.
         if kind.root in _TIMESTAMPS:
             column = column.cast(pa.int64())
@@ -224,6 +233,7 @@ def _parsed(text: str, kind: DataType, arrow: pa.DataType) -> Any:
 
 __all__ = [
     "escape",
+    "java_texts",
     "newer_partition_dir",
     "partition_bytes",
     "partition_dir",

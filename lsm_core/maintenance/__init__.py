@@ -43,11 +43,31 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
         plan_changelog_expiry as plan_changelog_expiry,
     )
+    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
+        ExpirePartitionItem as ExpirePartitionItem,
+    )
+    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
+        PartitionExpiryReport as PartitionExpiryReport,
+    )
+    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
+        plan_partition_expiry as plan_partition_expiry,
+    )
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
     from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
     from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
     from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
+    from lsm_core.maintenance.actions.manifests.manifest_compaction import (
+        ManifestCompactionReport as ManifestCompactionReport,
+    )
+    from lsm_core.maintenance.actions.purge.purging import PurgeReport as PurgeReport
+    from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import (
+        MissingFilesReport as MissingFilesReport,
+    )
+    from lsm_core.maintenance.actions.remove_unexisting_manifests.missing_manifests import (
+        MissingManifestsReport as MissingManifestsReport,
+    )
+    from lsm_core.maintenance.actions.repair.history_repair import RepairReport as RepairReport
     from lsm_core.maintenance.actions.rescale.rescaling import RescaleItem as RescaleItem
     from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport as RescaleReport
     from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale as plan_rescale
@@ -119,6 +139,11 @@ __getattr__, __dir__ = lazy_names(
             "ExpireChangelogItem",
             "plan_changelog_expiry",
         ),
+        "actions.expire_partitions.partition_expiry": (
+            "ExpirePartitionItem",
+            "PartitionExpiryReport",
+            "plan_partition_expiry",
+        ),
         "actions.expire_snapshots.expiry": (
             "ExpireItem",
             "ExpiryReport",
@@ -128,6 +153,11 @@ __getattr__, __dir__ = lazy_names(
             "OrphanReport",
             "plan_orphans",
         ),
+        "actions.manifests.manifest_compaction": ("ManifestCompactionReport",),
+        "actions.purge.purging": ("PurgeReport",),
+        "actions.remove_unexisting_files.missing_files": ("MissingFilesReport",),
+        "actions.remove_unexisting_manifests.missing_manifests": ("MissingManifestsReport",),
+        "actions.repair.history_repair": ("RepairReport",),
         "actions.rescale.rescaling": (
             "RescaleItem",
             "RescaleReport",

@@ -26,11 +26,17 @@ BUILT_IN: Final = (
     "expire_snapshots",
     "expire_changelogs",
     "orphans",
+    "expire_partitions",
+    "manifests",
     "trash",
     "restore",
     "rescale",
     "assign_buckets",
     "undo",
+    "repair",
+    "remove_unexisting_files",
+    "remove_unexisting_manifests",
+    "purge",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -18,6 +18,8 @@ from lsm_core.format.avro.metadata_file import with_record_root
 from lsm_core.format.binary_row import decode_row
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.manifest import (
+    Cancelling,
+    HashesMeet,
     IndexManifestEntry,
     ManifestFileMeta,
     change_index_manifest,
@@ -93,14 +95,15 @@ _decoded = lru_cache(maxsize=256)(decode_manifest)
 _decoded_list = lru_cache(maxsize=64)(decode_manifest_list)
 
 
-def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMeta]:
+def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -> list[ManifestFileMeta]:
     """Write entries (`ENTRY_SCHEMA`) in order into manifests of about ``manifest.target-file-size``; none for no entries.
 
-    Files already written are removed when a later one fails. Raises StorageFull.
+    Of many tables, as they come, no more is held than fills two manifests. Files already written are removed when a later one, or a
+    table, fails. Raises StorageFull.
     """
     written: list[ManifestFileMeta] = []
     try:
-        for part, data in _rolled(entries.select(ENTRY_SCHEMA.names), store.options.manifest_target_size):
+        for part, data in _rolled_tables([entries] if isinstance(entries, pa.Table) else entries, store):
             name = store.new_file_name("manifest-")
             _write(store, store.manifest_path(name), data)
             written.append(manifest_meta(part, name, len(data), store.schema.partition_types, store.schema.id))
@@ -109,6 +112,23 @@ def write_manifests(store: TableStore, entries: pa.Table) -> list[ManifestFileMe
             store.file_io.delete(store.manifest_path(meta.file_name))
         raise
     return written
+
+
+def _rolled_tables(tables: Iterable[pa.Table], store: TableStore) -> Iterator[tuple[pa.Table, bytes]]:
+    target = store.options.manifest_target_size
+    waiting: list[pa.Table] = []
+    enough = _FIRST_TRY
+    for table in tables:
+        waiting.append(table.select(ENTRY_SCHEMA.names))
+        held = sum(one.num_rows for one in waiting)
+        if held < 2 * enough:
+            continue
+        # The last part may be far from full: it waits for what follows.
+        *whole, (rest, _) = _rolled(pa.concat_tables(waiting), target)
+        yield from whole
+        waiting, enough = [rest], max((part.num_rows for part, _ in whole), default=held)
+    if waiting:
+        yield from _rolled(pa.concat_tables(waiting), target)
 
 
 def base_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -161,6 +181,27 @@ def live_entries(
     added = pc.equal(merged.column("kind"), arrow_scalar(0))
     # A deletion without its addition is rare, and leaving out no row would still copy all of them.
     return (merged if pc.all(added, min_count=0).as_py() else merged.filter(added)).select(names)
+
+
+def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
+    """Yield the files that are live in ``snapshot`` (`ENTRY_SCHEMA`), manifest by manifest, in memory of the deletions alone.
+
+    Raises CorruptFile naming the list or manifest.
+    """
+    metas = data_manifests(store, snapshot)
+    with_deletions = [meta for meta in metas if meta.num_deleted_files]
+    gone = [_deletions(read_manifest(store, meta)) for meta in with_deletions]
+    try:
+        cancelling = Cancelling(pa.concat_tables([empty_table(ENTRY_SCHEMA).select(_IDENTITY), *gone]))
+    except HashesMeet:
+        yield live_entries(store, snapshot)
+        return
+    for entries in iter_entries(store, metas):
+        yield cancelling.survivors(entries)
+
+
+def _deletions(entries: pa.Table) -> pa.Table:
+    return entries.filter(pc.equal(entries.column("kind"), 1)).select(_IDENTITY)
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
@@ -26,6 +27,11 @@ def earliest_id(store: TableStore) -> int | None:
 def list_ids(store: TableStore) -> list[int]:
     """Return the ids of all snapshots by listing, ascending."""
     return hints.list_ids(store.file_io, store.snapshot_dir, PREFIX)
+
+
+def gaps(ids: Sequence[int]) -> list[tuple[int, int]]:
+    """The missing ids between the first and the last of ``ids`` (ascending), as (first, last) of each run of them."""
+    return [(left + 1, right - 1) for left, right in pairwise(ids) if right > left + 1]
 
 
 def exists(store: TableStore, snapshot_id: int) -> bool:

@@ -23,6 +23,7 @@ if (
         LedgerEntry,
         MaintenancePlan,
         OrphanReport,
+        PartitionExpiryReport,
         Report,
         RestoreReport,
         RowStory,
@@ -338,6 +339,22 @@ class Table(Readable):
     def holds(self) -> pa.Table:
         """What keeps data from going: holder, kind, bytes and files held alone, since when, bytes that others hold too; most first."""
         return maintenance.holds(self.store)
+
+    def expire_partitions(
+        self,
+        older_than_ms: int | None = None,
+        strategy: str | None = None,
+        timestamp_pattern: str | None = None,
+        timestamp_formatter: str | None = None,
+        max_expires: int | None = None,
+    ) -> PartitionExpiryReport:
+        """Drop old partitions by a commit: those before ``older_than_ms`` (epoch ms), or as the options `partition.*` tell.
+
+        ``strategy``: "values-time" (their values tell the time) or "update-time" (their newest file does). Raises InvalidOption,
+        UnsupportedFeature (no partitions), CommitConflict.
+        """
+        chosen = (older_than_ms, strategy, timestamp_pattern, timestamp_formatter, max_expires)
+        return cast("PartitionExpiryReport", self.apply(maintenance.plan_partition_expiry(self.store, *chosen)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""

@@ -13,6 +13,7 @@ from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidOption
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import Compactor, Rows, StreamTableWrite, TableWrite
@@ -74,14 +75,19 @@ class StreamCommit:
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
         self._committer = Committer(store, commit_user)
+        self._expiry = ExpiryAtCommit(store)
 
     def filter_and_commit(self, committables: Mapping[int, Sequence[CommitMessage]]) -> list[int]:
         """Commit, in order of identifier, what this user has not committed yet; the ids of the new snapshots.
 
         Safe to repeat after a crash or CommitUnknown. A compaction whose inputs others took is left out, its rows being in
-        the table anyway. Raises CorruptFile when files of a commit are gone, CommitConflict, CommitUnknown.
+        the table anyway. Then old partitions go, where the table's options ask for that (`partition.expiration-*`) and it is no
+        `write-only` one. Raises CorruptFile when files of a commit are gone, CommitConflict, CommitUnknown.
         """
-        return self._committer.filter_and_commit(committables)
+        ids = self._committer.filter_and_commit(committables)
+        if committables:
+            self._expiry.after(max(committables))
+        return ids
 
     def commit(self, messages: Sequence[CommitMessage], commit_identifier: int) -> list[int]:
         """As :meth:`filter_and_commit`, for one commit."""
@@ -133,6 +139,7 @@ class BatchCommit:
 
     def __init__(self, store: TableStore, commit_user: str | None = None) -> None:
         self._store, self._committer = store, Committer(store, commit_user)
+        self._expiry = ExpiryAtCommit(store)
 
     def commit(self, messages: Sequence[CommitMessage], commit_identifier: int | None = None) -> int | None:
         """Commit; returns the last snapshot id, None when there was nothing to do.
@@ -144,7 +151,9 @@ class BatchCommit:
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
-            return self._committer.commit(mine, commit_identifier=identifier).snapshot_id
+            done = self._committer.commit(mine, commit_identifier=identifier).snapshot_id
+        self._expiry.after(identifier)
+        return done
 
     def overwrite(
         self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None
@@ -153,7 +162,9 @@ class BatchCommit:
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
-            return self._committer.overwrite(mine, spec).snapshot_id
+            done = self._committer.overwrite(mine, spec).snapshot_id
+        self._expiry.after(BATCH)
+        return done
 
 
 def write_once(

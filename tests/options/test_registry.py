@@ -182,7 +182,6 @@ _NAMED_ONLY = {
     "blob-field",
     "blob-view-field",
     "clustering.columns",
-    "partition.expiration-time",
     "upsert-key",
     "vector-field",
 }
@@ -207,7 +206,7 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
     given = {
         "tag.automatic-creation": "process-time",
         "tag.creation-period": "daily",  # the default
-        "partition.expiration-time": "7 d",
+        "partition.mark-done-action": "done-partition",
         "orc.write.batch-size": "2048",  # an old name of write.batch-size
         "page-size": "65536",  # the default, in other words
         "sort-engine": "nonsense",  # not even usable
@@ -218,7 +217,7 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
     }
     assert not_acted_on(given) == {
         "file-index.token-bloom.a.version": "2",  # no index of Paimon's
-        "partition.expiration-time": "7 d",
+        "partition.mark-done-action": "done-partition",
         "sort-engine": "nonsense",
         "tag.automatic-creation": "process-time",
         "write.batch-size": "2048",

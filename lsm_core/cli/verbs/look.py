@@ -157,6 +157,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.locks import guarantee_text
     from lsm_core.maintenance import health as health_of
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
+    from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
     from lsm_core.metadata.support import Purpose
     from lsm_core.options import FLINK_READING, mistyped_reading, not_acted_on
@@ -175,6 +176,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         else None
     )
     warnings += [mixed] if mixed else []
+    warnings += history_warnings(store)
     snapshot = snapshots.latest(store)
     if store.bucket_mode is BucketMode.POSTPONE and snapshot is not None:
         from lsm_core.maintenance import waiting_items

@@ -21,14 +21,16 @@ from lsm_core.format.manifest.manifest_lists import (
     partition_stats,
 )
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, MANIFEST_LIST
-from lsm_core.format.manifest.merge_entries import identity_codes, merge_entries
+from lsm_core.format.manifest.merge_entries import Cancelling, HashesMeet, identity_codes, merge_entries
 
 __all__ = [
     "HASH_INDEX",
     "MANIFEST_ENTRY",
     "MANIFEST_LIST",
     "VECTORS_INDEX",
+    "Cancelling",
     "DeletionVectorRange",
+    "HashesMeet",
     "IndexFileMeta",
     "IndexManifestEntry",
     "ManifestFileMeta",

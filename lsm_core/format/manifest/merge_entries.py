@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array, places_within
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.file_index.xxhash import xxhash64
 from lsm_core.format.file_meta import ADD
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
 
@@ -52,6 +53,13 @@ def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
 
 def identity_codes(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """A number per entry that is equal exactly where Java's `FileEntry.Identifier` is."""
+    codes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    codes = numpy_array(pc.dictionary_encode(identity_rows(table)).indices).astype(np.int64)
+    return codes
+
+
+def identity_rows(table: pa.Table) -> pa.Array:
+    """Java's `FileEntry.Identifier` of each entry, as bytes."""
     columns = [
         table.column("partition"),
         table.column("bucket"),
@@ -62,7 +70,54 @@ def identity_codes(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]
         table.column("embedded_index"),
         table.column("external_path"),
     ]
-    rows = encode_rows(columns, [_BYTES, _INT, _INT, _TEXT, _TEXT, _BYTES, _TEXT])
-    codes: np.ndarray[tuple[int], np.dtype[np.int64]]
-    codes = numpy_array(pc.dictionary_encode(rows).indices).astype(np.int64)
-    return codes
+    return one_array(encode_rows(columns, [_BYTES, _INT, _INT, _TEXT, _TEXT, _BYTES, _TEXT]))
+
+
+class HashesMeet(ValueError):
+    """Two identities have one 64-bit hash: they are to be merged by :func:`merge_entries`."""
+
+
+class Cancelling:
+    """Entries of manifests, one after another in commit order, without what ``deletions`` (DELETE entries) take away.
+
+    For the whole of a snapshot this gives what :func:`merge_entries` leaves of it, in memory of the deletions alone: an ADD stays once as
+    many of its identity came before it as are deleted.
+    """
+
+    def __init__(self, deletions: pa.Table) -> None:
+        """Raises HashesMeet."""
+        rows = identity_rows(deletions)
+        codes = numpy_array(pc.dictionary_encode(rows).indices)
+        _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+        distinct = rows.take(arrow_array(first))
+        hashes = xxhash64(distinct)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._left = hashes[order], counts[order]
+        self._rows = distinct.take(arrow_array(order))
+        if len(np.unique(self._hashes)) < len(self._hashes):
+            raise HashesMeet("two deleted files have one hash")
+
+    def survivors(self, entries: pa.Table) -> pa.Table:
+        """The ADD entries of the next manifest that stay, in order."""
+        added = entries.filter(pc.equal(entries.column("kind"), ADD))
+        if not len(self._hashes) or not added.num_rows:
+            return added
+        rows = identity_rows(added)
+        hashes = xxhash64(rows)
+        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        near = np.flatnonzero(self._hashes[places] == hashes)
+        same = numpy_array(pc.equal(rows.take(arrow_array(near)), self._rows.take(arrow_array(places[near]))))
+        near = near[same]
+        if not len(near):
+            return added
+        which = places[near]
+        order = np.argsort(which, kind="stable")
+        ids, counts = np.unique(which[order], return_counts=True)
+        rank = places_within(counts)
+        keep = np.ones(added.num_rows, np.bool_)
+        keep[near[order]] = rank >= np.repeat(self._left[ids], counts)
+        self._left[ids] = np.maximum(self._left[ids] - counts, 0)
+        return added.filter(arrow_array(keep))
+
+
+__all__ = ["Cancelling", "HashesMeet", "identity_codes", "identity_rows", "merge_entries"]

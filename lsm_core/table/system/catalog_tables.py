@@ -13,7 +13,7 @@ from lsm_core.format.partition_path import partition_specs
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.table.system.file_tables import totals
+from lsm_core.metadata.totals import totals
 from lsm_core.table.system.view import of_columns, table_schema
 
 _LOG = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.schema import TableSchema
-from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
@@ -258,46 +258,6 @@ PARTITIONS: Final = table_schema(
         ("options", "STRING"),
     ]
 )
-_SUMS: Final = ("record_count", "file_size_in_bytes", "file_count")
-_NEWEST: Final = "last_update_time"
-
-
-def totals(store: TableStore, snapshot: Snapshot, keys: Sequence[str]) -> pa.Table:
-    """Rows, bytes and files per ``keys`` ("partition" as bytes, "bucket"), and when the newest file was made (epoch ms).
-
-    Additions minus deletions, as manifests come: files never have to be matched. Groups without files are left out.
-    Java: `PartitionEntry`, `BucketEntry`.
-    """
-    known: pa.Table | None = None
-    pending: list[pa.Table] = []
-    for meta in manifests.data_manifests(store, snapshot):
-        pending.append(_added_up(_signed(manifests.read_manifest(store, meta), keys), keys))
-        # Folding when as many groups are new as are known keeps both memory and work in proportion.
-        if known is None or sum(part.num_rows for part in pending) >= known.num_rows:
-            known, pending = _added_up(pa.concat_tables([*([known] if known else []), *pending]), keys), []
-    if known is None:
-        known = _signed(manifests.entries_of(store, []), keys)
-    known = _added_up(pa.concat_tables([known, *pending]), keys)
-    return known.filter(pc.greater(known.column("file_count"), 0))
-
-
-def _signed(entries: pa.Table, keys: Sequence[str]) -> pa.Table:
-    sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
-    if "bucket" not in keys:  # what waits for a bucket is in no partition that can be read
-        real = pc.greater_equal(entries.column("bucket"), 0)
-        entries, sign = entries.filter(real), sign.filter(real)
-    columns = {name: entries.column(name) for name in keys}
-    columns["record_count"] = pc.multiply(entries.column("row_count"), sign)
-    columns["file_size_in_bytes"] = pc.multiply(entries.column("file_size"), sign)
-    columns["file_count"] = sign
-    columns[_NEWEST] = entries.column("creation_time_ms")
-    return pa.table(columns)
-
-
-def _added_up(part: pa.Table, keys: Sequence[str]) -> pa.Table:
-    added = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (_NEWEST, "max")])
-    names = {**{f"{name}_sum": name for name in _SUMS}, f"{_NEWEST}_max": _NEWEST}
-    return added.rename_columns([names.get(name, name) for name in added.column_names]).select([*keys, *_SUMS, _NEWEST])
 
 
 class Buckets(View):
@@ -347,8 +307,8 @@ def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
 
 
 def _dated(found: pa.Table) -> pa.Table:
-    place = found.column_names.index(_NEWEST)
-    return found.set_column(place, _NEWEST, pc.cast(found.column(_NEWEST), pa.timestamp("ms")))
+    place = found.column_names.index(NEWEST)
+    return found.set_column(place, NEWEST, pc.cast(found.column(NEWEST), pa.timestamp("ms")))
 
 
-__all__ = ["FILES", "KEY_RANGES", "Buckets", "Files", "Manifests", "Partitions", "TableIndexes", "totals"]
+__all__ = ["FILES", "KEY_RANGES", "Buckets", "Files", "Manifests", "Partitions", "TableIndexes"]

@@ -1,0 +1,162 @@
+"""Which manifests are worth merging, the COMPACT commit that merges them, and the report (Java `FileStoreCommitImpl.compactManifest`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.commit import Committer
+from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+
+_BYTES_PER_SECOND: Final = 4_000_000
+"""Manifest bytes that one core reads, merges and writes a second; only for forecasts."""
+
+
+@dataclass(frozen=True)
+class MergeManifestItem(PlanItem):
+    """One manifest that is merged with others. ``size`` in bytes; ``added`` and ``deleted`` count its entries."""
+
+    item_kind: ClassVar[str] = "merge-manifest"
+    title: ClassVar[str] = "would merge"
+    columns: ClassVar[tuple[str, ...]] = ("manifest", "bytes", "additions", "deletions", "why")
+
+    name: str
+    size: int
+    added: int
+    deleted: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """The manifest and why."""
+        return (self.name, self.size, self.added, self.deleted, self.reason)
+
+
+@dataclass(frozen=True)
+class ManifestCompactionReport(Report):
+    """Manifests before and after, their bytes and entries; ``snapshot_id`` None = nothing was merged. Live files are the same."""
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    manifests_in: int = 0
+    manifests_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    entries_in: int = 0
+    entries_out: int = 0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """One line."""
+        if self.snapshot_id is None:
+            return ["no manifest was merged"]
+        counts = f"{self.manifests_in} manifests ({size_text(self.bytes_in)}) became {self.manifests_out} ({size_text(self.bytes_out)})"
+        entries = f"{self.entries_in:,} entries became {self.entries_out:,}"
+        return [f"snapshot {self.snapshot_id}: {counts}; {entries}; the old ones go when their snapshots expire"]
+
+
+def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to merge the manifests that are smaller than `manifest.target-file-size` or hold deletions, and those whose additions they cancel.
+
+    Reads manifest lists only. ``now_ms``: epoch ms. Raises UnsupportedFeature (a table that cannot be written), CorruptFile.
+    """
+    require_writable(store)
+    snapshot = snapshots.latest(store)
+    plan = MaintenancePlan.begun("manifests", store, None if snapshot is None else snapshot.id, {}, now_ms)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    metas = manifests.data_manifests(store, snapshot)
+    target = store.options.manifest_target_size
+    items = [
+        MergeManifestItem(
+            meta.file_name,
+            meta.file_size,
+            meta.num_added_files,
+            meta.num_deleted_files,
+            f"holds {meta.num_deleted_files:,} deletions"
+            if meta.num_deleted_files
+            else f"smaller than {size_text(target)}",
+        )
+        for meta in metas
+        if meta.num_deleted_files or meta.file_size < target
+    ]
+    large = len(metas) - len(items)
+    facts = {"manifests": len(metas), "target": target}
+    if len(items) < 2 and not (large and any(item.deleted for item in items)):
+        text = f"{len(metas)} manifests: fewer than two are small or hold deletions"
+        return replace(plan, declined=(Declined("manifests", "nothing-to-merge", text, facts),))
+    text = f"{large} manifests of at least {size_text(target)} stay, unless a deletion cancels one of their additions"
+    size = sum(item.size for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size, bytes_out=size, files_in=len(items), tasks=1, seconds=round(size / _BYTES_PER_SECOND, 2)
+    )
+    declined = (Declined("manifests", "large", text, facts),) if large else ()
+    return replace(plan, items=tuple(items), declined=declined, estimate=estimate)
+
+
+def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Merge them in one COMPACT snapshot; manifests that came meanwhile are merged along. Its report is a ManifestCompactionReport.
+
+    Manifests with fields that this version does not know stay. Raises PlanStale when all planned ones are gone, CommitConflict,
+    CommitUnknown, CorruptFile.
+    """
+    if plan.items and not manifest_compaction_fits(store, plan):
+        raise PlanStale("its manifests were merged by somebody else meanwhile", store.name)
+    result = Committer(store).compact_manifests(properties={PLAN_PROPERTY: plan.hash}) if plan.items else None
+    number = None if result is None else result.snapshot_id
+    if number is None:
+        return Outcome(ManifestCompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
+    try:
+        sides = [_size(store, number - 1), _size(store, number)]
+    except (OSError, DredgeError):  # it is done: what is told of it does not undo it
+        sides = [(len(plan.items), plan.estimate.bytes_in, 0), (0, 0, 0)]
+    (count_in, bytes_in, entries_in), (count_out, bytes_out, entries_out) = sides
+    report = ManifestCompactionReport(
+        snapshot_id=number,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        manifests_in=count_in,
+        manifests_out=count_out,
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        entries_in=entries_in,
+        entries_out=entries_out,
+        declined=plan.declined,
+    )
+    return Outcome(report, [{"event": "merged", "manifests": count_in, "into": count_out}])
+
+
+def _size(store: TableStore, snapshot_id: int) -> tuple[int, int, int]:
+    """Manifests of a snapshot, their bytes and their entries."""
+    metas = manifests.data_manifests(store, snapshots.read(store, snapshot_id))
+    entries = sum(meta.num_added_files + meta.num_deleted_files for meta in metas)
+    return len(metas), sum(meta.file_size for meta in metas), entries
+
+
+def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether the table still has a manifest of ``plan``."""
+    snapshot = snapshots.latest(store)
+    names = {item.name for item in plan.items_of(MergeManifestItem)}
+    return snapshot is not None and any(meta.file_name in names for meta in manifests.data_manifests(store, snapshot))
+
+
+__all__ = [
+    "ManifestCompactionReport",
+    "MergeManifestItem",
+    "apply_manifest_compaction",
+    "manifest_compaction_fits",
+    "plan_manifest_compaction",
+]

@@ -1,0 +1,36 @@
+"""Data files that the table names and that are gone: listed by the plan, taken out of the table by a commit."""
+
+from __future__ import annotations
+
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
+from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
+
+
+class RemoveUnexistingFiles(BuiltInAction):
+    """The action "remove_unexisting_files"."""
+
+    name = "remove_unexisting_files"
+    verb = "remove-unexisting-files"
+    help = "List the data files that the table names and that are gone (--dry-run), or take them out of the table by a commit."
+    commits = True
+    arguments = (
+        PARTITIONS,
+        Argument("most", ArgumentKind.FLAG, "Also when more than a fifth of the table's files are gone."),
+        NOW,
+    )
+    items = ("actions.remove_unexisting_files.missing_files.MissingFileItem",)
+    planned_by = "actions.remove_unexisting_files.missing_files.plan_missing_files"
+    applied_by = "actions.remove_unexisting_files.missing_files.apply_missing_files"
+    fits_by = "actions.remove_unexisting_files.missing_files.missing_files_fit"
+    report = "actions.remove_unexisting_files.missing_files.MissingFilesReport"
+
+    def remarks(self, plan: MaintenancePlan) -> list[str]:
+        """What taking them out means."""
+        if not plan.items:
+            return []
+        return [
+            "their rows are lost; of a key that they hold an older version may show again (without them nothing can be read)"
+        ]
+
+
+ACTION = RemoveUnexistingFiles()

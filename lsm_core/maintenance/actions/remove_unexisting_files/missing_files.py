@@ -1,0 +1,230 @@
+"""Finds the live data files that are not on disk, and the commit that takes them out (Java `RemoveUnexistingFilesAction`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.commit import Committer
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.errors import PlanRefused, RefusalRule
+from lsm_core.format.manifest import VECTORS_INDEX
+from lsm_core.format.partition_path import partition_names
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    bucket_name,
+)
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+
+_MOST_SHARE: Final = 0.2
+_FEW: Final = 5
+"""So many files may be gone whatever share of the table they are."""
+_FOLDERS_REMEMBERED: Final = 1_000
+_COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "row_count", "external_path"]
+
+
+@dataclass(frozen=True)
+class MissingFileItem(PlanItem):
+    """One data file that is gone. ``partition``: serialised BinaryRow; ``size`` in bytes and ``rows`` as its manifest entry tells them."""
+
+    item_kind: ClassVar[str] = "missing-file"
+    title: ClassVar[str] = "gone, would be taken out"
+    columns: ClassVar[tuple[str, ...]] = ("bucket", "file", "level", "rows", "bytes")
+
+    partition: bytes
+    partition_text: str
+    bucket: int
+    name: str
+    level: int
+    rows: int
+    size: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Where it was and what is lost."""
+        return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
+
+    @classmethod
+    def from_object(cls, value: Mapping[str, Any]) -> Self:
+        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError."""
+        return cls(**{**value, "partition": bytes.fromhex(value["partition"])})
+
+
+@dataclass(frozen=True)
+class MissingFilesReport(Report):
+    """How many files were taken out of the table, and the unmerged rows that are lost with them; ``snapshot_id`` None = none."""
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    files: int = 0
+    rows: int = 0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """One line."""
+        if self.snapshot_id is None:
+            return ["no file was taken out of the table"]
+        return [
+            f"snapshot {self.snapshot_id}: {self.files} files that are gone were taken out of {table}, {self.rows:,} rows are lost with them"
+        ]
+
+
+def plan_missing_files(
+    store: TableStore,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    most: bool | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """List the live data files that are not on disk (of ``partitions``: typed values, columns may be left out; None = all).
+
+    Reads metadata and lists the folders of buckets; memory is that of a manifest, of its deletions and of what is found. Files with deletion
+    vectors are declined. Raises PlanRefused when more than a fifth of the files are gone (a disk that is not there?), unless ``most``;
+    UnsupportedFeature, CorruptFile, ColumnNotFound, InvalidData.
+    """
+    require_writable(store)
+    snapshot = snapshots.latest(store)
+    arguments = {"partitions": None if partitions is None else str(list(partitions)), "most": bool(most)}
+    plan = MaintenancePlan.begun(
+        "remove_unexisting_files", store, None if snapshot is None else snapshot.id, arguments, now_ms
+    )
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    matches = None if partitions is None else partition_matcher(store, partitions)
+    indexes = manifests.index_entries(store, snapshot)
+    marked = {
+        (entry.partition, entry.bucket, one.data_file)
+        for entry in indexes
+        if entry.index_type == VECTORS_INDEX
+        for one in entry.deletion_vectors or ()
+    }
+    items: list[MissingFileItem] = []
+    declined: list[Declined] = []
+    seen = 0
+    listed: dict[tuple[bytes, int], frozenset[str]] = {}
+    for entries in manifests.iter_live(store, snapshot):
+        seen += entries.num_rows
+        for row in _gone(store, entries, listed):
+            if matches is not None and not matches(row["partition"]):
+                continue
+            (text,) = partition_names(store.schema, [row["partition"]], store.options)
+            item = MissingFileItem(
+                row["partition"],
+                text,
+                row["bucket"],
+                row["file_name"],
+                row["level"],
+                row["row_count"],
+                row["file_size"],
+            )
+            if (item.partition, item.bucket, item.name) in marked:
+                why = (
+                    "rows of it are deleted by a deletion vector: compact its bucket in a copy, or roll the table back"
+                )
+                declined.append(
+                    Declined(f"{bucket_name(text, item.bucket)}/{item.name}", "vectors", why, {}, text, item.bucket)
+                )
+            else:
+                items.append(item)
+    for entry in indexes:
+        path = index_file_path(store, entry)
+        if not store.file_io.exists(path):
+            why = f"an index file ({entry.index_type}) is gone, which this does not repair: roll the table back"
+            declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
+    if len(items) > max(_FEW, seen * _MOST_SHARE) and not most:
+        detail = f"{len(items)} of {seen} files are gone; is their storage there? (most=True, --most: they are)"
+        raise PlanRefused(RefusalRule.TOO_MUCH, len(items) / seen, store.name, detail)
+    items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
+    estimate = PlanEstimate(rows_in=sum(item.rows for item in items), files_in=len(items), tasks=1 if items else 0)
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def _gone(
+    store: TableStore, entries: pa.Table, listed: dict[tuple[bytes, int], frozenset[str]]
+) -> Iterator[dict[str, Any]]:
+    """The entries whose files are not there. ``listed``: what the last folders hold."""
+    rows = entries.select(_COLUMNS).to_pylist()  # one object a file of one manifest
+    rows.sort(key=itemgetter("partition", "bucket"))
+    for place, files in groupby(rows, key=itemgetter("partition", "bucket")):
+        if place not in listed:
+            if len(listed) > _FOLDERS_REMEMBERED:
+                listed.clear()
+            folders = store.bucket_dirs(*place)
+            listed[place] = frozenset(one.name for folder in folders for one in store.file_io.list_dir(folder))
+        for row in files:
+            if row["file_name"] in listed[place]:
+                continue
+            # A listing may be behind: the file itself is asked for, wherever it lies.
+            if not store.file_io.exists(_path(store, row)):
+                yield row
+
+
+def _path(store: TableStore, row: Mapping[str, Any]) -> str:
+    return store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
+
+
+def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Take the planned files that are still gone out of the table, in one OVERWRITE commit. Its report is a MissingFilesReport.
+
+    Files that came back stay. Raises CommitConflict, CommitUnknown, CorruptFile.
+    """
+    chosen = _still_gone(store, plan)
+    number = None
+    if chosen.num_rows:
+        number = Committer(store).remove_files(chosen, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
+    names = set(chosen.column("file_name").to_pylist())
+    back = [
+        Declined(
+            f"{bucket_name(item.partition_text, item.bucket)}/{item.name}",
+            "stale",
+            "it came back, or was replaced, meanwhile",
+        )
+        for item in plan.items_of(MissingFileItem)
+        if item.name not in names
+    ]
+    rows = pc.sum(chosen.column("row_count")).as_py() or 0
+    report = MissingFilesReport(number, plan.base_snapshot, plan.hash, chosen.num_rows, rows, (*plan.declined, *back))
+    lines = [{"event": "removed", "file": name} for name in sorted(names)]
+    return Outcome(report, lines)
+
+
+def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a file of ``plan`` is still named and gone."""
+    return bool(_still_gone(store, plan).num_rows)
+
+
+def _still_gone(store: TableStore, plan: MaintenancePlan) -> pa.Table:
+    """Live entries of the planned files that are still not there."""
+    snapshot = snapshots.latest(store)
+    items = plan.items_of(MissingFileItem)
+    if snapshot is None or not items:
+        return manifests.entries_of(store, [])
+    live = manifests.live_entries(store, snapshot, partitions=sorted({item.partition for item in items}))
+    wanted = live.filter(
+        pc.is_in(live.column("file_name"), arrow_array(sorted({item.name for item in items}), pa.string()))
+    )
+    planned = {(item.partition, item.bucket, item.name, item.level) for item in items}
+    keep = [
+        (row["partition"], row["bucket"], row["file_name"], row["level"]) in planned
+        and not store.file_io.exists(_path(store, row))
+        for row in wanted.select(_COLUMNS).to_pylist()  # one object a missing file
+    ]
+    return wanted.filter(arrow_array(keep, pa.bool_()))
+
+
+__all__ = ["MissingFileItem", "MissingFilesReport", "apply_missing_files", "missing_files_fit", "plan_missing_files"]

@@ -1,0 +1,36 @@
+"""Manifests that the newest snapshot names and that are gone: the table goes on with those that are there."""
+
+from __future__ import annotations
+
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
+from lsm_core.maintenance.actions import NOW, BuiltInAction
+
+
+class RemoveUnexistingManifests(BuiltInAction):
+    """The action "remove_unexisting_manifests"."""
+
+    name = "remove_unexisting_manifests"
+    verb = "remove-unexisting-manifests"
+    help = "List the manifests that the table names and that are gone (--dry-run), or go on without them by a commit."
+    commits = True
+    arguments = (
+        Argument("most", ArgumentKind.FLAG, "Also when more than a fifth of the table's manifests are gone."),
+        NOW,
+    )
+    items = ("actions.remove_unexisting_manifests.missing_manifests.MissingManifestItem",)
+    planned_by = "actions.remove_unexisting_manifests.missing_manifests.plan_missing_manifests"
+    applied_by = "actions.remove_unexisting_manifests.missing_manifests.apply_missing_manifests"
+    fits_by = "actions.remove_unexisting_manifests.missing_manifests.missing_manifests_fit"
+    report = "actions.remove_unexisting_manifests.missing_manifests.MissingManifestsReport"
+
+    def remarks(self, plan: MaintenancePlan) -> list[str]:
+        """What going on without them means."""
+        if not plan.items:
+            return []
+        return [
+            "files that they alone add are lost to the table (they stay on disk); files that they alone delete come back",
+            "a tag or snapshot from before they were written has all its rows: a rollback loses less where few commits came since",
+        ]
+
+
+ACTION = RemoveUnexistingManifests()

@@ -1,0 +1,278 @@
+"""What is wrong with a table's line of snapshots, and what sets it right without losing a row or a file.
+
+**Hints.** LATEST and EARLIEST are shortcuts; Java trusts LATEST whenever the next snapshot is not there, so a wrong one makes it read an
+old snapshot, or none, and write an id again.
+
+**Gaps.** Where the end of an expiry (the oldest id plus `snapshot.expire.limit`, say) falls into a gap, Java expires nothing, says nothing, and
+does the same the next time: snapshots and their files stay for ever. The
+missing snapshots are put back: from a tag of that id where there is one, else as a bridge, a snapshot that says what the one after the
+gap was built on, with all that changed since the one before the gap as its own change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA
+from lsm_core.format.manifest import VECTORS_INDEX, ManifestFileMeta, identity_codes
+from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.metadata import hints, manifests, snapshots, tags
+from lsm_core.metadata.history_check import wrong_hints
+from lsm_core.metadata.store import TableStore
+
+_USER: Final = "dredge-repair"
+BRIDGE_PROPERTY: Final = "dredge.bridge"
+"""Property of a snapshot that a repair made: the ids, "4..5", of the gap that it is part of."""
+
+
+@dataclass(frozen=True)
+class HintItem(PlanItem):
+    """One hint file that is set right: ``folder`` is snapshot or changelog, ``found`` its text ("" = it is missing), ``wanted`` the id (None: it goes)."""
+
+    item_kind: ClassVar[str] = "hint"
+    title: ClassVar[str] = "would set right"
+    columns: ClassVar[tuple[str, ...]] = ("hint", "says", "then", "why")
+
+    folder: str
+    name: str
+    found: str
+    wanted: int | None
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """The hint, before and after."""
+        return (
+            f"{self.folder}/{self.name}",
+            self.found or "-",
+            "-" if self.wanted is None else self.wanted,
+            self.reason,
+        )
+
+
+@dataclass(frozen=True)
+class BridgeItem(PlanItem):
+    """One missing snapshot that is put back. ``source``: "tag NAME" (as it was), or "bridge": what the snapshot after the gap was built on.
+
+    ``before`` and ``after`` are the snapshots around the gap.
+    """
+
+    item_kind: ClassVar[str] = "bridge"
+    title: ClassVar[str] = "would put back"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "gap", "from")
+
+    snapshot_id: int
+    before: int
+    after: int
+    source: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """The id and where it comes from."""
+        told = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
+        return (self.snapshot_id, f"between {self.before} and {self.after}", told)
+
+
+@dataclass(frozen=True)
+class RepairReport(Report):
+    """Which snapshots are there again and which hints were set right."""
+
+    plan_hash: str
+    base_snapshot: int | None
+    bridged: tuple[int, ...] = ()
+    hints: tuple[str, ...] = ()
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was set right."""
+        return bool(self.bridged or self.hints)
+
+    def lines(self, table: str) -> list[str]:
+        """A line for each kind of repair."""
+        told = []
+        if self.bridged:
+            told.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
+        if self.hints:
+            told.append(f"hints set right: {', '.join(self.hints)}")
+        return told or [f"the history of {table} is whole"]
+
+
+def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to set hints right and to bridge gaps in the ids of snapshots. Reads metadata only; ``now_ms``: epoch ms.
+
+    A gap across which deletion vectors changed is declined: what they were is in no file. Raises CorruptFile.
+    """
+    ids = snapshots.list_ids(store)
+    plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
+    items: list[PlanItem] = []
+    declined: list[Declined] = []
+    tagged = {snapshot.id: name for name, snapshot in sorted(tags.list_tags(store).items(), reverse=True)}
+    for first, last in snapshots.gaps(ids):
+        missing = range(first, last + 1)
+        sources = [f"tag {tagged[number]}" if number in tagged else "bridge" for number in missing]
+        why = _why_not(store, first - 1, last + 1) if "bridge" in sources else ""
+        if why:
+            facts = {"before": first - 1, "after": last + 1}
+            declined.append(Declined(f"snapshots {first}..{last}", "gap", why, facts))
+            continue
+        items += [
+            BridgeItem(number, first - 1, last + 1, source) for number, source in zip(missing, sources, strict=True)
+        ]
+    return replace(
+        plan, items=(*items, *(HintItem(**vars(hint)) for hint in wrong_hints(store))), declined=tuple(declined)
+    )
+
+
+def _why_not(store: TableStore, before: int, after: int) -> str:
+    """Why a gap cannot be bridged, "" when it can."""
+    left, right = (_vectors(store, snapshots.read(store, number)) for number in (before, after))
+    if left != right:
+        return (
+            f"deletion vectors changed between snapshots {before} and {after}, and those of the missing snapshots are in no file: "
+            f"expire the snapshots up to {before} (`dredge expire` gets past a gap)"
+        )
+    gone = manifests.delta_entries(store, snapshots.read(store, after))
+    for row in gone.filter(pc.equal(gone.column("kind"), DELETE)).select(_PLACE).to_pylist():  # the files of one commit
+        path = store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
+        if not store.file_io.exists(path):
+            return f"{path}, which snapshot {after} replaced, is deleted already: expire the snapshots up to {before}"
+    return ""
+
+
+_PLACE: Final = ["partition", "bucket", "file_name", "external_path"]
+
+
+def _vectors(store: TableStore, snapshot: Snapshot) -> set[str]:
+    return {entry.file_name for entry in manifests.index_entries(store, snapshot) if entry.index_type == VECTORS_INDEX}
+
+
+def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Put the missing snapshots back, oldest first, then set the hints to what is there now. Its report is a RepairReport.
+
+    A snapshot that is there meanwhile stays as it is. Raises CorruptFile; an interrupted repair leaves whole snapshots, and the rest of the gap
+    for the next one.
+    """
+    bridged = [item.snapshot_id for item in plan.items_of(BridgeItem) if _put_back(store, item)]
+    told = []
+    planned = {(item.folder, item.name) for item in plan.items_of(HintItem)}
+    for item in wrong_hints(store):  # as things are now: commits move LATEST
+        if (item.folder, item.name) not in planned:
+            continue
+        place = f"{store.metadata_root}/{item.folder}"
+        if item.wanted is None:
+            store.file_io.delete(f"{place}/{item.name}")
+        elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
+            continue
+        told.append(f"{item.folder}/{item.name}")
+    lines = [{"event": "bridged", "snapshot": number} for number in bridged]
+    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(told), plan.declined)
+    return Outcome(report, [*lines, *({"event": "hint", "file": name} for name in told)])
+
+
+def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a snapshot of ``plan`` is still missing, or a hint still wrong."""
+    missing = any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
+    wrong = {(item.folder, item.name) for item in wrong_hints(store)}
+    return missing or any((item.folder, item.name) in wrong for item in plan.items_of(HintItem))
+
+
+def _put_back(store: TableStore, item: BridgeItem) -> bool:
+    """Create one missing snapshot; False where it is there, or the snapshots around it are not (expired, rolled back)."""
+    before, after = snapshots.try_read(store, item.snapshot_id - 1), snapshots.try_read(store, item.after)
+    if before is None or after is None or snapshots.exists(store, item.snapshot_id):
+        return False
+    path = store.snapshot_path(item.snapshot_id)
+    tagged = [one for one in tags.list_tags(store).values() if one.id == item.snapshot_id]
+    if tagged:
+        return bool(store.file_io.write_exclusive(path, tagged[0].to_json()))
+    recorded = RecordingFileIO(store.file_io)
+    drafts = copy.copy(store)
+    drafts.file_io = recorded
+    try:
+        made = _bridge(drafts, before, after, item)
+        data = made.to_json()
+    except BaseException:
+        remove(store.file_io, recorded.take())
+        raise
+    if store.file_io.write_exclusive(path, data):
+        return True
+    if store.file_io.read_bytes(path) != data:
+        remove(store.file_io, recorded.take())  # somebody else put it back: these files are named by nothing
+    return False
+
+
+def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
+    """The snapshot behind ``before`` that says what ``after`` was built on; its manifests are written through ``store``."""
+    old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
+    changed = _difference(store, old, new)
+    base = manifests.write_list(store, old)
+    delta = manifests.write_list(store, manifests.write_manifests(store, changed))
+    total = after.total_record_count - after.delta_record_count
+    return Snapshot(
+        id=item.snapshot_id,
+        schema_id=after.schema_id,
+        base_manifest_list=base[0],
+        base_manifest_list_size=base[1],
+        delta_manifest_list=delta[0],
+        delta_manifest_list_size=delta[1],
+        index_manifest=after.index_manifest,
+        commit_user=_USER,
+        commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        # No stream takes it for rows that somebody wrote.
+        commit_kind=CommitKind.OVERWRITE if changed.num_rows else CommitKind.COMPACT,
+        time_millis=max(before.time_millis, after.time_millis - 1),
+        total_record_count=total,
+        delta_record_count=total - before.total_record_count,
+        changelog_record_count=0,
+        watermark=before.watermark,
+        properties={BRIDGE_PROPERTY: f"{item.before + 1}..{item.after - 1}"},
+        next_row_id=after.next_row_id,
+        others=after.others,
+        writer_version=after.writer_version,
+    )
+
+
+def _difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
+    """What turns the live files of ``old`` manifests into those of ``new`` ones: deletions, then additions (`ENTRY_SCHEMA`).
+
+    Manifests that both sides have say the same on both, so only the others are read; their entries are held in memory.
+    """
+    names = [{meta.file_name for meta in side} for side in (old, new)]
+    went = manifests.entries_of(store, [meta for meta in old if meta.file_name not in names[1]])
+    came = manifests.entries_of(store, [meta for meta in new if meta.file_name not in names[0]])
+    both = pa.concat_tables([went.select(ENTRY_SCHEMA.names), came.select(ENTRY_SCHEMA.names)])
+    if not both.num_rows:
+        return both
+    signs = np.where(numpy_array(both.column("kind")) == ADD, 1, -1)
+    signs[: went.num_rows] *= -1
+    codes = identity_codes(both)
+    net = np.bincount(codes, weights=signs).astype(np.int64)
+    _, first = np.unique(codes, return_index=True)
+    if (np.abs(net) > 1).any():
+        row = int(first[int(np.argmax(np.abs(net) > 1))])
+        raise CorruptFile(store.manifest_dir, f"file {both.column('file_name')[row].as_py()} is added twice")
+    chosen = np.concatenate([first[net == -1], first[net == 1]])
+    kinds = np.where(np.arange(len(chosen)) < int((net == -1).sum()), DELETE, ADD).astype(np.int8)
+    found = both.take(arrow_array(chosen))
+    place = found.schema.get_field_index("kind")
+    return found.set_column(place, ENTRY_SCHEMA.field("kind"), arrow_array(kinds))
+
+
+__all__ = [
+    "BridgeItem",
+    "HintItem",
+    "RepairReport",
+    "apply_repair",
+    "plan_repair",
+    "repair_fits",
+]

@@ -1,0 +1,121 @@
+"""Repair of history: hints that mislead, and gaps in the ids of snapshots, bridged without losing a row or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Table
+from lsm_core.cli.app import run
+from lsm_core.metadata import manifests
+from lsm_core.metadata.history_check import history_warnings
+from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
+
+
+def hint(table: Table, name: str) -> Path:
+    return Path(table.store.snapshot_dir) / name
+
+
+def remove(table: Table, *numbers: int) -> None:
+    for number in numbers:
+        Path(table.store.snapshot_path(number)).unlink()
+
+
+def live_at(table: Table, number: int) -> set[str]:
+    return set(manifests.live_entries(table.store, table.snapshots()[number - 1]).column("file_name").to_pylist())
+
+
+def test_hints_are_set_right_and_only_those_that_mislead_are_warned_about(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for i in range(3):
+        table.write(rows([i]))
+    assert table.plan_maintenance("repair").items == () and history_warnings(table.store) == []
+    hint(table, "LATEST").write_text("2")  # as between a commit and its hint
+    assert history_warnings(table.store) == []
+    hint(table, "LATEST").write_text("9")
+    hint(table, "EARLIEST").unlink()
+    (warning,) = history_warnings(table.store)
+    assert "LATEST says 9, and the newest snapshot is 3" in warning
+    plan = table.plan_maintenance("repair")
+    assert {(item.name, item.found, item.wanted) for item in plan.items} == {("LATEST", "9", 3), ("EARLIEST", "", 1)}
+    table.write(rows([7]))  # a commit moves LATEST: the plan does not move it back
+    hint(table, "LATEST").write_text("nonsense")
+    report = table.apply(plan)
+    assert report.hints == ("snapshot/EARLIEST", "snapshot/LATEST")
+    assert (hint(table, "LATEST").read_text(), hint(table, "EARLIEST").read_text()) == ("4", "1")
+    assert table.apply(plan).applied_before is not None and history_warnings(table.store) == []
+    hint(table, "EARLIEST").write_text("3")
+    assert "EARLIEST says 3, and the oldest snapshot is 1" in history_warnings(table.store)[0]
+    assert run(["repair", "db.t", "-w", str(tmp_path / "wh")]) == 0
+    assert hint(table, "EARLIEST").read_text() == "1"
+
+
+def test_a_gap_is_bridged_and_expiry_gets_past_it_without_leaving_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = keyed(tmp_path)
+    for i in range(4):
+        table.write(rows(range(i, i + 5), v=i))
+    table.compact(full=True)  # snapshot 5 replaces four files
+    table.write(rows([1], v=50))
+    table.write(rows([2], v=60))
+    said = {number: content(table, number) for number in (1, 2, 6, 7)}
+    between = content(table, 5)
+    added = [
+        set(manifests.delta_entries(table.store, table.snapshots()[number - 1]).column("file_name").to_pylist())
+        for number in (3, 4)
+    ]
+    within = (added[0] | added[1]) - live_at(table, 5)
+    remove(table, 3, 4, 5)
+    assert run(["status", "db.t", "-w", str(tmp_path / "wh")]) == 0
+    assert "snapshots 3..5 are missing" in capsys.readouterr().out
+    plan = table.plan_maintenance("repair")
+    assert [(item.snapshot_id, item.source) for item in plan.items] == [(3, "bridge"), (4, "bridge"), (5, "bridge")]
+    before = on_disk(table)
+    report = table.apply(plan)
+    assert report.bridged == (3, 4, 5) and history_warnings(table.store) == []
+    assert all(on_disk(table)[name] == data for name, data in before.items())  # nothing is changed, nothing goes
+    assert {number: content(table, number) for number in said} == said
+    assert content(table, 3) == content(table, 4) == content(table, 5) == between
+    assert [s.commit_kind.value for s in table.snapshots()[2:5]] == ["OVERWRITE", "COMPACT", "COMPACT"]
+    assert [s.total_record_count for s in table.snapshots()[2:5]] == [8, 8, 8]
+    assert table.plan_maintenance("repair").items == ()
+    assert table.apply(plan).applied_before is not None
+    # The bridge tells what went: whoever expires by deltas, as Java does, frees it.
+    bridge = manifests.delta_entries(table.store, table.snapshots()[2])
+    assert sorted(bridge.column("kind").to_pylist()) == [0, 1, 1]
+    table.store.clock.advance(2 * HOUR)
+    table.expire_snapshots(retain_max=1)
+    table.store.clock.advance(2 * HOUR)
+    table.sweep_trash()
+    assert_whole(table)
+    # What came and went within the gap no snapshot ever told of again: the cleaning of orphans takes it.
+    assert {name for name in strays(table) if name.startswith("data-")} == within
+
+
+def test_a_tag_brings_its_snapshot_back_as_it_was(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for i in range(5):
+        table.write(rows([i], v=i))
+    tag(table, "kept", 3)
+    wanted, said = Path(table.store.snapshot_path(3)).read_bytes(), [content(table, number) for number in range(1, 6)]
+    remove(table, 2, 3)
+    plan = table.plan_maintenance("repair")
+    assert [item.source for item in plan.items] == ["bridge", "tag kept"]
+    table.apply(plan)
+    assert Path(table.store.snapshot_path(3)).read_bytes() == wanted
+    # What the bridge of 2 says is what 4 was built on; the tag's own snapshot says what it always said.
+    assert [content(table, number) for number in (1, 3, 4, 5)] == [said[0], said[2], said[3], said[4]]
+
+
+def test_a_gap_across_which_deletion_vectors_changed_is_declined(tmp_path: Path) -> None:
+    table = keyed(tmp_path, deletion_vectors__enabled="true")
+    table.write(rows(range(5)))
+    table.compact(full=True)
+    table.write(rows([0], v=5))
+    table.compact()  # marks a row
+    remove(table, 3)
+    plan = table.plan_maintenance("repair")
+    assert plan.items == () and "deletion vectors changed" in plan.declined[0].text
+    assert table.apply(plan).lines("db.t") == ["the history of db.t is whole"]
