@@ -9,7 +9,7 @@ import xxhash
 from bench.data import text_column
 from bench.harness import Result, Timing, alternate
 from lsm_core.format import bucket_of
-from lsm_core.format.file_index.xxhash import xxhash64
+from lsm_core.format.xxhash64 import xxhash64
 
 ROWS = 10_000_000
 

@@ -1,4 +1,4 @@
-"""The op that keeps one table from growing old: expired snapshots go to the trash, and from there after its grace."""
+"""The op that keeps one table from growing old: old partitions are dropped, expired snapshots go to the trash, and from there after its grace."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import dagster as dg
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance
+from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.metadata import declined_table, number_metadata
@@ -15,8 +16,15 @@ from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
-RETENTION: Final = ("expire_snapshots", "expire_changelogs", "trash")
+RETENTION: Final = ("expire_partitions", "expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
+
+
+def _asked_for(store: TableStore, action: str) -> bool:
+    """Whether the table's options ask for ``action``: partitions grow old where they say when."""
+    if action != "expire_partitions":
+        return True
+    return bool(store.schema.partition_keys) and store.options.get("partition.expiration-time") is not None
 
 
 def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
@@ -24,7 +32,7 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
 
     @dg.op(
         name=names.op_name("expire", card.name),
-        description=f"Expire old snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
+        description=f"Drop old partitions, expire old snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
         out=dg.Out(dg.Nothing),
         pool=names.table_pool(card.name),
         tags={"dagster/kind/dredge": ""},
@@ -37,7 +45,7 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
             return
         store, lines = warehouse.store(card.name), []
         told: dict[str, dg.MetadataValue] = {}
-        for action in RETENTION:
+        for action in (name for name in RETENTION if _asked_for(store, name)):
             try:
                 plan = plan_maintenance(store, action)
                 report = apply_plan(store, plan, approved_by=f"dagster run {context.run_id}")

@@ -28,7 +28,7 @@ from lsm_core.format.file_index import (
     kind_of,
     map_key,
 )
-from lsm_core.format.file_index.xxhash import xxhash64
+from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.types import parse, to_arrow
 
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)

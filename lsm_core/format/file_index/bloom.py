@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_index.values import numbers_of
-from lsm_core.format.file_index.xxhash import xxhash64
+from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.types import DataType, TypeRoot
 
 DEFAULT_ITEMS: Final = 1_000_000

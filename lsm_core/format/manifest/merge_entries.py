@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array, places_within
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import encode_rows
-from lsm_core.format.file_index.xxhash import xxhash64
 from lsm_core.format.file_meta import ADD
+from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
 
 _TEXT = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
