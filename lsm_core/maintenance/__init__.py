@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
     from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
-    from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
-    from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
     from lsm_core.maintenance.actions.manifests.manifest_compaction import (
         ManifestCompactionReport as ManifestCompactionReport,
     )
+    from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
+    from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
     from lsm_core.maintenance.actions.purge.purging import PurgeReport as PurgeReport
     from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import (
         MissingFilesReport as MissingFilesReport,

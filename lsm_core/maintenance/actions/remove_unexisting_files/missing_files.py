@@ -148,7 +148,7 @@ def plan_missing_files(
             declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
     if len(items) > max(_FEW, seen * _MOST_SHARE) and not most:
         detail = f"{len(items)} of {seen} files are gone; is their storage there? (most=True, --most: they are)"
-        raise PlanRefused(RefusalRule.TOO_MUCH, len(items) / seen, store.name, detail)
+        raise PlanRefused(RefusalRule.SHARE_LIMIT, len(items) / seen, store.name, detail)
     items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
     estimate = PlanEstimate(rows_in=sum(item.rows for item in items), files_in=len(items), tasks=1 if items else 0)
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)

@@ -79,7 +79,7 @@ def plan_missing_manifests(store: TableStore, most: bool | None = None, now_ms: 
         detail = (
             f"{len(gone)} of {len(metas)} manifests are gone; is their storage there? (most=True, --most: they are)"
         )
-        raise PlanRefused(RefusalRule.TOO_MUCH, len(gone) / len(metas), store.name, detail)
+        raise PlanRefused(RefusalRule.SHARE_LIMIT, len(gone) / len(metas), store.name, detail)
     items = [
         MissingManifestItem(meta.file_name, meta.file_size, meta.num_added_files, meta.num_deleted_files)
         for meta in gone
