@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
-from lsm_core.commit.changes import Parts, has_deletes, partitions_of, split
-from lsm_core.commit.conflicts import Rescan, replacing_all_of, unchanged_since
 from lsm_core.commit.changes import Parts, deletions_of, has_deletes, partitions_of, split
-from lsm_core.commit.conflicts import replacing_all_of, unchanged_since
+from lsm_core.commit.conflicts import Rescan, replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, messages_of, missing_file, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.index_changes import IndexChange
