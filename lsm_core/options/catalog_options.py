@@ -30,7 +30,6 @@ _KEYS = (
     Key("lock.type", TEXT),
     Key("lock-check-max-sleep", DURATION, "8 s"),
     Key("lock-acquire-timeout", DURATION, "8 min"),
-    Key("lock-key-max-length", INT, "255"),
     Key("cache-enabled", BOOL, "true"),
     Key("cache.expire-after-access", DURATION, "10 min"),
     Key("cache.expire-after-write", DURATION, "30 min"),

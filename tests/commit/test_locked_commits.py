@@ -12,11 +12,12 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.clock import FixedClock
 from lsm_core.commit import CommitHooks, Committer, Phase
-from lsm_core.errors import CommitUnknown, InvalidOption, LockRequired, LockTimeout, MetastoreFailed
+from lsm_core.commit.drafts import is_unknown
+from lsm_core.errors import CommitUnknown, DredgeError, InvalidOption, LockRequired, LockTimeout, MetastoreFailed
 from lsm_core.locks import Grant, Lease, LockSettings, guarantee_text, held, table_lock
 from lsm_core.locks.file_lock import FileLock
 from lsm_core.metadata import snapshots
-from lsm_core.storage import Guarantee, LocalFileIO
+from lsm_core.storage import FaultyFileIO, FileIO, Guarantee, LocalFileIO
 from tests.commit.tables import NOON, content, make_store, message, reopen, stray_files, write_kv
 
 FILE = {"dredge.lock": "file", "dredge.lock.acquire-timeout": "50 ms", "dredge.lock.lease": "1 s"}
@@ -114,6 +115,33 @@ def test_the_lock_is_held_only_while_the_snapshot_is_published(tmp_path: Path) -
 
     Committer(store, "me", CommitHooks(look)).commit([new_message(store, 1)])
     assert seen[-2:] == [(Phase.PUBLISH, []), (Phase.CLEAN, [True])]
+
+
+def test_a_failure_at_any_step_of_the_lock_leaves_the_table_as_before_or_after(tmp_path: Path) -> None:
+    def attempt(root: Path, file_io: FileIO) -> list[int] | Exception:
+        new = new_message(reopen(root), 1)
+        try:
+            return Committer(reopen(root, file_io), "me").commit([new], commit_identifier=1).snapshot_ids
+        except (DredgeError, OSError) as error:
+            return error
+
+    make_store(tmp_path / "counted", options=FILE)
+    counted = FaultyFileIO(LocalFileIO())
+    assert attempt(tmp_path / "counted", counted) == [1]
+    steps = [number for number, (_, path) in enumerate(counted.log, 1) if "/dredge/lock" in path]
+    assert len(steps) >= 5
+    for step in steps:
+        for mode in ("before", "after"):
+            root = tmp_path / f"{step}-{mode}"
+            make_store(
+                root, options={**FILE, "dredge.lock.acquire-timeout": "10 s", "dredge.lock.check-max-sleep": "30 ms"}
+            )
+            outcome = attempt(root, FaultyFileIO(LocalFileIO(), step, mode))
+            store = reopen(root)
+            rows = content(store)
+            assert rows == ([(1, "1")] if outcome == [1] or is_unknown(outcome) else []), (step, mode, outcome)
+            Committer(store, "next").commit([new_message(store, 2)])
+            assert content(store) == [*rows, (2, "2")], (step, mode)
 
 
 def test_a_store_that_creates_nothing_exclusively_is_refused_without_a_lock(tmp_path: Path) -> None:

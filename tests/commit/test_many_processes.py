@@ -169,6 +169,33 @@ def test_a_process_frozen_between_check_and_publish_changes_nothing(tmp_path: Pa
     assert stray_files(store) == set()
 
 
+@pytest.mark.parametrize("kind", ["file", "jdbc"])
+def test_a_process_frozen_with_the_lock_is_taken_over_and_publishes_nothing_on_the_old_base(
+    tmp_path: Path, kind: str
+) -> None:
+    root = tmp_path / "t"
+    options = {"dredge.lock": kind, "dredge.lock.lease": "1 s", "dredge.lock.check-max-sleep": "50 ms"}
+    if kind == "jdbc":
+        options["dredge.lock.uri"] = f"jdbc:sqlite:{tmp_path / 'locks.db'}"
+    store = make_store(root, options=options)
+    frozen = start(root, 1, 1, "locked")
+    try:
+        go(frozen)
+        wait_until_stopped(frozen.pid)
+        new = write_kv(store, {"k": [7], "v": ["awake"]}, first_sequence=0)
+        began = time.monotonic()
+        assert Committer(store, "awake").commit([message(store, new_files=new)]).snapshot_ids == [1]
+        assert time.monotonic() - began > 0.5  # the lock was waited for
+        os.kill(frozen.pid, signal.SIGCONT)
+        lines = frozen.communicate(timeout=60)[0].splitlines()
+    finally:
+        frozen.kill()
+    assert lines == ["ready", "2"]
+    assert snapshots.read(store, 1).commit_user == "awake"
+    assert {row[0] for row in content(store)} == {7, 10**6, 10**9}
+    assert {path for path in stray_files(store) if not path.startswith("holding-")} == set()
+
+
 def test_a_process_killed_between_check_and_publish_changes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "t"
     store = make_store(root)

@@ -1,4 +1,4 @@
-"""One writer process of the concurrency tests: `python -m tests.commit.worker ROOT USER COMMITS [stop-at-publish]`.
+"""One writer process of the concurrency tests: `python -m tests.commit.worker ROOT USER COMMITS [compact|write|locked]`.
 
 Prints "ready", waits for a line on stdin, then prints the snapshot id of each commit.
 """
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from lsm_core.commit import CommitHooks, Committer, Phase, origin_of
 from lsm_core.errors import CommitConflict
+from lsm_core.locks import Lease
 from tests.commit.tables import live_files, message, reopen, write_append, write_kv
 
 
@@ -22,12 +23,27 @@ def stop_myself(phase: Phase, info: Mapping[str, object]) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def stop_with_the_lock() -> None:
+    """Freeze once between taking the lock and writing the snapshot; the test wakes us."""
+    require, stopped = Lease.require, []
+
+    def stopping(lease: Lease) -> None:
+        if not stopped:
+            stopped.append(lease.token)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        require(lease)
+
+    Lease.require = stopping  # type: ignore[method-assign]
+
+
 def main(root: str, user: str, commits: int, mode: str = "") -> None:
     store = reopen(root, clock="system")
     print("ready", flush=True)
     sys.stdin.readline()
     base = int(user) * 1_000_000
-    committer = Committer(store, f"w-{user}", CommitHooks(stop_myself if mode else None))
+    if mode == "locked":
+        stop_with_the_lock()
+    committer = Committer(store, f"w-{user}", CommitHooks(stop_myself if mode in {"compact", "write"} else None))
     for i in range(commits):
         origin = origin_of(store)
         rows = {"k": [base + i, 10**9], "v": [f"{user}-{i}", user]}
