@@ -200,6 +200,8 @@ class ConflictKind(StrEnum):
     """What happened since the snapshot from which the change was worked out cannot be told: it expired, or was rolled back."""
     ALREADY_COMMITTED = "already-committed"
     """The user's commit of that identifier is in the table, with other files."""
+    STRICT_MODE = "strict-mode"
+    """Another user's commit after `commit.strict-mode.last-safe-snapshot` may have changed what this one was worked out from."""
     RACES_LOST = "races-lost"
     """Others were first at the next snapshot id too often; the change itself still fits."""
     OTHER = "other"

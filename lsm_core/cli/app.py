@@ -34,6 +34,8 @@ _VERBS: Final = {
     "trash": "trash",
     "ledger": "ledger",
     "maintain": "whole_database",
+    "branch": "branch",
+    "consumers": "branch",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 FAILED: Final = 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.changes import NO_ENTRIES, partitions_of, rows_of
-from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, adds_above_level0, check
+from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, StrictMode, adds_above_level0, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange, next_index_manifest
@@ -76,7 +76,8 @@ class Request:
 
     ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
     index files that come and go with it. ``changelog``: entries of the changelog files that tell of it. ``merge``: makes the base
-    manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so.
+    manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so. ``strict``: asked about others' commits
+    at every attempt. ``statistics``: the file that the snapshot names, instead of the one before.
     """
 
     kind: CommitKind
@@ -91,6 +92,8 @@ class Request:
     changelog: pa.Table = field(default_factory=lambda: NO_ENTRIES)
     merge: Callable[[TableStore, Sequence[ManifestFileMeta], TableStore], list[ManifestFileMeta]] = merge_manifests
     lost_rows: int = 0
+    strict: StrictMode | None = None
+    statistics: str | None = None
 
 
 class KnownBase:
@@ -177,6 +180,8 @@ class CommitRun:
                 self._clean_all()
                 raise
             if self._publish(snapshot, attempt_files):
+                if self._request.strict is not None:
+                    self._request.strict.published(snapshot.id)
                 return snapshot.id
             if not self._retries.wait():
                 self._clean_all()
@@ -219,6 +224,8 @@ class CommitRun:
                 columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
                 partitions = list(dict.fromkeys(partitions_of(entries) + request.index.partitions))
                 base = self._known.at(store, latest, partitions, columns)
+        if request.strict is not None:
+            request.strict.check(latest, request.kind, list({*partitions_of(entries), *request.index.partitions}))
         check(store, base, entries, request.kind, latest)
         if request.added is not None:
             request.added.require_new(latest)
@@ -271,7 +278,7 @@ class CommitRun:
             delta_record_count=added - deleted,
             changelog_record_count=rows_of(request.changelog, ADD),
             watermark=max(marks) if marks else None,
-            statistics=_inherited_statistics(store, latest, schema.id),
+            statistics=request.statistics or _inherited_statistics(store, latest, schema.id),
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
             next_row_id=self._next_row_id,
             log_offsets=latest.log_offsets if latest else None,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
 from lsm_core.commit.changes import Parts, deletions_of, has_deletes, partitions_of, split
-from lsm_core.commit.conflicts import Rescan, replacing_all_of, unchanged_since
-from lsm_core.commit.drafts import abort, messages_of, missing_file, without_changelog
+from lsm_core.commit.conflicts import Rescan, StrictMode, replacing_all_of, unchanged_since
+from lsm_core.commit.drafts import abort, is_unknown, messages_of, missing_file, remove, without_changelog
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.index_changes import IndexChange
 from lsm_core.commit.manifest_merge import NothingToMerge, compacted
@@ -23,8 +23,10 @@ from lsm_core.commit.overwrite import Scope, entries_source, overwrite_entries, 
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.statistics import PREFIX as STATISTICS_PREFIX
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_writable
 
@@ -60,6 +62,7 @@ class Committer:
         self._hooks = hooks or CommitHooks()
         self._base = KnownBase()
         self._signatures = Signatures()
+        self._strict = StrictMode.of(store, self.commit_user)
 
     def commit(
         self,
@@ -277,6 +280,23 @@ class Committer:
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))
         return CommitResult([self._one(replace(request, rescan=rescan, index=parts.append_index))])
 
+    def commit_statistics(self, statistics: Statistics, *, properties: Mapping[str, str] | None = None) -> CommitResult:
+        """Publish what was found out about the table (Java `commitStatistics`): a snapshot of kind ANALYZE that changes no row.
+
+        Later snapshots name the same statistics until the schema changes. Raises as :meth:`commit`.
+        """
+        name = self._store.new_file_name(STATISTICS_PREFIX)
+        path = self._store.statistics_path(name)
+        request = self._request(CommitKind.ANALYZE, self._parts(()).append, BATCH, None, properties)
+        try:
+            if not self._store.file_io.write_exclusive(path, statistics.to_json()):
+                raise CorruptFile(path, "statistics of that name are there already")
+            return CommitResult([self._one(replace(request, statistics=name))])
+        except BaseException as error:
+            if not is_unknown(error):
+                remove(self._store.file_io, [path])
+            raise
+
     def filter_and_commit(
         self,
         committables: Mapping[int, Sequence[CommitMessage]],
@@ -363,7 +383,7 @@ class Committer:
         watermark: int | None,
         properties: Mapping[str, str] | None,
     ) -> Request:
-        return Request(kind, entries, self.commit_user, identifier, watermark, properties)
+        return Request(kind, entries, self.commit_user, identifier, watermark, properties, strict=self._strict)
 
     def _has_work(self, scope: Scope, added: pa.Table) -> bool:
         """An overwrite that brings nothing and meets nothing writes no snapshot."""

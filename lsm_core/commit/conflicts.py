@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +14,14 @@ import pyarrow.compute as pc
 from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, identities, partitions_of
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import IndexManifestEntry
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.options.paimon_version import PaimonVersion
+
+_STRICT: Final = "commit.strict-mode.last-safe-snapshot"
 
 Rescan = Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]
 """(live entries, entries of the change) at the latest snapshot; asked anew at every attempt."""
@@ -35,6 +40,70 @@ def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, 
     _check_identity(store, base, delta, latest)
     if store.schema.primary_keys and adds_above_level0(delta):
         _check_tree(store, base, delta, latest)
+
+
+class StrictMode:
+    """What one committer may not pass over (`commit.strict-mode.last-safe-snapshot`, format.md 14.4; Java `StrictModeChecker`).
+
+    ``safe``: the snapshot up to which others' commits are harmless; -1: nothing is checked before this committer's first commit.
+    """
+
+    def __init__(self, store: TableStore, user: str, safe: int) -> None:
+        self._store, self._user, self._safe = store, user, safe
+
+    @staticmethod
+    def of(store: TableStore, user: str) -> StrictMode | None:
+        """None where the table does not ask for it."""
+        safe = store.options.get(_STRICT)
+        return None if safe is None else StrictMode(store, user, int(safe))
+
+    def check(self, latest: Snapshot | None, kind: CommitKind, partitions: Sequence[bytes]) -> None:
+        """Raise :class:`CommitConflict` for a compaction or overwrite by another user since, and, before an overwrite, for rows of another.
+
+        Since Paimon 2.0 only where one of ``partitions`` was changed. What has expired cannot be told, and is a conflict too.
+        """
+        if self._safe < 0:
+            return
+        newest = 0 if latest is None else latest.id
+        for number in range(self._safe + 1, newest + 1):
+            snapshot = snapshots.try_read(self._store, number)
+            if snapshot is None:
+                raise self._conflict(number, None, "a snapshot that has expired")
+            if snapshot.commit_user != self._user and self._counts(snapshot, kind, partitions):
+                raise self._conflict(number, snapshot.commit_user, f"the {snapshot.commit_kind.value} snapshot")
+        self._safe = newest
+
+    def published(self, snapshot_id: int) -> None:
+        """Our own snapshot is safe."""
+        self._safe = snapshot_id
+
+    def _counts(self, snapshot: Snapshot, kind: CommitKind, partitions: Sequence[bytes]) -> bool:
+        rewrote = snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE)
+        wrote = snapshot.commit_kind is CommitKind.APPEND and kind is CommitKind.OVERWRITE
+        if not rewrote and not wrote:
+            return False
+        by_partition = self._store.options.paimon_version.at_least(PaimonVersion.V2_0)
+        if rewrote and not by_partition:
+            return True
+        delta = manifests.delta_entries(self._store, snapshot)
+        if wrote:
+            delta = delta.filter(pc.greater_equal(delta.column("bucket"), 0))
+        if not by_partition:
+            return bool(delta.num_rows)
+        touched = set(partitions_of(delta))
+        if rewrote:
+            touched |= {entry.partition for entry in self._index_changes(snapshot)}
+        return not touched.isdisjoint(partitions)
+
+    def _index_changes(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
+        before = snapshots.try_read(self._store, snapshot.id - 1)
+        if before is not None and before.index_manifest == snapshot.index_manifest:
+            return []
+        return manifests.index_entries(self._store, snapshot)
+
+    def _conflict(self, number: int, user: str | None, what: str) -> CommitConflict:
+        reason = f"table {self._store.name}: {what} of another user came after snapshot {self._safe}, which {_STRICT} calls safe"
+        return CommitConflict(ConflictKind.STRICT_MODE, (), user, number, reason)
 
 
 def adds_above_level0(delta: pa.Table) -> bool:

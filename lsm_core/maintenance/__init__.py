@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.action import find_action as find_action
     from lsm_core.maintenance.action import plan_maintenance as plan_maintenance
     from lsm_core.maintenance.action import register as register
+    from lsm_core.maintenance.actions.analyze.analyzing import AnalyzeReport as AnalyzeReport
     from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem as AssignItem
     from lsm_core.maintenance.actions.assign_buckets.assigning import rows_given_buckets as rows_given_buckets
     from lsm_core.maintenance.actions.assign_buckets.assigning import waiting_items as waiting_items
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
     from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
     from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
+    from lsm_core.maintenance.actions.delete_branch.deleting import BranchDeletionReport as BranchDeletionReport
+    from lsm_core.maintenance.actions.delete_branch.deleting import plan_branch_deletion as plan_branch_deletion
     from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
         ChangelogExpiryReport as ChangelogExpiryReport,
     )
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
     from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
     from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
+    from lsm_core.maintenance.actions.fast_forward.forwarding import FastForwardReport as FastForwardReport
+    from lsm_core.maintenance.actions.fast_forward.forwarding import plan_fast_forward as plan_fast_forward
     from lsm_core.maintenance.actions.manifests.manifest_compaction import (
         ManifestCompactionReport as ManifestCompactionReport,
     )
@@ -123,6 +128,7 @@ __getattr__, __dir__ = lazy_names(
             "plan_maintenance",
             "register",
         ),
+        "actions.analyze.analyzing": ("AnalyzeReport",),
         "actions.assign_buckets.assigning": (
             "AssignItem",
             "rows_given_buckets",
@@ -134,6 +140,10 @@ __getattr__, __dir__ = lazy_names(
             "Verification",
         ),
         "actions.compact.planning": ("plan_compaction",),
+        "actions.delete_branch.deleting": (
+            "BranchDeletionReport",
+            "plan_branch_deletion",
+        ),
         "actions.expire_changelogs.changelog_expiry": (
             "ChangelogExpiryReport",
             "ExpireChangelogItem",
@@ -148,6 +158,10 @@ __getattr__, __dir__ = lazy_names(
             "ExpireItem",
             "ExpiryReport",
             "plan_expiry",
+        ),
+        "actions.fast_forward.forwarding": (
+            "FastForwardReport",
+            "plan_fast_forward",
         ),
         "actions.orphans.orphan_removal": (
             "OrphanReport",

@@ -37,6 +37,9 @@ BUILT_IN: Final = (
     "remove_unexisting_files",
     "remove_unexisting_manifests",
     "purge",
+    "analyze",
+    "delete_branch",
+    "fast_forward",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 

@@ -19,9 +19,9 @@ from lsm_core.storage import file_io_for, inside_really
 
 
 def require_main(store: TableStore, what: str) -> None:
-    """Raise UnsupportedFeature on a branch: files are shared with main, which does not know what the branch keeps."""
+    """Raise UnsupportedFeature on a branch, for what is done to a table with all of its branches or not at all."""
     if store.branch != "main":
-        raise UnsupportedFeature(f"expiring the {what} of branch {store.branch}", store.name)
+        raise UnsupportedFeature(f"{what} of branch {store.branch}", store.name)
 
 
 def split_used(
@@ -30,13 +30,24 @@ def split_used(
     *,
     without: AbstractSet[int] = frozenset(),
     without_changelogs: AbstractSet[int] = frozenset(),
+    without_branch: str | None = None,
+    without_tags: AbstractSet[str] = frozenset(),
+    dropped: AbstractSet[int] = frozenset(),
 ) -> tuple[list[DeleteItem], list[Declined]]:
     """Candidates that nothing retained needs, and the data files that something does, with its name.
 
-    ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go. Manifest-side files shared with newer
+    ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go; ``without_branch``, ``without_tags`` and
+    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go. Manifest-side files shared with newer
     snapshots are the rule, so they are dropped without a word. Raises CorruptFile when something retained cannot be read.
     """
-    lineages = read_lineages(store, without=without, without_changelogs=without_changelogs)
+    lineages = read_lineages(
+        store,
+        without=without,
+        without_changelogs=without_changelogs,
+        without_branch=without_branch,
+        without_tags=without_tags,
+        dropped=dropped,
+    )
     used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}).holders
     free = [item for item in candidates if PurePosixPath(item.path).name not in used]
     held = [

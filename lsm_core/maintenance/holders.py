@@ -23,8 +23,8 @@ from lsm_core.format.json_text import texts_in
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
-from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.maintenance.used_files import names_of, removed
+from lsm_core.maintenance.trash import DELETED_BRANCH, TrashRecord
+from lsm_core.maintenance.used_files import deleted_branch_lineages, names_of, removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -287,6 +287,10 @@ class _Search:
         """What the snapshots of a deletion record need; where a file of theirs is gone nobody can restore them."""
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
+        if record.action == DELETED_BRANCH:
+            for line in deleted_branch_lineages(self.store, record, ""):
+                for snapshot in line.snapshots:
+                    self._left(line.store or self.store, snapshot, code)
         for number, text in record.snapshots.items():
             self._left(self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code)
 

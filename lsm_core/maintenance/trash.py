@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidOption
@@ -21,6 +22,10 @@ EXPIRED_CHANGELOGS: Final = "expire_changelogs"
 """The action of records whose ``snapshots`` had expired before: their changelogs were kept, and went."""
 ORPHANS: Final = "orphans"
 """The action of records without snapshots: nothing named their files."""
+DELETED_BRANCH: Final = "delete_branch"
+"""The action of records that keep all of a branch's own files, in ``metadata``."""
+FORWARDED: Final = "fast_forward"
+"""The action of records that keep what a fast-forward dropped of a branch's history."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,9 @@ def held_line(item: Declined) -> dict[str, Any]:
 class TrashRecord:
     """What one expiry or removal of orphans (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
 
-    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none). Times are epoch ms.
+    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none), on ``branch``;
+    ``metadata`` maps paths of other files that were deleted already to their content. Paths are relative to the table's root. Times are
+    epoch ms.
     """
 
     trash_id: str
@@ -67,6 +74,8 @@ class TrashRecord:
     not_before_ms: int
     snapshots: Mapping[int, str]
     files: tuple[DeleteItem, ...]
+    branch: str = "main"
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -86,6 +95,10 @@ class TrashRecord:
             "snapshots": [{"id": number, "json": text} for number, text in sorted(self.snapshots.items())],
             "files": [{"path": f.path, "kind": f.kind, "size": f.size, "reason": f.reason} for f in self.files],
         }
+        if self.branch != "main":
+            value["branch"] = self.branch
+        if self.metadata:
+            value["metadata"] = [{"path": path, **_readable(data)} for path, data in sorted(self.metadata.items())]
         return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
     @staticmethod
@@ -108,9 +121,22 @@ class TrashRecord:
                     DeleteItem(str(f["path"]), str(f["kind"]), int(f["size"]), str(f["reason"]), trash_id)
                     for f in value["files"]
                 ),
+                branch=str(value.get("branch", "main")),
+                metadata={
+                    str(one["path"]): one["text"].encode() if "text" in one else base64.b64decode(one["base64"])
+                    for one in value.get("metadata", ())
+                },
             )
-        except (KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error
+
+
+def _readable(data: bytes) -> dict[str, str]:
+    """A file's content as JSON can hold it: people read these records."""
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def record_path(store: TableStore, trash_id: str) -> str:

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, TrashRecord
+from lsm_core.maintenance.trash import DELETED_BRANCH, EXPIRED_CHANGELOGS, TrashRecord
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Lineage:
 
     ``changelog``: they have expired, and only what their changelogs tell is needed. ``deltas``: what their changelogs will tell is needed
     too, files of writers that they dropped. ``pending``: they are in a deletion record
-    that can still be restored, so they need their files for that long only.
+    that can still be restored, so they need their files for that long only. ``store``: the branch whose options say what a changelog
+    keeps, None for the one that is asked about.
     """
 
     holder: str
@@ -35,6 +38,7 @@ class Lineage:
     changelog: bool = False
     deltas: bool = False
     pending: bool = False
+    store: TableStore | None = None
 
 
 @dataclass
@@ -61,38 +65,81 @@ def read_lineages(
     *,
     without: AbstractSet[int] = frozenset(),
     without_changelogs: AbstractSet[int] = frozenset(),
+    without_branch: str | None = None,
+    without_tags: AbstractSet[str] = frozenset(),
+    dropped: AbstractSet[int] = frozenset(),
     pending: Sequence[TrashRecord] = (),
 ) -> list[Lineage]:
-    """Everything that may need a file: main's snapshots and changelogs, tags, branches, pending records.
+    """Everything that may need a file: snapshots, changelogs and tags of every branch, pending records.
 
-    Main's snapshots but the ids in ``without``, which are changelogs from now on where the table keeps these longer, and its
-    changelogs but those of ``without_changelogs``. Raises CorruptFile when any of them cannot be read.
+    Of the branch that ``store`` is on the snapshots but the ids in ``without``, which are changelogs from now on where the table keeps
+    these longer, and those in ``dropped``, which are gone altogether; the changelogs but those of ``without_changelogs``, the tags but
+    ``without_tags``. ``without_branch`` is left out whole. Raises CorruptFile when any of them cannot be read, TableNotFound for a branch
+    without schema.
     """
-    ids = snapshots.list_ids(store)
-    later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
-    found = _split_at_gaps(
-        _read_all(store, [number for number in ids if number not in without]), "snapshot", deltas=later
+    found = branch_lineages(
+        store, without=without, without_changelogs=without_changelogs, without_tags=without_tags, dropped=dropped
     )
-    found += [Lineage(f"tag {name}", (tag,)) for name, tag in sorted(tags.list_tags(store).items())]
-    turning = set(without) & set(ids) if store.options.changelog_decoupled else set()
-    found += _told("changelog", [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)])
-    for branch in branches.list_branches(store):
-        branch_store = branches.open_branch(store, branch)
-        found += _split_at_gaps(_read_all(branch_store, snapshots.list_ids(branch_store)), f"branch {branch} snapshot")
-        for name, tag in sorted(tags.list_tags(branch_store).items()):
-            found.append(Lineage(f"branch {branch} tag {name}", (tag,)))
-        found += _told(f"branch {branch} changelog", _changelogs(branch_store))
+    for other in branches.other_stores(store, but=without_branch):
+        found += branch_lineages(other, f"branch {other.branch} ")
     for record in pending:
+        holder = f"trash {record.trash_id} (can be restored)"
+        if record.action == DELETED_BRANCH:
+            found += deleted_branch_lineages(store, record, holder)
+            continue
         kept = [
             Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {n}")
             for n, text in sorted(record.snapshots.items())
         ]
-        holder = f"trash {record.trash_id} (can be restored)"
         if record.action == EXPIRED_CHANGELOGS:
             found += _told(f"{holder} changelog", kept, pending=True)
         else:
-            found += _split_at_gaps([_as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
+            found += split_at_gaps([_as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
     return found
+
+
+def branch_lineages(
+    store: TableStore,
+    prefix: str = "",
+    *,
+    without: AbstractSet[int] = frozenset(),
+    without_changelogs: AbstractSet[int] = frozenset(),
+    without_tags: AbstractSet[str] = frozenset(),
+    dropped: AbstractSet[int] = frozenset(),
+) -> list[Lineage]:
+    """What needs files on the branch that ``store`` is on; see :func:`read_lineages`. ``prefix``: how its holders' names begin."""
+    ids = snapshots.list_ids(store)
+    keeps = store.options.changelog_decoupled
+    kept = _read_all(store, [number for number in ids if number not in without and number not in dropped])
+    found = split_at_gaps(kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
+    tagged = [(name, tag) for name, tag in sorted(tags.list_tags(store).items()) if name not in without_tags]
+    found += [Lineage(f"{prefix}tag {name}", (tag,)) for name, tag in tagged]
+    turning = set(without) & set(ids) if keeps else set()
+    told = [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)]
+    found += _told(f"{prefix}changelog", told)
+    return [replace(one, store=store) for one in found]
+
+
+def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str) -> list[Lineage]:
+    """What a branch needs that can be put back. Raises CorruptFile for a record whose copies cannot be read."""
+    metadata = {path.partition(f"branch-{record.branch}/")[2]: data for path, data in record.metadata.items()}
+    schema = max(
+        (name for name in metadata if name.startswith("schema/schema-")), key=lambda n: int(n.rpartition("-")[2])
+    )
+    parsed = TableSchema.from_json(metadata[schema], f"{record.trash_id}: {schema}")
+    options = TableOptions.usable(parsed.options, store.name)
+    view = TableStore(store.file_io, store.root, store.name, parsed, options, store.clock, record.branch)
+    kinds: dict[str, list[Snapshot]] = {"snapshot": [], "tag": [], "changelog": []}
+    for name, data in metadata.items():
+        kind, _, last = name.partition("/")
+        if kind in kinds and last.startswith(f"{kind}-") and "/" not in last:
+            kinds[kind].append(Snapshot.from_json(data, f"{record.trash_id}: {name}"))
+    deltas = options.changelog_decoupled and changelogs.keeps_deltas(view)
+    ordered = sorted((_as_it_is(view, one) for one in kinds["snapshot"]), key=lambda one: one.id)
+    found = split_at_gaps(ordered, f"{holder} snapshot", deltas=deltas, pending=True)
+    found += [Lineage(f"{holder} tag", (_as_it_is(view, one),), pending=True) for one in kinds["tag"]]
+    found += _told(f"{holder} changelog", kinds["changelog"], pending=True)
+    return [replace(one, store=view) for one in found]
 
 
 def _as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
@@ -108,29 +155,30 @@ def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
     used = Used()
     wanted = pa.array(sorted(candidates), pa.string())
     for lineage in lineages:
+        view = lineage.store or store
         numbered = lineage.holder.endswith(("snapshot", "changelog"))
         for position, snapshot in enumerate(lineage.snapshots):
             holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder
             if lineage.changelog:
                 used.add(
-                    (name for name, _, _ in changelog_files(store, snapshot)),
+                    (name for name, _, _ in changelog_files(view, snapshot)),
                     holder,
                     candidates,
                     pending=lineage.pending,
                 )
-                names = names_of(changelogs.kept_entries(store, snapshot))
+                names = names_of(changelogs.kept_entries(view, snapshot))
             else:
-                used.add(metadata_names(store, snapshot), holder, candidates, pending=lineage.pending)
+                used.add(metadata_names(view, snapshot), holder, candidates, pending=lineage.pending)
                 # After the first of a lineage its own additions say all there is to say.
                 if position == 0:
-                    entries = manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"])
+                    entries = manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"])
                 else:
-                    entries = added(manifests.delta_entries(store, snapshot))
+                    entries = added(manifests.delta_entries(view, snapshot))
                 names = names_of(entries)
                 if lineage.deltas:
-                    names = pa.concat_arrays([names, names_of(removed_by_writers(store, snapshot))])
+                    names = pa.concat_arrays([names, names_of(removed_by_writers(view, snapshot))])
                 if snapshot.changelog_manifest_list:
-                    names = pa.concat_arrays([names, names_of(manifests.changelog_entries(store, snapshot))])
+                    names = pa.concat_arrays([names, names_of(manifests.changelog_entries(view, snapshot))])
             used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates, pending=lineage.pending)
     return used
 
@@ -219,7 +267,7 @@ def _told(holder: str, found: Sequence[Snapshot], *, pending: bool = False) -> l
     return [Lineage(holder, (changelog,), changelog=True, pending=pending) for changelog in found]
 
 
-def _split_at_gaps(
+def split_at_gaps(
     found: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
 ) -> list[Lineage]:
     """Lines of history: deltas only add up between neighbours, so every gap starts a new line."""

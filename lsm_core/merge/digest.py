@@ -112,6 +112,11 @@ def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
     return Digest(len(first), ((high << 64) + low) % (1 << 128))
 
 
+def value_hashes(column: pa.Array) -> Words:
+    """A 64-bit hash of each value of ``column``; equal values have equal ones, nulls one of their own. Raises UnsupportedFeature."""
+    return _value_words(flat(column))
+
+
 def _raw_words(column: pa.Array) -> list[Words]:
     """One or two words of each value; what lies under nulls is undefined."""
     kind = column.type

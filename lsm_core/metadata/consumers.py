@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from lsm_core.format.side_files import decode_consumer, encode_consumer
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
 from lsm_core.storage import check_name
 
 _PREFIX = "consumer-"
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Progress of one stream: the id of the snapshot that it reads next, and when it last said so (epoch ms)."""
+
+    consumer_id: str
+    next_snapshot: int
+    seen_ms: int
 
 
 def consumer_path(store: TableStore, consumer_id: str) -> str:
@@ -16,7 +29,12 @@ def consumer_path(store: TableStore, consumer_id: str) -> str:
 
 def list_consumers(store: TableStore) -> dict[str, int]:
     """Return each consumer's next snapshot id, by name. Raises CorruptFile naming the file."""
-    found: dict[str, int] = {}
+    return {one.consumer_id: one.next_snapshot for one in list_details(store)}
+
+
+def list_details(store: TableStore) -> list[Consumer]:
+    """Return all consumers, by name. Raises CorruptFile naming the file."""
+    found: list[Consumer] = []
     for status in store.file_io.list_dir(f"{store.metadata_root}/consumer"):
         if status.is_dir or not status.name.startswith(_PREFIX):
             continue
@@ -24,7 +42,7 @@ def list_consumers(store: TableStore) -> dict[str, int]:
             following = decode_consumer(store.file_io.read_bytes(status.path), status.path)
         except FileNotFoundError:  # reset while we were reading
             continue
-        found[status.name[len(_PREFIX) :]] = following
+        found.append(Consumer(status.name[len(_PREFIX) :], following, status.mtime_ms))
     return found
 
 
@@ -47,6 +65,21 @@ def delete_consumer(store: TableStore, consumer_id: str) -> bool:
     return store.file_io.delete(consumer_path(store, consumer_id))
 
 
-def min_next_snapshot(store: TableStore) -> int | None:
-    """Return the smallest next snapshot of all consumers, or None without any: nothing from it on may expire."""
-    return min(list_consumers(store).values(), default=None)
+def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:
+    """Let a consumer read from ``next_snapshot`` on, or forget it (None). Raises InvalidData, InvalidOption for no snapshot's number."""
+    if next_snapshot is None:
+        delete_consumer(store, consumer_id)
+    else:
+        write_consumer(store, consumer_id, whole_number(next_snapshot, "next_snapshot", store.name, least=1))
+
+
+def list_stale(store: TableStore, now_ms: int) -> list[Consumer]:
+    """Return the consumers that said nothing for longer than `consumer.expiration-time` before ``now_ms``; none where that is unset."""
+    lasting = store.options.get("consumer.expiration-time")
+    return [] if lasting is None else [one for one in list_details(store) if one.seen_ms < now_ms - int(lasting)]
+
+
+def min_next_snapshot(store: TableStore, but: Collection[str] = ()) -> int | None:
+    """Return the smallest next snapshot of all consumers but ``but``, or None without any: nothing from it on may expire."""
+    found = list_consumers(store)
+    return min((following for name, following in found.items() if name not in but), default=None)

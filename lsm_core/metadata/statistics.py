@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lsm_core.errors import CorruptFile
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
+
+PREFIX: Final = "stat-"
+"""How the names of statistics files begin."""
 
 
 def read_statistics(store: TableStore, snapshot: Snapshot) -> Statistics | None:
@@ -22,4 +27,4 @@ def read_statistics(store: TableStore, snapshot: Snapshot) -> Statistics | None:
         raise CorruptFile(path, "the file is missing") from error
 
 
-__all__ = ["read_statistics"]
+__all__ = ["PREFIX", "read_statistics"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from lsm_core import maintenance
-from lsm_core.metadata import consumers, snapshots
+from lsm_core.metadata import branches, consumers, mark_done, snapshots
 from lsm_core.table.readable import Question, Readable
 
 if (
@@ -17,9 +17,12 @@ if (
     from lsm_core.format.schema import TableSchema
     from lsm_core.format.snapshot import Snapshot
     from lsm_core.maintenance import (
+        AnalyzeReport,
+        BranchDeletionReport,
         BucketHealth,
         CompactionReport,
         ExpiryReport,
+        FastForwardReport,
         LedgerEntry,
         MaintenancePlan,
         OrphanReport,
@@ -83,15 +86,19 @@ class Table(Readable):
         data: Rows,
         row_kinds: pa.Array | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> int | None:
         """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
 
         ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
-        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
+        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. ``watermark`` and ``properties``: as :meth:`BatchCommit.commit` takes them.
+        Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
         """
         from lsm_core.table.writing import write_once
 
-        return write_once(self.store, data, row_kinds, overwrite)
+        return write_once(self.store, data, row_kinds, overwrite, watermark, properties)
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
         """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
@@ -249,6 +256,18 @@ class Table(Readable):
         """
         return consumers.delete_consumer(self.store, consumer_id)
 
+    def consumers(self) -> dict[str, int]:
+        """The id of the snapshot that each consumer reads next, by consumer id: nothing from the smallest of them on expires. Raises CorruptFile."""
+        return consumers.list_consumers(self.store)
+
+    def reset_consumer(self, consumer_id: str, next_snapshot: int | None = None) -> None:
+        """Let the consumer read from ``next_snapshot`` on, whether there was one or not; None forgets it (Java `reset_consumer`).
+
+        A stream that is open goes on where it is and records that at its next checkpoint. Raises InvalidData for an id that is no plain
+        name, InvalidOption for a number that is no snapshot's.
+        """
+        consumers.reset_consumer(self.store, consumer_id, next_snapshot)
+
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None when nothing was committed."""
         return snapshots.latest(self.store)
@@ -258,6 +277,13 @@ class Table(Readable):
         return list(snapshots.iterate(self.store))
 
     # -- looking after it --------------------------------------------------------------------------------------------
+
+    def analyze(self, columns: Sequence[str] | None = None) -> AnalyzeReport:
+        """Count rows and look at columns (None: all that statistics can tell of) for planners, in a snapshot of kind ANALYZE.
+
+        See `$statistics` for what was found. Raises ColumnNotFound, UnsupportedFeature for a column of nested type, CommitConflict.
+        """
+        return cast("AnalyzeReport", self.apply(self.plan_maintenance("analyze", columns=columns)))
 
     def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
         """The stored versions of the row with primary key ``key``, newest first, and which of them supplied each column and why.
@@ -377,6 +403,40 @@ class Table(Readable):
         """Delete recorded files whose grace is over and that nothing needs (``now_ms``: epoch ms, default the clock's)."""
         plan = maintenance.plan_sweep(self.store, now_ms)
         return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def branches(self) -> list[str]:
+        """The names of all branches but main, sorted; `Catalog.table("db.t$branch_NAME")` opens one."""
+        return branches.list_branches(self.store)
+
+    def create_branch(self, name: str, from_tag: str | None = None, from_snapshot: int | None = None) -> Table:
+        """Create a branch that begins with the rows of a tag or snapshot, else empty, and open it; no data is copied.
+
+        Raises TableExists, InvalidOption for a name that Paimon does not take, SnapshotNotFound.
+        """
+        return Table(branches.create_branch(self.store, name, from_tag, from_snapshot))
+
+    def delete_branch(self, name: str) -> BranchDeletionReport:
+        """Delete a branch; what only it needs waits in the trash, from where :meth:`restore` brings all of it back. Raises TableNotFound."""
+        return cast("BranchDeletionReport", self.apply(self.plan_maintenance("delete_branch", branch=name)))
+
+    def rename_branch(self, name: str, to: str) -> None:
+        """Rename a branch. Raises TableNotFound, TableExists, InvalidOption."""
+        branches.rename_branch(self.store, name, to)
+
+    def fast_forward(self, name: str) -> FastForwardReport:
+        """Let the table have the history of branch ``name`` since that one began: what was committed here since then is dropped.
+
+        Raises TableNotFound, PlanRefused for a branch without snapshot.
+        """
+        return cast("FastForwardReport", self.apply(self.plan_maintenance("fast_forward", branch=name)))
+
+    def mark_partitions_done(self, partitions: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Do to each partition (typed values of all partition columns) what `partition.mark-done-action` says; returns their paths.
+
+        The action `success-file` writes `_SUCCESS` into the partition's directory. Raises InvalidOption, InvalidData, UnsupportedFeature for
+        actions that need a metastore or a server.
+        """
+        return mark_done.mark_partitions_done(self.store, partitions)
 
     def ledger(self, limit: int | None = None) -> list[LedgerEntry]:
         """What maintenance did to this table, oldest first (``limit``: only so many newest runs); `$dredge_ledger` has it as rows.

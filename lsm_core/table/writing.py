@@ -12,10 +12,13 @@ from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure,
 from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidOption
 from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.snapshot import MAX_SEQUENCE
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
 from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
 from lsm_core.write import Compactor, Rows, StreamTableWrite, TableWrite
 
 
@@ -74,24 +77,38 @@ class StreamCommit:
     """Publishes the numbered commits of one user; each happens once, however often it is asked for."""
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
-        self._committer = Committer(store, commit_user)
+        self._store, self._committer = store, Committer(store, commit_user)
         self._expiry = ExpiryAtCommit(store)
 
-    def filter_and_commit(self, committables: Mapping[int, Sequence[CommitMessage]]) -> list[int]:
+    def filter_and_commit(
+        self,
+        committables: Mapping[int, Sequence[CommitMessage]],
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> list[int]:
         """Commit, in order of identifier, what this user has not committed yet; the ids of the new snapshots.
 
-        Safe to repeat after a crash or CommitUnknown. A compaction whose inputs others took is left out, its rows being in
-        the table anyway. Then old partitions go, where the table's options ask for that (`partition.expiration-*`) and it is no
-        `write-only` one. Raises CorruptFile when files of a commit are gone, CommitConflict, CommitUnknown.
+        ``watermark`` and ``properties``: as for :meth:`BatchCommit.commit`. Safe to repeat after a crash or CommitUnknown. A compaction
+        whose inputs others took is left out, its rows being in the table anyway. Then old partitions go, where the table's options ask for
+        that (`partition.expiration-*`) and it is no `write-only` one. Raises CorruptFile when files of a commit are gone, CommitConflict,
+        CommitUnknown.
         """
-        ids = self._committer.filter_and_commit(committables)
+        ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
         if committables:
             self._expiry.after(max(committables))
         return ids
 
-    def commit(self, messages: Sequence[CommitMessage], commit_identifier: int) -> list[int]:
+    def commit(
+        self,
+        messages: Sequence[CommitMessage],
+        commit_identifier: int,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> list[int]:
         """As :meth:`filter_and_commit`, for one commit."""
-        return self.filter_and_commit({commit_identifier: messages})
+        return self.filter_and_commit({commit_identifier: messages}, watermark=watermark, properties=properties)
 
 
 class BatchWrite:
@@ -138,33 +155,64 @@ class BatchCommit:
     """Publishes messages as one commit."""
 
     def __init__(self, store: TableStore, commit_user: str | None = None) -> None:
+        check_end_of_input(store)
         self._store, self._committer = store, Committer(store, commit_user)
         self._expiry = ExpiryAtCommit(store)
 
-    def commit(self, messages: Sequence[CommitMessage], commit_identifier: int | None = None) -> int | None:
+    def commit(
+        self,
+        messages: Sequence[CommitMessage],
+        commit_identifier: int | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int | None:
         """Commit; returns the last snapshot id, None when there was nothing to do.
 
-        Messages are committed once: again by the same named user and identifier they give the first commit's snapshot, by
+        ``watermark`` (epoch ms): rows older than it have all come, the caller says; a table's watermark never goes back. ``properties``: texts
+        by name, kept in the snapshot. With `partition.end-input-to-done` the partitions of the commit are marked done afterwards
+        (:meth:`Table.mark_partitions_done`). Messages are committed once: again by the same named user and identifier they give the first commit's snapshot, by
         anybody else CommitConflict. Raises InvalidData for messages of another table. After a definite failure the messages'
         own files are deleted, unless the table knows them; after CommitUnknown nothing is.
         """
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
-            done = self._committer.commit(mine, commit_identifier=identifier).snapshot_id
+            more = told(self._store, watermark, properties)
+            done = self._committer.commit(mine, commit_identifier=identifier, **more).snapshot_id
+        mark_end_of_input(self._store, [message.partition for message in mine])
         self._expiry.after(identifier)
         return done
 
     def overwrite(
-        self, messages: Sequence[CommitMessage], partition_spec: Mapping[str, Any] | None = None
+        self,
+        messages: Sequence[CommitMessage],
+        partition_spec: Mapping[str, Any] | None = None,
+        *,
+        watermark: int | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> int | None:
         """Commit in place of the given partition; without one, of what :meth:`Table.write` replaces for ``overwrite=True``."""
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
-            done = self._committer.overwrite(mine, spec).snapshot_id
+            done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties)).snapshot_id
+        mark_end_of_input(self._store, [message.partition for message in mine])
         self._expiry.after(BATCH)
         return done
+
+
+def told(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
+    """What a caller says of a commit, checked. Raises InvalidOption for a watermark or property that no snapshot can hold."""
+    mark = None if watermark is None else whole_number(watermark, "watermark", store.name)
+    if mark is not None and not -(1 << 63) <= mark < 1 << 63:
+        raise InvalidOption("watermark", watermark, "epoch milliseconds of 64 bits", store.name)
+    for key, value in (properties or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str) or not key:
+            raise InvalidOption("properties", {key: value}, "texts by names", store.name)
+        if key.startswith("dredge.") or key == MAX_SEQUENCE:
+            raise InvalidOption("properties", key, "names that the engine does not write itself", store.name)
+    return {"watermark": mark, "properties": dict(properties) if properties else None}
 
 
 def write_once(
@@ -172,18 +220,22 @@ def write_once(
     data: Rows,
     row_kinds: pa.Array | None,
     overwrite: bool | Mapping[str, Any] | None,
+    watermark: int | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> int | None:
     """One batch write and its commit; nothing is left behind when either fails for certain."""
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
     replacing = overwrite is not None and overwrite is not False
+    told(store, watermark, properties)
     with BatchWrite(store, overwrite=replacing) as writer:
         writer.write(data, row_kinds)
         messages = writer.prepare_commit()
     commit = BatchCommit(store)
     if not replacing:
-        return commit.commit(messages)
-    return commit.overwrite(messages, overwrite if isinstance(overwrite, Mapping) else None)
+        return commit.commit(messages, watermark=watermark, properties=properties)
+    spec = overwrite if isinstance(overwrite, Mapping) else None
+    return commit.overwrite(messages, spec, watermark=watermark, properties=properties)
 
 
 __all__ = ["BatchCommit", "BatchWrite", "StreamCommit", "StreamWrite", "write_once"]

@@ -128,6 +128,9 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     for number in range(3):
         compacted.write(rows([number]))
     made.append(compacted.plan_maintenance("undo", run_id=compacted.compact(full=True).run_id))
+    longer.create_branch("dev", from_snapshot=3).write(rows([9]))
+    made += [longer.plan_maintenance(name, branch="dev") for name in ("delete_branch", "fast_forward")]
+    made.append(longer.plan_maintenance("analyze"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

@@ -42,6 +42,7 @@ def trash(
                 {
                     "trash_id": record.trash_id,
                     "action": record.action,
+                    "branch": record.branch,
                     "snapshots": sorted(record.snapshots),
                     "files": len(record.files),
                     "bytes": record.size,
@@ -69,11 +70,14 @@ def trash(
 
 
 def _which(record: TrashRecord) -> str:
-    """The ids that went, of snapshots or of changelogs."""
+    """What went: the ids of snapshots or of changelogs, or a whole branch."""
+    if record.action == "delete_branch":
+        return f"branch {record.branch}"
     if not record.snapshots:
         return "orphan files" if record.action == "orphans" else "-"
     ids = f"{min(record.snapshots)}..{max(record.snapshots)}"
-    return f"changelogs {ids}" if record.action == "expire_changelogs" else ids
+    kind = "changelogs " if record.action == "expire_changelogs" else ""
+    return f"{kind}{ids}" if record.branch == "main" else f"{kind}{ids} of branch {record.branch}"
 
 
 def _require_readable(troubles: Sequence[str]) -> None:

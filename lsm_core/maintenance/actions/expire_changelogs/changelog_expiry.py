@@ -14,7 +14,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, sweep_at_once
 from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
-from lsm_core.maintenance.deletions import data_items, metadata_item, require_main, split_used
+from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
 from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, held_line, write_record
 from lsm_core.maintenance.used_files import added, removed
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
@@ -60,9 +60,8 @@ def plan_changelog_expiry(
 
     As many stay as `changelog.num-retained.*` and `changelog.time-retained` ask for, those that a consumer still reads, and the newest;
     ``delete_all``: only those that a consumer reads. ``older_than_ms`` and ``now_ms`` are epoch ms. Reads metadata only. Raises
-    InvalidOption, UnsupportedFeature (branches) and CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
+    InvalidOption and CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
     """
-    require_main(store, "changelogs")
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes, "changelog")
     latest = snapshots.latest_id(store)
@@ -188,7 +187,6 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
 
     What became needed since planning leaves the record. Raises PlanStale when a consumer or a changed history needs an expiring changelog.
     """
-    require_main(store, "changelogs")
     present = changelogs.list_changelogs(store)
     going = [number for number in _planned(plan) if number in present]
     if not going:
@@ -208,6 +206,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
         not_before_ms=now + grace,
         snapshots=texts,
         files=tuple(deletions),
+        branch=store.branch,
     )
     write_record(store, record)
     changelogs.delete_changelogs(store, going)

@@ -21,7 +21,11 @@ class ExpireSnapshots(BuiltInAction):
         Argument("max_deletes", ArgumentKind.NUMBER, "Expire at most so many."),
         NOW,
     )
-    items = ("actions.expire_snapshots.expiry.ExpireItem", "trash.DeleteItem")
+    items = (
+        "actions.expire_snapshots.expiry.ExpireConsumerItem",
+        "actions.expire_snapshots.expiry.ExpireItem",
+        "trash.DeleteItem",
+    )
     planned_by = "actions.expire_snapshots.expiry.plan_expiry"
     applied_by = "actions.expire_snapshots.expiry.apply_expiry"
     fits_by = "actions.expire_snapshots.expiry.expiry_fits"

@@ -15,7 +15,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
-from lsm_core.maintenance.deletions import data_items, metadata_item, require_main, split_used
+from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, metadata_files, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
@@ -47,11 +47,29 @@ class ExpireItem(PlanItem):
 
 
 @dataclass(frozen=True)
+class ExpireConsumerItem(PlanItem):
+    """A consumer that said nothing for longer than `consumer.expiration-time`: since ``seen_ms`` (epoch ms)."""
+
+    item_kind: ClassVar[str] = "expire_consumer"
+    title: ClassVar[str] = "would forget"
+    columns: ClassVar[tuple[str, ...]] = ("consumer", "next snapshot", "last seen (UTC)")
+
+    consumer_id: str
+    next_snapshot: int
+    seen_ms: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Id, progress and time."""
+        return (self.consumer_id, self.next_snapshot, utc_text(self.seen_ms))
+
+
+@dataclass(frozen=True)
 class ExpiryReport(Report):
     """What an expiry did: ids whose snapshot JSON is gone, files recorded for deletion (or deleted, direct mode).
 
     ``changelogs_kept``: how many of them live on as changelogs. ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files;
-    ``bytes_freed`` counts files already deleted; ``held`` are files that something retained still needs.
+    ``bytes_freed`` counts files already deleted; ``held`` are files that something retained still needs; ``consumers`` were silent
+    for too long and are forgotten.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
@@ -72,14 +90,19 @@ class ExpiryReport(Report):
     held: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
     dry_run: bool = False
+    consumers: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether anything expired."""
-        return bool(self.expired)
+        return bool(self.expired or self.consumers)
 
     def lines(self, table: str) -> list[str]:
         """What expired, where the files are, and how to undo it."""
+        silent = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
+        return silent + self._expired_lines(table)
+
+    def _expired_lines(self, table: str) -> list[str]:
         if not self.expired:
             return [f"no {self.expiring} expired"]
         which = f"expired {self.expiring}s {self.expired[0]} to {self.expired[-1]}"
@@ -103,16 +126,18 @@ def plan_expiry(
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
-    ``older_than_ms`` and ``now_ms`` are epoch ms. Where changelogs are kept longer (`changelog.*`), what they tell stays. Reads metadata
-    only. Raises InvalidOption, UnsupportedFeature (branches) and CorruptFile when a snapshot, changelog, tag, branch or consumer
-    cannot be read.
+    ``older_than_ms`` and ``now_ms`` are epoch ms. Consumers that are silent for longer than `consumer.expiration-time` go first, as Java's
+    commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. Reads metadata only. Raises InvalidOption, and
+    CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
     """
-    require_main(store, "snapshots")
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments["older_than_ms"] = policy.older_than_ms
+    silent = consumers.list_stale(store, now)
+    forgotten = tuple(ExpireConsumerItem(one.consumer_id, one.next_snapshot, one.seen_ms) for one in silent)
     plan = MaintenancePlan.begun("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
+    plan = replace(plan, items=forgotten)
     ids = snapshots.list_ids(store)
     if not ids:
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
@@ -123,7 +148,8 @@ def plan_expiry(
         except SnapshotNotFound:
             return None
 
-    chosen = policy.choose(ids[0], ids[-1], _next_consumed(store), time_of)
+    consumed = _next_consumed(store, [one.consumer_id for one in silent])
+    chosen = policy.choose(ids[0], ids[-1], consumed, time_of)
     kept = Declined(
         f"snapshots {chosen.end}..{ids[-1]}", "retained", chosen.limit, {"first_kept": chosen.end, "latest": ids[-1]}
     )
@@ -137,15 +163,23 @@ def plan_expiry(
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
-        items=(*items, *deletions),
+        items=(*forgotten, *items, *deletions),
         declined=(kept, *held, *_left_outside(store, list(times), chosen.end)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
 
 
-def _next_consumed(store: TableStore) -> int | None:
-    """The first snapshot that a consumer holds back; with `consumer.changelog-only` they hold back changelogs alone."""
-    return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store)
+def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
+    """The first snapshot that a consumer (but ``but``) holds back; with `consumer.changelog-only` they hold back changelogs alone."""
+    return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store, but)
+
+
+def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
+    """Delete the consumers of the plan that have said nothing since."""
+    now = {one.consumer_id: (one.next_snapshot, one.seen_ms) for one in consumers.list_details(store)}
+    planned = plan.items_of(ExpireConsumerItem)
+    still = [one.consumer_id for one in planned if now.get(one.consumer_id) == (one.next_snapshot, one.seen_ms)]
+    return tuple(name for name in still if consumers.delete_consumer(store, name))
 
 
 def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[DeleteItem]:
@@ -212,6 +246,8 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport."""
     report = sweep_at_once(store, _expire(store, plan))
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
+    next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
+    lines += [{"event": "forgot", "consumer": one, "next_snapshot": next_of[one]} for one in report.consumers]
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
 
 
@@ -238,6 +274,7 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
         plan.hash,
         plan.base_snapshot,
         expired=tuple(item.snapshot_id for item in plan.items_of(ExpireItem)),
+        consumers=tuple(item.consumer_id for item in plan.items_of(ExpireConsumerItem)),
         changelogs_kept=sum(item.keeps_changelog for item in plan.items_of(ExpireItem)),
         files_recorded=len(deletions),
         bytes_recorded=sum(item.size for item in deletions),
@@ -263,11 +300,14 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
     What became needed since planning (a new tag, say) leaves the record. Raises PlanStale when a consumer or a changed
     history needs an expiring snapshot. A crash between any two steps leaves a table whose snapshots are all whole.
     """
-    require_main(store, "snapshots")
     present = set(snapshots.list_ids(store))
+    forgotten = _forget_consumers(store, plan) if plan.items_of(ExpireConsumerItem) else ()
     going = [item.snapshot_id for item in plan.items_of(ExpireItem) if item.snapshot_id in present]
     if not going:
-        return ExpiryReport(plan.hash, plan.base_snapshot, earliest=min(present, default=None), declined=plan.declined)
+        earliest = min(present, default=None)
+        return ExpiryReport(
+            plan.hash, plan.base_snapshot, earliest=earliest, declined=plan.declined, consumers=forgotten
+        )
     _require_fresh(store, plan, present, going)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going))
     # The exact bytes of the snapshot files, checked: a restore writes them back.
@@ -291,6 +331,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         not_before_ms=now + grace,
         snapshots=texts,
         files=tuple(deletions),
+        branch=store.branch,
     )
     write_record(store, record)
     keeps = store.options.changelog_decoupled
@@ -300,13 +341,13 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         store.file_io.delete(store.snapshot_path(number))
     # Held at planning or at applying, each file once.
     held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
-    earliest = min(present - set(going))
-    snapshots.write_earliest_hint(store, earliest)
+    first = min(present - set(going))
+    snapshots.write_earliest_hint(store, first)
     return ExpiryReport(
         plan.hash,
         plan.base_snapshot,
         expired=tuple(going),
-        earliest=earliest,
+        earliest=first,
         changelogs_kept=len(going) if keeps else 0,
         files_recorded=len(deletions),
         bytes_recorded=record.size,
@@ -314,6 +355,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         not_before_ms=record.not_before_ms,
         held=tuple(held_once.values()),
         declined=tuple(item for item in plan.declined if item.reason != "held"),
+        consumers=forgotten,
     )
 
 

@@ -102,7 +102,7 @@ def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> Ma
     Raises PlanRefused for another name, and naming the tags, branches or consumers that would hold what is to go (drop them first);
     UnsupportedFeature on a branch, or for a table that cannot be written; CorruptFile.
     """
-    require_main(store, "snapshots")
+    require_main(store, "purging the files")
     require_writable(store)
     if confirm != store.name:
         detail = f"it was confirmed with {confirm!r}; to empty table {store.name} and drop its history, confirm it with {store.name!r}"

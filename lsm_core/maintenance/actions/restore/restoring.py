@@ -13,10 +13,12 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.actions.delete_branch.deleting import put_back, require_no_other
 from lsm_core.maintenance.deletions import deletable_path
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import changelogs, snapshots
+from lsm_core.metadata.branches import MAIN, change_times, open_branch
 from lsm_core.metadata.store import TableStore
 
 
@@ -24,7 +26,8 @@ from lsm_core.metadata.store import TableStore
 class RestoreItem(PlanItem):
     """One deletion record whose snapshots (``first_snapshot`` to ``last_snapshot``), or the changelogs of these, are put back.
 
-    ``files`` counts those that are in use again then. A record of orphans has no snapshots (None): its files are merely kept.
+    ``files`` counts those that are in use again then. A record of orphans has no snapshots (None): its files are merely kept. ``branch``:
+    where; ``whole_branch``: all of it was deleted (no snapshots are told).
     """
 
     item_kind: ClassVar[str] = "restore"
@@ -36,16 +39,21 @@ class RestoreItem(PlanItem):
     last_snapshot: int | None
     files: int
     changelogs: bool = False
+    branch: str = "main"
+    whole_branch: bool = False
 
     def cells(self) -> tuple[Any, ...]:
-        """The record, its snapshots and how many files it holds."""
+        """The record, what it brings back and how many files it holds."""
         which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
-        return (self.trash_id, which, self.files)
+        return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.files)
 
 
 @dataclass(frozen=True)
 class RestoreReport(Report):
-    """What a restore put back: ids of snapshots that can be read again, or of changelogs (``changelogs``) that can be streamed again."""
+    """What a restore put back: ids of snapshots that can be read again, or of changelogs (``changelogs``) that can be streamed again.
+
+    ``branch``: the deleted branch that is there again, "" where it was not a branch.
+    """
 
     left_alone: ClassVar[Mapping[str, str]] = {}
 
@@ -55,16 +63,19 @@ class RestoreReport(Report):
     earliest: int | None = None
     changelogs: bool = False
     orphans: bool = False
+    branch: str = ""
 
     @property
     def changed(self) -> bool:
-        """Whether a snapshot came back, or orphans are kept."""
-        return bool(self.restored) or self.orphans
+        """Whether a snapshot or a branch came back, or orphans are kept."""
+        return bool(self.restored or self.branch) or self.orphans
 
     def lines(self, table: str) -> list[str]:
-        """Which snapshots can be read again."""
+        """What can be read again."""
         if self.orphans:
             return [f"{self.files_kept} files that nothing names are kept"]
+        if self.branch:
+            return [f"branch {self.branch} can be read again; {self.files_kept} files are in use again"]
         if not self.restored:
             return [f"no {'changelog' if self.changelogs else 'snapshot'} was restored"]
         kind = "changelogs" if self.changelogs else "snapshots"
@@ -81,23 +92,43 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
     record = _record(store, trash_id)
     if trash.claimed_for(store, trash_id) == trash.SWEEP:
         raise _sweep_has_begun(store, trash_id)
-    _require_no_hole(store, record)
-    ids = sorted(record.snapshots)
     plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
+    if record.action == trash.DELETED_BRANCH:
+        require_no_other(store, record, begun=trash.claimed_for(store, trash_id) == trash.RESTORE)
+        item = RestoreItem(trash_id, None, None, len(record.files), branch=record.branch, whole_branch=True)
+        return replace(plan, items=(item,))
+    _require_no_hole(_branch_of(store, record), record)
+    ids = sorted(record.snapshots)
     told = record.action == trash.EXPIRED_CHANGELOGS
     if record.action == trash.ORPHANS:
         return replace(plan, items=(RestoreItem(trash_id, None, None, len(record.files)),))
-    return replace(plan, items=(RestoreItem(trash_id, ids[0], ids[-1], len(record.files), told),) if ids else ())
+    files = len(record.files)
+    items = [RestoreItem(trash_id, ids[0], ids[-1], files, told, record.branch)] if ids else []
+    return replace(plan, items=tuple(items))
+
+
+def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
+    """The branch whose history the record belongs to. Raises PlanRefused for what a fast-forward dropped, TableNotFound."""
+    if record.action == trash.FORWARDED:
+        detail = (
+            f"{record.trash_id} holds what a fast-forward replaced; the history that took its place would have to go"
+        )
+        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+    return store if record.branch == store.branch else open_branch(store, record.branch)
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Put the snapshots (or changelogs) back, newest first, and drop the record. Its report is a RestoreReport.
 
-    Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
+    A deleted branch comes back as it was. Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
-    _require_no_hole(store, record)
+    whole_branch = record.action == trash.DELETED_BRANCH
+    if not whole_branch:
+        store = _branch_of(store, record)
+        _require_no_hole(store, record)
+    begun = trash.claimed_for(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
     if record.action == trash.ORPHANS:
@@ -108,10 +139,16 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         for file in record.files:
             if not store.file_io.exists(deletable_path(store, file.path)):
                 raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+        if whole_branch:
+            require_no_other(store, record, begun=begun)
         expired = {number: _expired(store, record, number) for number in sorted(record.snapshots)}
     except DredgeError:
         trash.release(store, record.trash_id)  # a restore that cannot be done keeps no sweep waiting
         raise
+    if whole_branch:
+        put_back(store, record)
+        trash.forget(store, trash_id)
+        return Outcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
     told = record.action == trash.EXPIRED_CHANGELOGS
     for number in reversed(expired):
         if told and snapshots.exists(store, number):
@@ -152,10 +189,17 @@ def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
     """The snapshots of ``plan``, while all of them can be read and their record is gone: told before the ledger tells it."""
     item = next(iter(plan.items_of(RestoreItem)), None)
-    if item is None or item.first_snapshot is None or item.last_snapshot is None:
-        return None  # what was done with orphans leaves nothing behind but the ledger's word
-    if store.file_io.exists(trash.record_path(store, item.trash_id)):
+    if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
         return None
+    if item.whole_branch:
+        there = change_times(store).get(item.branch)
+        return None if there is None else Applied(None, there, f"branch {item.branch} is there")
+    if item.first_snapshot is None or item.last_snapshot is None:
+        return None  # what was done with orphans leaves nothing behind but the ledger's word
+    if item.branch != store.branch:
+        if item.branch != MAIN and item.branch not in change_times(store):
+            return None
+        store = open_branch(store, item.branch)
     if not _present(store, changelog=item.changelogs).issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
         return None
     first = (
@@ -216,7 +260,8 @@ def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
     if following in _present(store, changelog=told):
         return
     # A changelog may follow that is in the trash, or a snapshot that is; a snapshot does not follow on a changelog.
-    records = [one for one in trash.read_trash(store).records if told or one.action != trash.EXPIRED_CHANGELOGS]
+    found = [one for one in trash.read_trash(store).records if one.branch == record.branch]
+    records = [one for one in found if told or one.action != trash.EXPIRED_CHANGELOGS]
     records.sort(key=lambda one: one.action != record.action)
     later = [other.trash_id for other in records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"

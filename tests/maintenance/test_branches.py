@@ -1,0 +1,407 @@
+"""Branches: made, maintained, merged back and deleted, without a file that somebody needs ever going, or one that nobody needs staying."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Catalog, Table
+from lsm_core.errors import (
+    DredgeError,
+    InvalidData,
+    InvalidOption,
+    PlanRefused,
+    PlanStale,
+    SnapshotNotFound,
+    TableExists,
+    TableNotFound,
+)
+from lsm_core.metadata import branches, manifests, snapshots, tags
+from lsm_core.storage import FaultyFileIO, LocalFileIO
+from tests.maintenance.tables import HOUR, NOW, content, keyed, on_disk, rows, tag, with_io
+from tests.support.references import file_names, metadata_references
+
+DAY = 24 * HOUR
+_CHANGES = {"write_exclusive", "overwrite", "delete", "mkdirs", "rename", "delete_dir"}
+
+
+def at(place: Path, now: int, name: str = "db.t") -> Table:
+    return Catalog(place / "wh", clock=f"fixed:{now}").table(name)
+
+
+def dev_of(table: Table) -> Table:
+    return Table(branches.open_branch(table.store, "dev"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Main: snapshots 1 to 4 and a tag at 2. Branch dev: from the tag, two commits and a compaction."""
+    place = tmp_path_factory.mktemp("template")
+    table = keyed(place)
+    table.write(rows(range(4)))
+    table.write(rows(range(2, 6), v=10))
+    tag(table, "v1", 2)
+    dev = table.create_branch("dev", from_tag="v1")
+    dev.write(rows([7], v=70))
+    dev.write(rows([0], v=100))
+    dev.compact(full=True)
+    table.write(rows([1], v=1000))
+    table.write(rows([9], v=9))
+    return place
+
+
+@pytest.fixture
+def place(template: Path, tmp_path: Path) -> Path:
+    shutil.copytree(template / "wh", tmp_path / "copy" / "wh")
+    return tmp_path / "copy"
+
+
+def needed(table: Table) -> set[str]:
+    """Bare names of everything that any branch's snapshots and tags name."""
+    names = set[str]()
+    for store in branches.all_stores(table.store):
+        for snapshot in [*snapshots.iterate(store), *tags.list_tags(store).values()]:
+            names |= metadata_references(store, snapshot) | file_names(manifests.live_entries(store, snapshot))
+    return names
+
+
+def assert_sound(table: Table, *, strays: bool = False) -> None:
+    """Every file that a branch needs is there; without ``strays`` nothing else is."""
+    there = {name.rpartition("/")[2] for name in on_disk(table) if "manifest/" in name or "bucket-" in name}
+    wanted = needed(table)
+    assert not {name for name in wanted if name.startswith(("data-", "manifest"))} - there
+    assert strays or not there - wanted
+
+
+def test_a_branch_begins_with_a_tag_a_snapshot_or_nothing(place: Path) -> None:
+    table = at(place, NOW)
+    before = content(table, 2)
+    assert content(table.create_branch("a", from_tag="v1")) == before
+    assert content(table.create_branch("b", from_snapshot=3)) == content(table, 3)
+    assert content(table.create_branch("c")) == []
+    assert table.branches() == ["a", "b", "c", "dev"]
+    assert sorted(branches.metadata_paths(table.store, "a")) == [
+        "branch/branch-a/schema/schema-0",
+        "branch/branch-a/snapshot/snapshot-2",
+        "branch/branch-a/tag/tag-v1",
+    ]
+    assert branches.metadata_paths(table.store, "c") == ["branch/branch-c/schema/schema-0"]
+    made_of_dev = dev_of(table).create_branch("d", from_snapshot=3)
+    assert content(made_of_dev) == content(dev_of(table), 3)
+
+
+def test_a_tag_whose_snapshot_has_expired_still_begins_a_branch(place: Path) -> None:
+    table, before = at(place, NOW + 2 * HOUR), content(at(place, NOW), 2)
+    table.expire_snapshots(retain_max=1)
+    assert [one.id for one in table.snapshots()] == [4]
+    made = table.create_branch("late", from_tag="v1")
+    assert [one.id for one in made.snapshots()] == [2]
+    assert content(made) == before
+
+
+def test_what_no_branch_can_be_called_or_begin_with(place: Path) -> None:
+    table = at(place, NOW)
+    for name in ("", "  ", "main", "123", "a$b"):
+        with pytest.raises(InvalidOption):
+            table.create_branch(name)
+    for name in ("../x", "a/b", "x\x00"):
+        with pytest.raises(InvalidData):
+            table.create_branch(name)
+    with pytest.raises(TableExists, match=r"db\.t has a branch 'dev' already"):
+        table.create_branch("dev")
+    with pytest.raises(SnapshotNotFound):
+        table.create_branch("x", from_tag="nothing")
+    with pytest.raises(SnapshotNotFound):
+        table.create_branch("x", from_snapshot=99)
+    with pytest.raises(InvalidOption, match="not both"):
+        table.create_branch("x", "v1", 2)
+    for act in (table.delete_branch, table.fast_forward):
+        with pytest.raises(TableNotFound, match=r"no branch 'prod'; it has: dev"):
+            act("prod")
+        with pytest.raises(InvalidOption):
+            act("main")
+    with pytest.raises(InvalidOption):
+        dev_of(table).delete_branch("dev")
+    assert table.branches() == ["dev"]
+
+
+def test_an_interrupted_creation_is_finished_by_the_next(place: Path) -> None:
+    table = at(place, NOW)
+    counting = FaultyFileIO(LocalFileIO())
+    with_io(table, counting).create_branch("probe", from_tag="v1")
+    for step, (name, _) in enumerate(counting.log, 1):
+        for mode in ("before", "after") if name in _CHANGES else ("before",):
+            with suppress(OSError):
+                with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)).create_branch("x", from_tag="v1")
+            branches.all_stores(table.store)  # nobody is kept from maintaining the table
+            with suppress(TableExists):  # all of it was written, and the failure came after
+                table.create_branch("x", from_tag="v1")
+            assert content(Table(branches.open_branch(table.store, "x"))) == content(table, 2), (step, mode)
+            shutil.rmtree(Path(table.store.root) / "branch" / "branch-x")
+
+
+def test_a_snapshot_that_expires_while_a_branch_is_made_from_it_makes_none(place: Path) -> None:
+    table = at(place, NOW)
+
+    class Expiring(LocalFileIO):
+        def write_exclusive(self, path: str, data: bytes) -> bool:
+            done = super().write_exclusive(path, data)
+            if path.endswith("branch-x/schema/schema-0"):
+                Path(table.store.snapshot_path(1)).unlink()
+            return done
+
+    with pytest.raises(SnapshotNotFound, match="went while branch 'x'"):
+        with_io(table, Expiring()).create_branch("x", from_snapshot=1)
+    assert table.branches() == ["dev"]
+
+
+def test_a_branch_has_health_compaction_and_expiry_of_its_own(place: Path) -> None:
+    table = at(place, NOW + 2 * HOUR)
+    dev = dev_of(table)
+    before, mains = content(dev), content(table)
+    assert [one.sorted_runs for one in dev.health()] == [1]
+    assert [one.sorted_runs for one in table.health()] == [4]
+    report = dev.expire_snapshots(retain_max=1)
+    assert (report.expired, report.earliest) == ((2, 3, 4), 5)
+    assert content(dev) == before and content(table) == mains
+    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
+    assert report.trash_id is not None
+    restored = dev.restore(report.trash_id)
+    assert restored.restored == (2, 3, 4)
+    assert [one.id for one in dev.snapshots()] == [2, 3, 4, 5]
+    again = dev.expire_snapshots(retain_max=1)
+    assert at(place, NOW + 2 * HOUR).restore(str(again.trash_id)).restored == (2, 3, 4)  # main knows whose they are
+    assert content(dev, 3) != before
+    assert_sound(table)
+
+
+def test_neither_expiry_nor_sweep_takes_what_another_branch_needs(place: Path) -> None:
+    table, dev = at(place, NOW + 2 * HOUR), dev_of(at(place, NOW + 2 * HOUR))
+    rows_of = {name: content(one) for name, one in (("main", table), ("dev", dev))}
+    dev.expire_snapshots(retain_max=1)
+    table.compact(full=True)
+    table.expire_snapshots(retain_max=1)
+    (Path(table.store.root) / "tag" / "tag-v1").unlink()
+    later = at(place, NOW + 5 * DAY)
+    for sweeper in (dev_of(later), later):
+        sweeper.sweep_trash()
+        assert_sound(later, strays=True)
+    assert content(later) == rows_of["main"]
+    assert content(dev_of(later)) == rows_of["dev"]
+    assert content(later.create_branch("x", from_tag="v1") if tags.list_tags(later.store) else later) is not None
+
+
+def test_deleting_a_branch_frees_what_only_it_needs_after_the_grace(place: Path) -> None:
+    table = at(place, NOW)
+    before, mains = content(dev_of(table)), content(table)
+    plan = table.plan_maintenance("delete_branch", branch="dev")
+    assert {item.kind for item in plan.items_of(_delete_item())} >= {"data", "manifest", "manifest-list"}
+    assert any("needs them" in one.text for one in plan.declined)
+    report = table.apply(plan)
+    assert (report.branch, report.not_before_ms) == ("dev", NOW + DAY)
+    assert report.bytes_recorded == plan.estimate.bytes_freed > 0
+    assert table.branches() == [] and content(table) == mains
+    assert not (Path(table.store.root) / "branch" / "branch-dev").exists()
+    assert table.sweep_trash().files_deleted == 0
+    restored = table.restore(report.trash_id)
+    assert restored.branch == "dev" and "branch dev can be read again" in restored.lines("db.t")[0]
+    assert content(dev_of(table)) == before
+    assert_sound(table)
+    again = table.delete_branch("dev")
+    assert again.trash_id != report.trash_id or again.files_recorded == report.files_recorded
+    later = at(place, NOW + DAY)
+    swept = later.sweep_trash()
+    assert swept.files_deleted == report.files_recorded
+    assert content(later) == mains
+    assert_sound(later)
+    with pytest.raises(InvalidOption, match="its files were deleted"):
+        later.restore(str(again.trash_id))
+
+
+def test_direct_mode_deletes_at_once(place: Path) -> None:
+    table = at(place, NOW).copy({"dredge.delete-mode": "direct"})
+    report = table.delete_branch("dev")
+    assert report.files_deleted > 0 and report.trash_id is None
+    assert "deleted at once" in report.lines("db.t")[1]
+    assert_sound(table)
+
+
+def test_a_deleted_branch_comes_back_only_where_no_other_is(place: Path) -> None:
+    table = at(place, NOW)
+    report = table.delete_branch("dev")
+    table.create_branch("dev")
+    with pytest.raises(PlanRefused, match="another branch 'dev' is there now"):
+        table.restore(str(report.trash_id))
+    table.rename_branch("dev", "other")
+    assert table.restore(str(report.trash_id)).branch == "dev"
+    assert table.branches() == ["dev", "other"]
+    with pytest.raises(TableExists):
+        table.rename_branch("dev", "other")
+
+
+def test_a_branch_that_is_written_to_is_not_deleted_by_an_older_plan(place: Path) -> None:
+    table = at(place, NOW)
+    plan = table.plan_maintenance("delete_branch", branch="dev")
+    dev_of(table).write(rows([5], v=5))
+    with pytest.raises(PlanStale, match="written to since"):
+        table.apply(plan)
+    assert table.branches() == ["dev"]
+
+    class Writing(LocalFileIO):
+        """Commits to the branch while it is deleted."""
+
+        def delete(self, path: str) -> bool:
+            if path.endswith("branch-dev/snapshot/snapshot-6"):
+                Path(path).with_name("snapshot-7").write_bytes(Path(path).read_bytes())
+            return super().delete(path)
+
+    before = content(dev_of(table))
+    with pytest.raises(PlanStale, match="while it was deleted"):
+        with_io(table, Writing()).delete_branch("dev")
+    (Path(table.store.root) / "branch" / "branch-dev" / "snapshot" / "snapshot-7").unlink()
+    assert content(dev_of(table)) == before
+
+
+def _delete_item() -> type:
+    from lsm_core.maintenance import DeleteItem
+
+    return DeleteItem
+
+
+def everywhere(
+    template: Path,
+    place: Path,
+    act: Callable[[Table], object],
+    check: Callable[[Table], None],
+    done: Callable[[Table], None],
+) -> int:
+    """Break ``act`` at every step, both ways; check; again; check that it is done. Returns the number of points."""
+    count = points = 0
+
+    def fresh() -> Table:
+        nonlocal count
+        count += 1
+        shutil.copytree(template / "wh", place / str(count) / "wh")
+        return at(place / str(count), NOW)
+
+    counting = FaultyFileIO(LocalFileIO())
+    act(with_io(fresh(), counting))
+    for step, (name, _) in enumerate(counting.log, 1):
+        for mode in ("before", "after") if name in _CHANGES else ():
+            points += 1
+            table = fresh()
+            with suppress(OSError, DredgeError):
+                act(with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)))
+            check(table)
+            with suppress(TableNotFound):  # it went, and the failure came after
+                act(table)
+            check(table)
+            done(table)
+            shutil.rmtree(Path(table.store.root).parent.parent)
+    return points
+
+
+def test_deleting_a_branch_broken_at_every_step_keeps_main_and_can_be_undone(template: Path, tmp_path: Path) -> None:
+    mains, before = content(at(template, NOW)), content(dev_of(at(template, NOW)))
+
+    def check(table: Table) -> None:
+        branches.all_stores(table.store)
+        assert content(table) == mains
+        assert_sound(table, strays=True)
+
+    def done(table: Table) -> None:
+        assert table.branches() == []
+        from lsm_core.maintenance import read_trash
+
+        [record] = read_trash(table.store).records[-1:]
+        table.restore(record.trash_id)
+        assert content(dev_of(table)) == before
+
+    points = everywhere(template, tmp_path, lambda table: table.delete_branch("dev"), check, done)
+    assert points >= 20
+
+
+def test_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(template: Path, tmp_path: Path) -> None:
+    states = [content(at(template, NOW), number) for number in (1, 2, 3, 4)]
+    states += [content(dev_of(at(template, NOW)), number) for number in (3, 4, 5)]
+    wanted = states[-1]
+
+    def check(table: Table) -> None:
+        assert content(table) in states
+        assert_sound(table, strays=True)
+        assert content(dev_of(table)) == wanted
+
+    def done(table: Table) -> None:
+        assert content(table) == wanted
+        assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
+
+    assert everywhere(template, tmp_path, lambda table: table.fast_forward("dev"), check, done) >= 14
+
+
+def test_a_fast_forward_takes_the_branch_s_history_and_frees_the_table_s_own(place: Path) -> None:
+    table = at(place, NOW)
+    dev = dev_of(table)
+    plan = table.plan_maintenance("fast_forward", branch="dev")
+    assert [item.name for item in plan.items if item.item_kind == "drop"] == [
+        "snapshot/snapshot-3",
+        "snapshot/snapshot-4",
+    ]
+    report = table.apply(plan)
+    assert (report.branch, report.latest, report.base_snapshot) == ("dev", 5, 4)
+    assert report.dropped == ("snapshot/snapshot-3", "snapshot/snapshot-4")
+    assert content(table) == content(dev)
+    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
+    assert (snapshots.latest_id(table.store), snapshots.earliest_id(table.store)) == (5, 1)
+    with pytest.raises(PlanRefused, match="fast-forward"):
+        table.restore(str(report.trash_id))
+    assert "dev already" in table.plan_maintenance("fast_forward", branch="dev").declined[0].text
+    assert table.fast_forward("dev").changed is False
+    table.write(rows([8], v=8))
+    later = at(place, NOW + DAY)
+    later.sweep_trash()
+    assert content(dev_of(later)) == content(dev)
+    assert_sound(later)
+    later.delete_branch("dev")
+    at(place, NOW + 3 * DAY).sweep_trash()
+    assert content(at(place, NOW)) == content(table)
+    assert_sound(at(place, NOW))
+
+
+def test_a_true_fast_forward_drops_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(3)))
+    dev = table.create_branch("dev", from_snapshot=1)
+    dev.write(rows([1], v=5))
+    report = table.fast_forward("dev")
+    assert (report.dropped, report.trash_id) == ((), None)
+    assert content(table) == content(dev)
+    assert table.write(rows([2], v=7)) == 3
+    with pytest.raises(PlanRefused, match="no snapshot"):
+        table.create_branch("none")
+        table.fast_forward("none")
+
+
+def test_a_plan_to_fast_forward_is_stale_after_another_commit(place: Path) -> None:
+    table = at(place, NOW)
+    plan = table.plan_maintenance("fast_forward", branch="dev")
+    table.write(rows([8]))
+    with pytest.raises(PlanStale, match="snapshot-5 was written since"):
+        table.apply(plan)
+    plan = table.plan_maintenance("fast_forward", branch="dev")
+    dev_of(table).write(rows([8]))
+    with pytest.raises(PlanStale, match="branch dev was written to since"):
+        table.apply(plan)
+
+
+def test_ids_without_a_gap(place: Path) -> None:
+    table = at(place, NOW)
+    for number in (2, 3, 4):
+        Path(table.store.snapshot_path(number)).unlink()
+    dev = dev_of(table)
+    (Path(dev.store.snapshot_path(2))).unlink()
+    with pytest.raises(PlanRefused, match="no-holes-in-history"):
+        table.fast_forward("dev")
