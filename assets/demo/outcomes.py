@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from assets.demo.tables import TABLES
+from lsm_core import Table
 from lsm_core.maintenance import BucketHealth, health
 from lsm_core.metadata.store import TableStore
 
@@ -70,6 +71,49 @@ OUTCOMES: Final[dict[str, tuple[Outcome, ...]]] = {
     ),
 }
 """Partitions that maintenance touches at each tick; all others stay as they are."""
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What retention drops of `weather` after T3: months with their rows and files, which so many older snapshots still hold."""
+
+    months: tuple[str, ...]
+    rows: int
+    files: int
+    held_by: int
+    following: str
+    due: str
+
+    def text(self) -> str:
+        """One line for people."""
+        months = f"{self.months[0]} to {self.months[-1]}"
+        return f"weather: {months} expired, {self.rows:,} rows in {self.files} files, held by {self.held_by} live snapshots; next: {self.following} on {self.due}"
+
+
+EXPIRY: Final = Expiry(("2013-01", "2013-02", "2013-03"), 6_463, 9, 19, "2013-04", "2014-01-11")
+EXPIRED_SNAPSHOTS: Final = {
+    "flight_status": 45,
+    "carrier_daily": 7,
+    "aircraft_first_seen": 6,
+    "planes": 0,
+    "weather": 8,
+}
+"""How many snapshots of each table the first retention run expires."""
+
+
+def expiry_of(table: Table) -> Expiry | None:
+    """What the newest partition expiry of ``table`` did, by its ledger and its snapshots; None without one."""
+    runs = [entry for entry in table.ledger() if entry.action == "expire_partitions" and entry.snapshot_id is not None]
+    if not runs:
+        return None
+    report, dropped = runs[-1].report, runs[-1].snapshot_id or 0
+    months = tuple(str(name).partition("=")[2] for name in report["expired"])
+    waiting = [item for item in table.plan_maintenance("expire_partitions").declined if item.reason == "kept"]
+    name, due = (
+        ("", "") if not waiting else (waiting[0].subject.partition("=")[2], str(waiting[0].facts["expires"])[:10])
+    )
+    held_by = sum(snapshot.id < dropped for snapshot in table.snapshots())
+    return Expiry(months, int(report["rows"]), int(report["files"]), held_by, name, due)
 
 
 def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:

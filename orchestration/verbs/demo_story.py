@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from assets.demo import carrier_totals
-from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected
+from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected, expected_after_expiry
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
-from assets.demo.outcomes import changes, outcomes_due
+from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
-from assets.demo.tables import TABLES, DemoTable
+from assets.demo.tables import TABLES, WEATHER, DemoTable
 from lsm_core.clock import FileClock
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
@@ -153,10 +153,12 @@ class Story:
         if not ok:
             self.say(f"     WRONG: {what}: {detail}")
 
-    def _hold_answers(self, tick: str, when: str, versions: Mapping[str, int]) -> None:
-        """What the tables say in these snapshots."""
+    def _hold_answers(
+        self, tick: str, when: str, versions: Mapping[str, int], others: Mapping[str, Answer] | None = None
+    ) -> None:
+        """What the tables say in these snapshots; ``others``: answers by table that are right instead of the tick's."""
         for table in TABLES:
-            right, version = expected(table.name, tick), versions[table.name]
+            right, version = (others or {}).get(table.name) or expected(table.name, tick), versions[table.name]
             if table.hides_level0 and table.name not in self.shown:
                 found = self._answer(table, version)
                 self._hold(f"{tick}: {table.name} {when} shows readers nothing yet", found == NOTHING, f"found {found}")
@@ -261,22 +263,29 @@ class Story:
         before = {table.identifier: len(self.warehouse.table(table.identifier).snapshots()) for table in TABLES}
         files = self._files()
         self._run(names.RETENTION_JOB)
-        self._hold(
-            "T3: expiring deletes no file yet: they wait for their grace", self._files() == files, "files are gone"
-        )
+        gone = files - self._files()
+        self._hold("T3: expiring deletes no file yet: they wait for their grace", not gone, f"{len(gone)} are gone")
+        for table in TABLES:
+            left = len(self.warehouse.table(table.identifier).snapshots())
+            made = table.name == WEATHER.name  # the commit that drops its months
+            expired, due = before[table.identifier] + made - left, EXPIRED_SNAPSHOTS[table.name]
+            self._hold(f"T3: {due} snapshots of {table.name} expire", expired == due, f"{expired} did")
+        found = expiry_of(self.warehouse.table(WEATHER.identifier))
+        self._hold(f"T3: {EXPIRY.text()}", found == EXPIRY, f"found {found}")
+        self.say(f"     {EXPIRY.text()}")
         self.clock.set(RETENTION_MS)
         self._run(names.RETENTION_JOB)
         for table in TABLES:
             left = len(self.warehouse.table(table.identifier).snapshots())
             wanted = min(before[table.identifier], _KEPT_SNAPSHOTS)
             self._hold(f"T4: {table.name} keeps {wanted} snapshots", left == wanted, f"it has {left}")
-        freed = files - self._files()
+        freed = len(files - self._files())
         self._hold("T4: the trash's files are deleted after their grace", freed > 0, "no file was deleted")
         self.say(
             f"T4   retention: {sum(before.values())} snapshots before, {freed} data and manifest files deleted after their grace"
         )
         self._answers.clear()
-        self._hold_answers(TICKS[-1].name, "after retention", self._newest())
+        self._hold_answers(TICKS[-1].name, "after retention", self._newest(), {WEATHER.name: expected_after_expiry()})
 
     def _tell_the_rest(self) -> None:
         """What was left in level 0 of the aggregates is compacted as a person would, so that the stream hears of it."""
@@ -320,9 +329,9 @@ class Story:
             f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait to be told"
         )
 
-    def _files(self) -> int:
-        """How many data and manifest files lie in the demo's tables, live or not."""
-        count = 0
+    def _files(self) -> set[str]:
+        """The data and manifest files that lie in the demo's tables, live or not."""
+        found = set()
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
             pending = [store.root]
@@ -330,8 +339,9 @@ class Story:
                 for status in store.file_io.list_dir(pending.pop()):
                     if status.is_dir:
                         pending.append(status.path)
-                    count += not status.is_dir and status.name.startswith(("data-", "manifest-"))
-        return count
+                    elif status.name.startswith(("data-", "manifest-")):
+                        found.add(status.path)
+        return found
 
 
 def _subject(run: Run) -> str:

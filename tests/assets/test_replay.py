@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected
+from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected, expected_after_expiry
 from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
-from assets.demo.outcomes import changes, outcomes_due
+from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
 from assets.demo.replay import (
     batches_of,
     events_of,
@@ -29,7 +29,7 @@ from assets.demo.replay import (
     write_here,
 )
 from assets.demo.replay_clock import TICKS, Tick, commits_at
-from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, DemoTable
+from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
 from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata import snapshots
@@ -127,6 +127,14 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
         "planes": 4,
         "weather": 25 + 2,
     }
+    # Retention: months that are too old go, with the scenario's counts; no file of theirs yet.
+    assert house.execute(names.RETENTION_JOB).success
+    weather = house.warehouse.table(WEATHER.identifier)
+    assert expiry_of(weather) == EXPIRY
+    assert answer_of(weather.to_arrow()) == expected_after_expiry()
+    left = {table.name: len(house.warehouse.table(table.identifier).snapshots()) for table in TABLES}
+    dropped = {name: counts[name] + (name == "weather") - left[name] for name in counts}
+    assert dropped == EXPIRED_SNAPSHOTS
 
 
 def is_alert(event: object) -> TypeGuard[dg.AssetCheckEvaluation]:
