@@ -19,6 +19,7 @@ from bench import (
     memory,
     merge,
     object_stores,
+    orphans,
     planning,
     reading,
     repeating_text,
@@ -77,6 +78,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
+    "orphans": (
+        orphans.run,
+        "planning the removal of orphans among a million files, and deleting them; --rows is the number of files",
+    ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (
         object_stores.run,

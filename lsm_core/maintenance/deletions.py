@@ -15,7 +15,7 @@ from lsm_core.maintenance.action import Declined
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import read_lineages, still_used
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import file_io_for, inside_really
+from lsm_core.storage import file_io_for, inside_really, place_of
 
 
 def require_main(store: TableStore, what: str) -> None:
@@ -86,12 +86,17 @@ def external_places(store: TableStore) -> list[str]:
     return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
 
 
+def is_absolute(path: str) -> bool:
+    """Whether the path of a file in a plan or record is absolute, on a local disk or in an object store."""
+    return path.startswith("/") or bool(place_of(path))
+
+
 def deletable_path(store: TableStore, path: str) -> str:
     """Where a file of a plan or of a deletion record lies: ``path`` is relative to the table's root or, in a declared external place, absolute.
 
     Raises CorruptFile for one that would leave both, also through a link.
     """
-    if not path.startswith("/"):
+    if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}")
     for place in external_places(store):
         with suppress(CorruptFile):

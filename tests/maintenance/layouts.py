@@ -38,6 +38,7 @@ class Placed:
     name: str
     beside: tuple[str, ...]
     external: str | None
+    level: int = 0
 
     @property
     def paths(self) -> list[str]:
@@ -63,9 +64,13 @@ class State:
 
 @dataclass
 class Layout:
-    """One random table in memory, with what holds its files and what has been planted among them."""
+    """One random table in memory, with what holds its files and what has been planted among them.
+
+    ``plain``: nothing is deleted at once, no place is shared, and no commit is under way.
+    """
 
     seed: int
+    plain: bool = False
     rng: Random = field(init=False)
     io: MemoryFileIO = field(init=False)
     snapshots: dict[int, State] = field(default_factory=dict)
@@ -84,6 +89,8 @@ class Layout:
         self.external = "/outside/t" if rng.random() < 0.2 else None
         self.shared = self.external is not None and rng.random() < 0.5
         self.direct = rng.random() < 0.2
+        if self.plain:
+            self.external, self.shared, self.direct = None, False, False
         fields = (DataField(0, "k", parse("INT NOT NULL")), DataField(1, "v", parse("INT")))
         options = {"bucket": "2"}
         if self.tells:
@@ -138,9 +145,9 @@ class Layout:
             self.io.put(path, b"", self.io.now_ms - age_ms)
         return file
 
-    def _entry(self, kind: int, file: Placed, level: int = 0) -> ManifestEntry:
+    def _entry(self, kind: int, file: Placed) -> ManifestEntry:
         meta = DataFileMeta(
-            file.name, 0, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, level, file.beside,
+            file.name, 0, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, file.level, file.beside,
             file_source=0, external_path=file.external, delete_row_count=0,
         )  # fmt: skip
         return ManifestEntry(kind, file.partition, file.bucket, 2, meta)
@@ -160,7 +167,9 @@ class Layout:
         entries = [self._entry(0, file) for file in added] + [self._entry(1, file) for file in dropped]
         if live and rng.random() < 0.2:  # an upgrade: dropped and added again
             name = min(live)
-            entries += [self._entry(1, live[name]), self._entry(0, live[name], 1)]
+            higher = replace(live[name], level=live[name].level + 1)
+            entries += [self._entry(1, live[name]), self._entry(0, higher)]
+            live[name] = higher
         live |= {file.name: file for file in added}
         base = list(before.manifests) if before else []
         delta = manifests.write_manifests(store, entries_to_table(entries))
@@ -264,7 +273,7 @@ class Layout:
             self.stays.add(f"{ROOT}/{name}")
         # Files of a commit that takes longer than the age that is asked for are lost in direct mode, as Paimon loses them.
         age = 20 if self.direct else self.rng.choice((1, 20, 50, 200))
-        self.flying = [self._new_file(age * HOUR) for _ in range(self.rng.randint(0, 2))]
+        self.flying = [self._new_file(age * HOUR) for _ in range(0 if self.plain else self.rng.randint(0, 2))]
 
     def land(self) -> None:
         """The commit that was being made is made now."""

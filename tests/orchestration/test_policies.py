@@ -136,3 +136,15 @@ def test_the_file_has_a_json_schema_for_editors() -> None:
     schema = PolicyFile.model_json_schema()
     assert set(schema["properties"]) == {"defaults", "tables"}
     assert "idle_after" in str(schema)
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system ['touch {mark}']", "!!python/name:os.system", "!!python/module:os"]
+)
+def test_a_policy_file_runs_no_code(tmp_path: Path, tag: str) -> None:
+    mark = tmp_path / "ran"
+    path = tmp_path / "policies.yaml"
+    path.write_text(f"defaults:\n  idle_after: {tag.format(mark=mark)}\n")
+    with pytest.raises(InvalidOption, match=r"YAML .*python"):
+        read_policies(path)
+    assert not mark.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lsm_core.errors import InvalidOption
 from orchestration.definitions import build_definitions
 from orchestration.resources.settings import Settings
+from orchestration.verbs.dagster_process import start_platform
 
 
 @pytest.mark.parametrize("variable", ["DREDGE_RETENTION_CRON", "DREDGE_EXPECTATIONS_CRON"])
@@ -44,3 +46,17 @@ def test_an_address_keeps_its_path_and_its_port() -> None:
     for text in ("http://here:3000", "https://here.example/dagster", "http://[::1]:3000"):
         assert Settings.from_environment({"DREDGE_DAGSTER_URL": f" {text}/ "}).dagster_url == text
     assert Settings.from_environment({}).dagster_url == ""
+
+
+def test_the_web_server_that_is_started_listens_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def start(command: list[str], **_how: object) -> None:
+        started.append(command)
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(RuntimeError, match="far enough"):
+        start_platform(tmp_path / "home", {})
+    (command,) = started
+    assert command[command.index("--host") + 1] == "127.0.0.1"

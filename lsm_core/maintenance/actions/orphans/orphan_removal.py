@@ -22,7 +22,7 @@ from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, Plan
 from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind
 from lsm_core.maintenance.actions.orphans.listing import Listing, list_table
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
-from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.deletions import deletable_path, is_absolute
 from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.metadata import branches, hints, snapshots
@@ -360,14 +360,15 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
     direct = store.options.delete_mode == "direct"
     held = list(blank.held)
     if record is None:
-        items = _present(store, items)  # what was swept since is no orphan any more
-        names = [PurePosixPath(item.path).name for item in items]
-        holders = find_holders(store, arrow_array(names, pa.string()), records).by_name()
-        free = [item for item, name in zip(items, names, strict=True) if name not in holders]
-        for item, name in zip(items, names, strict=True):
-            if name in holders:
-                facts = {"holder": holders[name].kind.value}
-                held.append(Declined(item.path, "held", f"held by {holders[name].name}", facts))
+        free = _present(store, items)  # what was swept since is no orphan any more
+        if not direct:  # there the sweep asks at once
+            names = [PurePosixPath(item.path).name for item in free]
+            holders = find_holders(store, arrow_array(names, pa.string()), records).by_name()
+            for item, name in zip(free, names, strict=True):
+                if name in holders:
+                    facts = {"holder": holders[name].kind.value}
+                    held.append(Declined(item.path, "held", f"held by {holders[name].name}", facts))
+            free = tuple(item for item, name in zip(free, names, strict=True) if name not in holders)
         record = _write_record(store, plan, free, 0 if direct else int(store.options.get(_GRACE))) if free else None
     elif not direct:
         record = None  # recorded by an earlier call, which told of it
@@ -389,6 +390,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
             bytes_freed=swept.bytes_freed,
             files_missing=swept.files_missing,
             trash_id=record.trash_id if swept.failed else None,
+            held=(*held, *swept.kept),
             failed=swept.failed,
         )
     lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
@@ -399,9 +401,8 @@ def _present(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem
     """Those whose files are there: one listing a directory, not a question a file."""
     found: list[DeleteItem] = []
     for folder, group in groupby(sorted(items, key=_folder_of), key=_folder_of):
-        names = {
-            status.name for status in store.file_io.list_dir(folder if folder[:1] == "/" else f"{store.root}/{folder}")
-        }
+        path = folder if is_absolute(folder) else f"{store.root}/{folder}"
+        names = {status.name for status in store.file_io.list_dir(path)}
         found += [item for item in group if PurePosixPath(item.path).name in names]
     return tuple(found)
 
