@@ -293,6 +293,9 @@ class _Search:
                     self._left(line.store or self.store, snapshot, code)
         for number, text in record.snapshots.items():
             self._left(self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code)
+        for path, data in record.metadata.items():  # of a deleted branch
+            if PurePosixPath(path).name.startswith(("snapshot-", "tag-", "changelog-")):
+                self._left(self.store, Snapshot.from_json(data, f"{record.trash_id}: {path}"), code)
 
     def _left(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
         self.read += 1

@@ -436,6 +436,18 @@ def test_a_slice_of_a_shared_changelog_file_keeps_the_file(tmp_path: Path) -> No
     assert _real_files(named).to_pylist() == [real, real, "data-1.parquet"]
 
 
+def test_a_deleted_branch_that_can_be_restored_holds_its_files(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    table.create_branch("dev", from_tag=None)
+    branch = Catalog(tmp_path / "wh", clock=FixedClock(NOW)).table("db.t$branch_dev")
+    branch.write(rows([1, 2], v=7))
+    table.delete_branch("dev")
+    age_all(table)
+    plan = table.plan_maintenance("orphans")
+    assert not plan.items
+    assert any(item.facts.get("holder") == "grace" for item in plan.declined)
+
+
 def test_branches_are_cleaned_with_main_only(tmp_path: Path) -> None:
     table = history(tmp_path, commits=3)
     branch = Path(table.store.root) / "branch" / "branch-dev"
