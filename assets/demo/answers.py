@@ -41,6 +41,29 @@ def expected_after_expiry() -> Answer:
     return Answer(int(found["rows"]), str(found["checksum"]))
 
 
+@dataclass(frozen=True)
+class Dirt:
+    """What is wrong in the source of `weather`, which maintenance neither makes nor mends.
+
+    ``impossible_winds``: rows above 250 mph; ``repeated_hours``: rows beyond the first of one station and hour.
+    """
+
+    impossible_winds: int
+    repeated_hours: int
+
+
+DIRT: Final = {"T0": Dirt(1, 0), "T1": Dirt(1, 0), "T2": Dirt(1, 144), "T3": Dirt(1, 144), "T4": Dirt(0, 144)}
+"""By tick; T4 is after the first months have expired."""
+
+
+def dirt_of(weather: Table) -> Dirt:
+    """The dirt of `weather` as it is now."""
+    found = weather.to_arrow(columns=["origin", "time_hour", "wind_speed"])
+    winds = pc.sum(pc.greater(found.column("wind_speed"), 250)).as_py() or 0
+    hours = found.group_by(["origin", "time_hour"]).aggregate([])
+    return Dirt(int(winds), found.num_rows - hours.num_rows)
+
+
 def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(field.type):
         column = column.cast(pa.timestamp("ms")).cast(pa.int64())

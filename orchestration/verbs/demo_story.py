@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from assets.demo import carrier_totals
-from assets.demo.answers import NOTHING, Answer, answer_of, compacted_answer_of, expected, expected_after_expiry
+from assets.demo.answers import (
+    DIRT,
+    NOTHING,
+    Answer,
+    answer_of,
+    compacted_answer_of,
+    dirt_of,
+    expected,
+    expected_after_expiry,
+)
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
 from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
@@ -89,6 +98,7 @@ class Story:
             self._hold_answers(tick.name, "after maintenance", newest)
             self._wait_for_quiet(max(run.ended or began for run in runs))
             self._hold_recovery(tick.name)
+        self._hold_dirt(tick.name)
         self._hold_totals(tick.name)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -286,6 +296,12 @@ class Story:
         )
         self._answers.clear()
         self._hold_answers(TICKS[-1].name, "after retention", self._newest(), {WEATHER.name: expected_after_expiry()})
+
+    def _hold_dirt(self, tick: str) -> None:
+        """Dirt of the source is neither made nor mended by maintenance; only what expires goes with its month."""
+        found, right = dirt_of(self.warehouse.table(WEATHER.identifier)), DIRT[tick]
+        what = f"{right.impossible_winds} impossible winds and {right.repeated_hours} repeated hours, as in its source"
+        self._hold(f"{tick}: weather has {what}", found == right, f"found {found}")
 
     def _tell_the_rest(self) -> None:
         """What was left in level 0 of the aggregates is compacted as a person would, so that the stream hears of it."""

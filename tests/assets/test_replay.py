@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from assets.demo.answers import NOTHING, answer_of, compacted_answer_of, expected, expected_after_expiry
+from assets.demo.answers import DIRT, NOTHING, answer_of, compacted_answer_of, dirt_of, expected, expected_after_expiry
 from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
 from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
@@ -96,6 +96,7 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
         for batch in batches_of(tick):
             replay_batch(house.warehouse, spark, tick, batch)
         hold_answers(house, tick)
+        assert dirt_of(house.warehouse.table(WEATHER.identifier)) == DIRT[tick.name]
         written = {t.name: snapshots.latest_id(house.warehouse.store(t.identifier)) or 0 for t in TABLES}
         results = {sensor: house.tick(sensor) for sensor in (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)}
         hold_alerts(results[names.SORTED_RUN_SENSOR].asset_events, tick)
@@ -132,6 +133,7 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
     weather = house.warehouse.table(WEATHER.identifier)
     assert expiry_of(weather) == EXPIRY
     assert answer_of(weather.to_arrow()) == expected_after_expiry()
+    assert dirt_of(weather) == DIRT["T4"]
     left = {table.name: len(house.warehouse.table(table.identifier).snapshots()) for table in TABLES}
     dropped = {name: counts[name] + (name == "weather") - left[name] for name in counts}
     assert dropped == EXPIRED_SNAPSHOTS
