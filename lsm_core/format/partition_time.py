@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from lsm_core.errors import InvalidOption
+from lsm_core.options import TableOptions
 
 FORMATTER: Final = "partition.timestamp-formatter"
 NANOS_PER_DAY: Final = 86_400_000_000_000
@@ -81,6 +82,14 @@ class PartitionTimeExtractor:
         except NoTime as error:
             expected = self.formatter or "yyyy-MM-dd [HH:mm:ss]"
             raise NoTime(f"{text!r} is no time of the form {expected}: {error}") from error
+
+
+def strict_times(keys: Sequence[str], options: TableOptions) -> PartitionTimeExtractor | None:
+    """What partitions are held to as they are written (`partition.timestamp-format.strict`); None: any will do. Raises InvalidOption."""
+    pattern, formatter = options.get("partition.timestamp-pattern"), options.get(FORMATTER)
+    if not keys or not options.get("partition.timestamp-format.strict") or (pattern is None and formatter is None):
+        return None
+    return PartitionTimeExtractor(tuple(keys), pattern, formatter, options.table)
 
 
 def epoch_day(year: int, month: int, day: int) -> int:
@@ -251,4 +260,4 @@ def _time_of_day(values: dict[str, int]) -> int:
     return nanos if told else 0
 
 
-__all__ = ["FORMATTER", "NANOS_PER_DAY", "NoTime", "PartitionTimeExtractor", "epoch_day"]
+__all__ = ["FORMATTER", "NANOS_PER_DAY", "NoTime", "PartitionTimeExtractor", "epoch_day", "strict_times"]

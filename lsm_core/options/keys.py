@@ -299,7 +299,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("partition.mark-done-action.http.params", TEXT, effect=NOT_ACTED_ON),
     Key("partition.mark-done-action.http.url", TEXT, effect=NOT_ACTED_ON),
     Key("partition.sink-strategy", ENUM, "none", effect=NOT_ACTED_ON),
-    Key("partition.timestamp-format.strict", BOOL, "false", since="1.4", effect=NOT_ACTED_ON),
+    Key("partition.timestamp-format.strict", BOOL, "false", since="1.4"),
     Key("partition.timestamp-formatter", TEXT),
     Key("partition.timestamp-pattern", TEXT),
     Key("path", TEXT, effect=REFUSED),

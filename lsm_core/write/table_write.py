@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from lsm_core.commit import CommitMessage, Origin, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.partition_path import java_texts, partition_text
+from lsm_core.format.partition_time import NoTime, strict_times
 from lsm_core.merge import Refusals, merge_function
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -74,6 +76,8 @@ class TableWrite:
 
     _merges_if_write_only: ClassVar = False
     """Whether an overwrite of a `write-only` table merges what readers would not see; Java's leaves it to the compaction job."""
+    _holds_to_times: ClassVar = True
+    """Whether `partition.timestamp-format.strict` counts here."""
 
     def __init__(
         self,
@@ -126,6 +130,8 @@ class TableWrite:
         self._postponing: TableStore | None = None
         if store.bucket_mode is BucketMode.POSTPONE:
             self._compactor, self._postponing = None, postponing(store, commit_user, number)
+        self._times = strict_times(store.schema.partition_keys, store.options) if self._holds_to_times else None
+        self._timely: set[bytes] = set()
         self._indexes: HashIndexes | None = None
         if store.bucket_mode is BucketMode.DYNAMIC:
             rules = AssignerRules.of(store.options, store.name)
@@ -186,6 +192,7 @@ class TableWrite:
             assign = self._indexes.assign
         found = []
         for partition, bucket, positions in groups(self.store, table, assign):
+            self._require_time(partition)
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
             rows = table if whole else table.take(index)
@@ -201,6 +208,18 @@ class TableWrite:
         if kinds is not None and self.store.has_primary_key:
             self._refusals.require_mergeable(table, kinds)
         return table, kinds
+
+    def _require_time(self, partition: bytes) -> None:
+        """Raise InvalidData for a partition whose values tell no time, where `partition.timestamp-format.strict` asks for one."""
+        if self._times is None or partition in self._timely:
+            return
+        try:
+            self._times.extract(java_texts(self.store.schema, [partition])[0])
+        except NoTime as error:
+            text = partition_text(self.store.schema, partition, self.store.options)
+            reason = f"partition {text} tells no time, as partition.timestamp-format.strict asks it to: {error}"
+            raise InvalidData(self.store.name, ", ".join(self.store.schema.partition_keys), reason) from error
+        self._timely.add(partition)
 
     def add_routed(self, routed: RoutedRows) -> None:
         """Add rows that :meth:`routed` of any writer of this table returned. Raises :class:`WriterStale`, :class:`StorageFull`."""
@@ -294,6 +313,7 @@ class TableWrite:
             self._look_up([(moved.partition, moved.bucket)])
             if not moved.follows:
                 self._named.add((moved.partition, moved.bucket))
+            self._require_time(moved.partition)
             self._add(moved.partition, moved.bucket, moved.rows, moved.kinds)
         self._write_incomplete = False
 
@@ -493,6 +513,7 @@ class StoredRows(TableWrite):
     """
 
     _merges_if_write_only = True  # rows that were seen stay so
+    _holds_to_times = False  # the table has them
 
     def __init__(
         self,

@@ -53,6 +53,25 @@ def test_files_that_are_gone_are_listed_and_taken_out(tmp_path: Path, capsys: py
     assert len(data_files_on_disk(table.store)) == 3
 
 
+@pytest.mark.parametrize("mode", [{"bucket": "-1"}, {"deletion_vectors__enabled": "true"}])
+def test_a_partition_goes_with_its_indexes(tmp_path: Path, mode: dict[str, str]) -> None:
+    """What is dropped leaves neither hash indexes nor deletion vectors behind, and its keys can be written again."""
+    table = keyed(tmp_path, partitioned=True, **mode)
+    for v in range(2):
+        for dt in ("2020-01-01", "2999-01-01"):
+            table.write(rows(range(5 - 4 * v), v=v, dt=dt))
+            table.compact(full=v == 0)
+    latest = table.latest_snapshot()
+    places = {entry.partition for entry in manifests.index_entries(table.store, latest)}
+    assert len(places) == 2
+    assert table.expire_partitions(table.store.clock.now_ms()).expired == ("dt=2020-01-01",)
+    left = manifests.index_entries(table.store, table.latest_snapshot())
+    assert {entry.partition for entry in left} < places and len(left) == 1
+    table.write(rows(range(3), v=7, dt="2020-01-01"))
+    table.compact()
+    assert sorted(row[3] for row in content(table)) == ["2020-01-01"] * 3 + ["2999-01-01"] * 5
+
+
 def test_a_storage_that_seems_gone_is_not_believed(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     for i in range(7):
@@ -61,7 +80,7 @@ def test_a_storage_that_seems_gone_is_not_believed(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(PlanRefused, match="6 of 7 files are gone"):
         table.plan_maintenance("remove_unexisting_files")
-    assert table.apply(table.plan_maintenance("remove_unexisting_files", most=True)).files == 6
+    assert table.apply(table.plan_maintenance("remove_unexisting_files", max_share=100)).files == 6
     assert len(content(table)) == 1
 
 

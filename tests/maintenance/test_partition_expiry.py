@@ -11,7 +11,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from lsm_core.cli.app import run
 from lsm_core.clock import FixedClock
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance import MaintenancePlan, plan_partition_expiry
 from tests.maintenance.tables import HOUR, content
 
@@ -154,6 +154,22 @@ def test_a_stream_expires_once_an_interval(tmp_path: Path) -> None:
             assert bool(content(table)) == (number == 0), number
             table.store.clock.advance(HOUR + 1)
     assert [entry.approved_by for entry in table.ledger()] == ["commit", "commit"]
+
+
+def test_partitions_without_a_time_are_refused_where_the_table_is_strict(tmp_path: Path) -> None:
+    """Java's answers: the formatter or the pattern decides, null is no time, and without both anything goes."""
+    table = table_of(tmp_path, {"dt": ["20230101"]})
+    strict = {"partition.timestamp-format.strict": "true"}
+    assert table.copy(strict).write({"dt": ["x"], "v": [1]}) == 2
+    strict["partition.timestamp-formatter"] = "yyyyMMdd"
+    for wrong in ("2023-01-01", "", None):
+        with pytest.raises(InvalidData, match=r"tells no time, as partition\.timestamp-format\.strict asks"):
+            table.copy(strict).write(pa.table({"dt": pa.array(["20230102", wrong]), "v": [1, 2]}))
+    assert table.latest_snapshot().id == 2
+    assert table.copy(strict).write({"dt": ["20230102"], "v": [1]}) == 3
+    assert table.copy({"partition.timestamp-pattern": "$dt", "partition.timestamp-format.strict": "true"}).write(
+        {"dt": ["2023-1-2"], "v": [1]}
+    )
 
 
 def test_the_command_line_drops_and_plans(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
     given = {
         "tag.automatic-creation": "process-time",
         "tag.creation-period": "daily",  # the default
-        "partition.mark-done-action": "done-partition",
+        "partition.idle-time-to-report-statistic": "7 d",
         "orc.write.batch-size": "2048",  # an old name of write.batch-size
         "page-size": "65536",  # the default, in other words
         "sort-engine": "nonsense",  # not even usable
@@ -217,7 +217,7 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
     }
     assert not_acted_on(given) == {
         "file-index.token-bloom.a.version": "2",  # no index of Paimon's
-        "partition.mark-done-action": "done-partition",
+        "partition.idle-time-to-report-statistic": "7 d",
         "sort-engine": "nonsense",
         "tag.automatic-creation": "process-time",
         "write.batch-size": "2048",

@@ -15,7 +15,7 @@ class RemoveUnexistingFiles(BuiltInAction):
     commits = True
     arguments = (
         PARTITIONS,
-        Argument("most", ArgumentKind.FLAG, "Also when more than a fifth of the table's files are gone."),
+        Argument("max_share", ArgumentKind.NUMBER, "Percent of the table's files that may be taken out (default: 20)."),
         NOW,
     )
     items = ("actions.remove_unexisting_files.missing_files.MissingFileItem",)

@@ -31,8 +31,9 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
+from lsm_core.options import whole_number
 
-_MOST_SHARE: Final = 0.2
+_MOST_PERCENT: Final = 20
 _FEW: Final = 5
 """So many files may be gone whatever share of the table they are."""
 _FOLDERS_REMEMBERED: Final = 1_000
@@ -88,18 +89,19 @@ class MissingFilesReport(Report):
 def plan_missing_files(
     store: TableStore,
     partitions: Sequence[Mapping[str, Any]] | None = None,
-    most: bool | None = None,
+    max_share: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
     """List the live data files that are not on disk (of ``partitions``: typed values, columns may be left out; None = all).
 
     Reads metadata and lists the folders of buckets; memory is that of a manifest, of its deletions and of what is found. Files with deletion
-    vectors are declined. Raises PlanRefused when more than a fifth of the files are gone (a disk that is not there?), unless ``most``;
+    vectors are declined. Raises PlanRefused when more than ``max_share`` percent of the files are gone (20; a disk that is not there?);
     UnsupportedFeature, CorruptFile, ColumnNotFound, InvalidData.
     """
     require_writable(store)
+    percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
-    arguments = {"partitions": None if partitions is None else str(list(partitions)), "most": bool(most)}
+    arguments = {"partitions": None if partitions is None else str(list(partitions)), "max_share": percent}
     plan = MaintenancePlan.begun(
         "remove_unexisting_files", store, None if snapshot is None else snapshot.id, arguments, now_ms
     )
@@ -146,8 +148,8 @@ def plan_missing_files(
         if not store.file_io.exists(path):
             why = f"an index file ({entry.index_type}) is gone, which this does not repair: roll the table back"
             declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
-    if len(items) > max(_FEW, seen * _MOST_SHARE) and not most:
-        detail = f"{len(items)} of {seen} files are gone; is their storage there? (most=True, --most: they are)"
+    if len(items) > max(_FEW, seen * percent / 100):
+        detail = f"{len(items)} of {seen} files are gone; is their storage there? max_share (--max-share) allows more"
         raise PlanRefused(RefusalRule.SHARE_LIMIT, len(items) / seen, store.name, detail)
     items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
     estimate = PlanEstimate(rows_in=sum(item.rows for item in items), files_in=len(items), tasks=1 if items else 0)

@@ -14,7 +14,9 @@ class RemoveUnexistingManifests(BuiltInAction):
     help = "List the manifests that the table names and that are gone (--dry-run), or go on without them by a commit."
     commits = True
     arguments = (
-        Argument("most", ArgumentKind.FLAG, "Also when more than a fifth of the table's manifests are gone."),
+        Argument(
+            "max_share", ArgumentKind.NUMBER, "Percent of the table's manifests that may be taken out (default: 20)."
+        ),
         NOW,
     )
     items = ("actions.remove_unexisting_manifests.missing_manifests.MissingManifestItem",)

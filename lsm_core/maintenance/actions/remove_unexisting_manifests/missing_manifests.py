@@ -16,8 +16,9 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
 
-_MOST_SHARE: Final = 0.2
+_MOST_PERCENT: Final = 20
 _FEW: Final = 2
 
 
@@ -60,14 +61,17 @@ class MissingManifestsReport(Report):
         ]
 
 
-def plan_missing_manifests(store: TableStore, most: bool | None = None, now_ms: int | None = None) -> MaintenancePlan:
+def plan_missing_manifests(
+    store: TableStore, max_share: int | None = None, now_ms: int | None = None
+) -> MaintenancePlan:
     """List the manifests of the newest snapshot that are not on disk. ``now_ms``: epoch ms.
 
-    Raises PlanRefused when more than a fifth are gone, unless ``most``; CorruptFile when a manifest list is gone itself: the table has to be
+    Raises PlanRefused when more than ``max_share`` percent are gone (20); CorruptFile when a manifest list is gone itself: the table has to be
     rolled back then.
     """
+    percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
-    arguments = {"most": bool(most)}
+    arguments = {"max_share": percent}
     plan = MaintenancePlan.begun(
         "remove_unexisting_manifests", store, None if snapshot is None else snapshot.id, arguments, now_ms
     )
@@ -75,10 +79,8 @@ def plan_missing_manifests(store: TableStore, most: bool | None = None, now_ms: 
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     metas = manifests.data_manifests(store, snapshot)
     gone = _gone(store, metas)
-    if len(gone) > max(_FEW, len(metas) * _MOST_SHARE) and not most:
-        detail = (
-            f"{len(gone)} of {len(metas)} manifests are gone; is their storage there? (most=True, --most: they are)"
-        )
+    if len(gone) > max(_FEW, len(metas) * percent / 100):
+        detail = f"{len(gone)} of {len(metas)} manifests are gone; is their storage there? max_share (--max-share) allows more"
         raise PlanRefused(RefusalRule.SHARE_LIMIT, len(gone) / len(metas), store.name, detail)
     items = [
         MissingManifestItem(meta.file_name, meta.file_size, meta.num_added_files, meta.num_deleted_files)
