@@ -61,3 +61,17 @@ def test_a_purge_asks_for_the_name_and_takes_nothing_that_is_held(
     assert run(["purge", "db.t", "db.t", "--set", "dredge.delete-mode=direct", *where]) == 0
     assert "deleted at once" in capsys.readouterr().out
     assert not [name for name in on_disk(table) if "bucket-" in name]
+
+
+def test_changelogs_that_outlive_snapshots_go_too(tmp_path: Path) -> None:
+    table = keyed(tmp_path, changelog_producer="input", changelog__num_retained__min="20")
+    for i in range(3):
+        table.write(rows([i]))
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    report = table.apply(table.plan_maintenance("purge", confirm="db.t"))
+    assert (report.snapshots, report.changelogs, len(report.trash_ids)) == (1, 3, 2)
+    for trash_id in reversed(report.trash_ids):
+        table.restore(trash_id)
+    assert len(content(table, 3)) == 3
+    table.sweep_trash()
+    assert len(content(table, 3)) == 3 and content(table) == []
