@@ -13,6 +13,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFe
 from lsm_core.maintenance import MaintenancePlan, action_names, all_actions, dry_run, find_action, register
 from lsm_core.maintenance import action as registry
 from lsm_core.maintenance.action import ArgumentKind
+from lsm_core.metadata import manifests
 from tests.maintenance.tables import keyed, rows
 from tests.maintenance.toy_action import Note
 
@@ -131,6 +132,18 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     longer.create_branch("dev", from_snapshot=3).write(rows([9]))
     made += [longer.plan_maintenance(name, branch="dev") for name in ("delete_branch", "fast_forward")]
     made.append(longer.plan_maintenance("analyze"))
+    damaged = keyed(tmp_path, partitioned=True, name="db.damaged")
+    for dt in ("2020-01-01", "2020-01-02"):
+        damaged.write(rows([1], dt=dt))
+    made.append(damaged.plan_maintenance("expire_partitions", older_than_ms=damaged.store.clock.now_ms()))
+    made += [damaged.plan_maintenance("manifests"), damaged.plan_maintenance("purge", confirm="db.damaged")]
+    next(Path(damaged.store.root).glob("dt=2020-01-01/*/data-*")).unlink()
+    made.append(damaged.plan_maintenance("remove_unexisting_files"))
+    (Path(damaged.store.snapshot_dir) / "EARLIEST").unlink()
+    made.append(damaged.plan_maintenance("repair"))
+    gone = manifests.data_manifests(damaged.store, damaged.latest_snapshot())[0]
+    Path(damaged.store.manifest_path(gone.file_name)).unlink()
+    made.append(damaged.plan_maintenance("remove_unexisting_manifests"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan
