@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
-from lsm_core.storage.file_io import FileIO, FileStatus, Guarantee, OutputFile
+from lsm_core.storage.file_io import FileIO, FileStatus, Guarantee, OutputFile, delete_files
 from lsm_core.storage.kept import Kept
 from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
 from lsm_core.storage.remote_input import ahead, done_in_turn
@@ -22,6 +22,7 @@ __all__ = [
     "OutputFile",
     "ahead",
     "check_name",
+    "delete_files",
     "done_in_turn",
     "file_io_for",
     "inside",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -71,6 +72,34 @@ class OutputFile(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+Deleted = bool | OSError
+"""What became of a file that was to be deleted: True, False where it was not there, or why it stayed."""
+
+
+def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
+    """Delete files and tell what became of each, in order; where a store takes many with one request they are deleted together.
+
+    Raises what is no OSError (a StorageRefused): then files after it stay.
+    """
+    if isinstance(file_io, DeletesMany):
+        yield from file_io.delete_many(paths)
+        return
+    for path in paths:
+        try:
+            yield file_io.delete(path)
+        except OSError as error:
+            yield error
+
+
+@runtime_checkable
+class DeletesMany(Protocol):
+    """A FileIO of a store that deletes many files with one request."""
+
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
+        """Delete files; see :func:`delete_files`."""
+        ...
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ import errno
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
@@ -30,7 +30,7 @@ from obstore.store import from_url
 from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature
 from lsm_core.options.catalog_options import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, STORAGE_OPTIONS
 from lsm_core.storage import trace
-from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee
+from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
 
@@ -243,6 +243,43 @@ class ObjectStoreFileIO:
                 obstore.delete(store, key)
             return True
 
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
+        """Delete objects, a thousand with each request; which of them are there a listing of their folders tells before.
+
+        Where a request for many fails its objects are deleted one by one.
+        """
+        listed: dict[str, set[str]] = {}
+        for start in range(0, len(paths), _KEYS_AT_ONCE):
+            some = paths[start : start + _KEYS_AT_ONCE]
+            stores: dict[str, Any] = {}
+            try:
+                listed = {
+                    folder: listed.get(folder) or self._files(folder) for folder in dict.fromkeys(map(_folder, some))
+                }
+                there = set().union(*listed.values())
+                keys: dict[str, list[str]] = {}
+                for path in some:
+                    stores[place_of(path)], key = self._at(path)
+                    if path in there:
+                        keys.setdefault(place_of(path), []).append(key)
+                for place, found in keys.items():
+                    with _step("delete many", place, "remove"):
+                        obstore.delete(stores[place], found)
+            except OSError:
+                for path in some:
+                    yield self._outcome(path)
+            else:
+                yield from (path in there for path in some)
+
+    def _files(self, folder: str) -> set[str]:
+        return {one.path for one in self.list_dir(folder) if not one.is_dir}
+
+    def _outcome(self, path: str) -> Deleted:
+        try:
+            return self.delete(path)
+        except OSError as error:
+            return error
+
     def delete_dir(self, path: str) -> bool:
         """Remove every object below, a thousand with each request; what came after a failure is still there."""
         store, key = self._at(path)
@@ -358,6 +395,10 @@ class ObjectOutputFile:
             self.close()
         else:
             self.abort()
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 @contextmanager

@@ -14,7 +14,16 @@ import pytest
 
 from lsm_core.commit.drafts import RecordingFileIO
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.storage import FaultyFileIO, FileIO, FileStatus, Guarantee, LocalFileIO, OutputFile, file_io_for
+from lsm_core.storage import (
+    FaultyFileIO,
+    FileIO,
+    FileStatus,
+    Guarantee,
+    LocalFileIO,
+    OutputFile,
+    delete_files,
+    file_io_for,
+)
 from tests.support.s3_server import S3Server
 
 KINDS = ("local", "faulty", "recording", "s3")
@@ -182,6 +191,16 @@ def test_more_files_than_a_page_of_a_listing_are_all_told_and_removed(place: Pla
     assert place.io.delete_dir(f"{place.root}/many")
     assert not place.io.exists(f"{place.root}/many")
     assert names(place) == ["many-more"]
+
+
+def test_many_files_are_deleted_together_and_each_told(place: Place) -> None:
+    made = [f"{place.root}/{folder}/{number}" for folder in ("a", "b%2F") for number in range(12)]
+    for path in made:
+        place.io.overwrite(path, b"1", durable=False)
+    asked = [made[0], f"{place.root}/a/none", *made[12:], f"{place.root}/nowhere/none", made[3]]
+    assert list(delete_files(place.io, asked)) == [True, False, *[True] * 12, False, True]
+    assert [path for path in made if place.io.exists(path)] == [path for path in made[:12] if path not in asked]
+    assert list(delete_files(place.io, [])) == []
 
 
 def test_an_empty_folder_is_seen_until_it_is_deleted(place: Place) -> None:

@@ -15,7 +15,17 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature
 from lsm_core.files.formats import open_source
-from lsm_core.storage import FileIO, ahead, file_io_for, inside, inside_really, place_of, same_place, storage_options
+from lsm_core.storage import (
+    FileIO,
+    ahead,
+    delete_files,
+    file_io_for,
+    inside,
+    inside_really,
+    place_of,
+    same_place,
+    storage_options,
+)
 from lsm_core.storage.remote_input import GROUP_BYTES, RemoteFile
 from tests.support.s3_server import S3Server
 
@@ -158,6 +168,24 @@ def test_a_large_file_that_was_given_up_leaves_no_parts(io: FileIO, s3: S3Server
     assert "uploads" in {line["query"].rstrip("=") for line in asked}
     assert [line["method"] for line in asked if "uploadId" in line["query"]][-1] == "DELETE"
     assert not io.exists(path)
+
+
+def test_many_deletes_are_few_requests_and_one_that_fails_is_done_file_by_file(
+    io: FileIO, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsm_core.storage.object_store._RETRIES", 0)
+    root = s3.bucket()
+    paths = [f"{root}/a/{number}" for number in range(20)]
+    for path in paths:
+        io.overwrite(path, b"1")
+    s3.requests()
+    assert list(delete_files(io, paths[:10])) == [True] * 10
+    assert len(s3.requests()) == 2  # a listing, and one request for all
+    s3.fail("POST", "", mode="before")
+    left = [*paths[10:15], f"{root}/a/none"]
+    assert list(delete_files(file_io_for(root, s3.options)[0], left)) == [True] * 5 + [False]
+    s3.fail("POST", "", mode="before", times=0)
+    assert [one.name for one in io.list_dir(f"{root}/a")] == [str(number) for number in range(15, 20)]
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

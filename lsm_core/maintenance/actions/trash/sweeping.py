@@ -19,6 +19,7 @@ from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_li
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import delete_files
 
 _MOST_LINES: Final = 10_000
 UNREADABLE: Final = "unreadable"
@@ -166,23 +167,23 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     kept, failed = [], []
     for record in mine:
         left = 0  # free only now, or once another record is gone: they wait for a later plan
+        free: list[tuple[DeleteItem, str]] = []
         for file in record.files:
             if PurePosixPath(file.path).name in used.holders:
                 kept.append(_held(file, used))
                 left += PurePosixPath(file.path).name in used.waiting
             elif (record.trash_id, file.path) not in planned:
                 left += 1
-            else:
-                path = deletable_path(store, file.path)  # a record that names another place ends the sweep
-                try:
-                    gone = store.file_io.delete(path)
-                except OSError as error:
-                    left += 1
-                    failed.append(Declined(file.path, "failed", str(error), {"size": file.size}))
-                    continue
-                deleted += gone
-                freed += file.size if gone else 0
-                missing += not gone
+            else:  # a record that names another place ends the sweep
+                free.append((file, deletable_path(store, file.path)))
+        for (file, _), gone in zip(free, delete_files(store.file_io, [path for _, path in free]), strict=True):
+            if isinstance(gone, OSError):
+                left += 1
+                failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
+                continue
+            deleted += gone
+            freed += file.size if gone else 0
+            missing += not gone
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):
