@@ -36,6 +36,7 @@ _VERBS: Final = {
     "maintain": "whole_database",
     "branch": "branch",
     "consumers": "branch",
+    "tag": "tag",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 FAILED: Final = 1

@@ -101,21 +101,23 @@ class KnownBase:
 
     def __init__(self) -> None:
         self._snapshot_id = 0
+        self._delta_list = ""
         self._what: tuple[list[bytes], list[str] | None] | None = None
         self._live: pa.Table | None = None
 
     def at(self, store: TableStore, latest: Snapshot, partitions: list[bytes], columns: list[str] | None) -> pa.Table:
         """Live entries of ``partitions`` at ``latest``, the given columns of `ENTRY_SCHEMA` (None: all)."""
-        live = self._advanced(store, latest.id) if self._what == (partitions, columns) else None
+        live = self._advanced(store, latest) if self._what == (partitions, columns) else None
         if live is None:
             live = manifests.live_entries(store, latest, partitions=partitions, columns=columns)
         keep = live.num_rows <= _MOST_REMEMBERED
         self._live, self._what = (live, (partitions, columns)) if keep else (None, None)
-        self._snapshot_id = latest.id
+        self._snapshot_id, self._delta_list = latest.id, latest.delta_manifest_list
         return live
 
-    def _advanced(self, store: TableStore, until: int) -> pa.Table | None:
+    def _advanced(self, store: TableStore, latest: Snapshot) -> pa.Table | None:
         """What we knew plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
+        until = latest.id
         if (
             self._live is None
             or self._what is None
@@ -125,6 +127,10 @@ class KnownBase:
         wanted = pa.array(self._what[0], pa.binary())
         tables = [self._live]
         try:
+            # A rollback hands ids out again: names of manifest lists are unique.
+            known = latest if until == self._snapshot_id else snapshots.read(store, self._snapshot_id)
+            if known.delta_manifest_list != self._delta_list:
+                return None
             for snapshot_id in range(self._snapshot_id + 1, until + 1):
                 delta = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
                 mine = delta.filter(pc.is_in(delta.column("partition"), wanted))

@@ -147,15 +147,19 @@ def _look(store: TableStore, path: str) -> bytes | None:
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether the id was free only because its true owner had already expired.
+    """Whether the id was free only because its true owner had already expired, or the snapshot below it was rolled back.
 
     A committer that slept between check and publish for longer than snapshots live finds its id deleted, not taken.
-    Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right.
+    Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right; and where it is gone
+    while an older one is there, a rollback took it.
     """
     try:
         if snapshot.id > 1 and snapshots.exists(store, snapshot.id - 1):
             return False
-        later = [found for found in snapshots.list_ids(store) if found > snapshot.id]
+        ids = snapshots.list_ids(store)
+        later = [found for found in ids if found > snapshot.id]
+        if not later and ids and ids[0] < snapshot.id - 1:
+            return True
         if not later or not snapshots.exists(store, snapshot.id):
             return False  # the newest, or so long in its turn that it has expired itself
         return min(later) > snapshot.id + 1 or not _follows(store, snapshots.read(store, snapshot.id + 1), snapshot)

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
     from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
     from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
+    from lsm_core.maintenance.actions.create_tag.tag_creation import TagCreationReport as TagCreationReport
     from lsm_core.maintenance.actions.delete_branch.deleting import BranchDeletionReport as BranchDeletionReport
     from lsm_core.maintenance.actions.delete_branch.deleting import plan_branch_deletion as plan_branch_deletion
+    from lsm_core.maintenance.actions.delete_tag.tag_deletion import TagDeletionReport as TagDeletionReport
     from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
         ChangelogExpiryReport as ChangelogExpiryReport,
     )
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale as plan_rescale
     from lsm_core.maintenance.actions.restore.restoring import RestoreReport as RestoreReport
     from lsm_core.maintenance.actions.restore.restoring import plan_restore as plan_restore
+    from lsm_core.maintenance.actions.rollback.rolling_back import RollbackReport as RollbackReport
     from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
     from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
     from lsm_core.maintenance.apply import apply_plan as apply_plan
@@ -144,6 +147,8 @@ __getattr__, __dir__ = lazy_names(
             "BranchDeletionReport",
             "plan_branch_deletion",
         ),
+        "actions.create_tag.tag_creation": ("TagCreationReport",),
+        "actions.delete_tag.tag_deletion": ("TagDeletionReport",),
         "actions.expire_changelogs.changelog_expiry": (
             "ChangelogExpiryReport",
             "ExpireChangelogItem",
@@ -181,6 +186,7 @@ __getattr__, __dir__ = lazy_names(
             "RestoreReport",
             "plan_restore",
         ),
+        "actions.rollback.rolling_back": ("RollbackReport",),
         "actions.trash.sweeping": (
             "SweepReport",
             "plan_sweep",

@@ -40,6 +40,10 @@ BUILT_IN: Final = (
     "analyze",
     "delete_branch",
     "fast_forward",
+    "create_tag",
+    "delete_tag",
+    "expire_tags",
+    "rollback",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 

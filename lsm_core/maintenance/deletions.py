@@ -1,21 +1,79 @@
-"""What deletions share: files as items of their plans, where they lie, and which of them something retained still needs."""
+"""What acts that delete share: files as items of their plans, where they lie, which of them something retained still needs, and reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.maintenance.action import Declined
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Report
 from lsm_core.maintenance.trash import DeleteItem
-from lsm_core.maintenance.used_files import read_lineages, still_used
+from lsm_core.maintenance.used_files import metadata_files, read_lineages, still_used
+from lsm_core.metadata import manifests
+from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
 from lsm_core.storage import file_io_for, inside_really, place_of
+
+_PATHS: Final = {"statistics": TableStore.statistics_path}
+
+
+@dataclass(frozen=True)
+class DeletionReport(Report):
+    """What an act set aside or deleted: files recorded for deletion (or deleted, direct mode).
+
+    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files; ``bytes_freed`` counts
+    files already deleted; ``held`` are files that something retained still needs.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
+
+    plan_hash: str
+    base_snapshot: int | None
+    files_recorded: int = 0
+    bytes_recorded: int = 0
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    trash_id: str | None = None
+    not_before_ms: int | None = None
+    held: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    dry_run: bool = False
+
+    def file_lines(self, table: str) -> list[str]:
+        """Where the files are, and how to undo it."""
+        if self.trash_id is None:
+            size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
+            return [f"{size} deleted at once (dredge.delete-mode=direct)"]
+        size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
+        wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
+        return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
+
+
+def when_freed(plan: MaintenancePlan) -> list[str]:
+    """For people: how much ``plan`` frees, and when."""
+    files = plan.items_of(DeleteItem)
+    if not files:
+        return ["frees no file"]
+    size = f"frees {len(files)} files ({sum(item.size for item in files):,} bytes)"
+    grace = grace_ms(TableOptions(plan.options, plan.table, stored=True))
+    if not grace:
+        return [f"{size} at once (dredge.delete-mode=direct)"]
+    return [f"{size}: applied now, a sweep deletes them from {utc_text(plan.created_ms + grace)} UTC on"]
+
+
+def grace_ms(options: TableOptions) -> int:
+    """How long (ms) what is set aside now waits in the trash: not at all in direct mode (`dredge.delete-mode`)."""
+    return 0 if options.delete_mode == "direct" else options.trash_grace_expiry
 
 
 def require_main(store: TableStore, what: str) -> None:
@@ -61,6 +119,19 @@ def split_used(
 def metadata_item(store: TableStore, path: str, kind: str, size: int, reason: str) -> DeleteItem:
     """The delete item of a manifest-side file. Raises CorruptFile for a path outside the table."""
     return DeleteItem(_relative(store, path), kind, size, reason)
+
+
+def metadata_items(store: TableStore, snapshot: Snapshot, reason: str) -> Iterator[DeleteItem]:
+    """Delete items of a snapshot's manifest-side files: lists, manifests, index files inside the table, statistics. Raises CorruptFile."""
+    indexes = {entry.file_name: entry for entry in manifests.index_entries(store, snapshot)}
+    for name, kind, size in metadata_files(store, snapshot):
+        if kind != "index":
+            path = _PATHS.get(kind, TableStore.manifest_path)(store, name)
+        elif indexes[name].external_path is None:
+            path = index_file_path(store, indexes[name])
+        else:
+            continue  # as data files outside the table's root: never ours to delete
+        yield metadata_item(store, path, kind, size, reason)
 
 
 def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:

@@ -26,6 +26,8 @@ DELETED_BRANCH: Final = "delete_branch"
 """The action of records that keep all of a branch's own files, in ``metadata``."""
 FORWARDED: Final = "fast_forward"
 """The action of records that keep what a fast-forward dropped of a branch's history."""
+ROLLED_BACK: Final = "rollback"
+"""The action of records whose ``snapshots`` were the newest, until the table was rolled back to an older one."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,12 @@ def held_line(item: Declined) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrashRecord:
-    """What one expiry or removal of orphans (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
+    """What one act (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
 
     ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none), on ``branch``;
-    ``metadata`` maps paths of other files that were deleted already to their content. Paths are relative to the table's root. Times are
-    epoch ms.
+    ``metadata`` maps paths of other files that were deleted already (of a branch; tags; changelogs of a rollback) to their content.
+    ``target``: the snapshot that a rollback went back to, ``target_written`` that it had expired and was written again. Paths are relative
+    to the table's root. Times are epoch ms.
     """
 
     trash_id: str
@@ -76,6 +79,8 @@ class TrashRecord:
     files: tuple[DeleteItem, ...]
     branch: str = "main"
     metadata: Mapping[str, bytes] = field(default_factory=dict)
+    target: int | None = None
+    target_written: bool = False
 
     @property
     def size(self) -> int:
@@ -99,6 +104,8 @@ class TrashRecord:
             value["branch"] = self.branch
         if self.metadata:
             value["metadata"] = [{"path": path, **_readable(data)} for path, data in sorted(self.metadata.items())]
+        if self.target is not None:
+            value |= {"target": self.target, "target_written": self.target_written}
         return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
     @staticmethod
@@ -126,6 +133,8 @@ class TrashRecord:
                     str(one["path"]): one["text"].encode() if "text" in one else base64.b64decode(one["base64"])
                     for one in value.get("metadata", ())
                 },
+                target=None if value.get("target") is None else int(value["target"]),
+                target_written=bool(value.get("target_written")),
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error

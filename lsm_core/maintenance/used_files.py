@@ -94,7 +94,15 @@ def read_lineages(
         if record.action == EXPIRED_CHANGELOGS:
             found += _told(f"{holder} changelog", kept, pending=True)
         else:
-            found += split_at_gaps([_as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
+            found += split_at_gaps([as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
+        for path, data in sorted(record.metadata.items()):
+            name = path.rpartition("/")[2]
+            if name.startswith((tags.PREFIX, changelogs.PREFIX)):
+                one = Snapshot.from_json(data, f"{record.trash_id}: {name}")
+                if name.startswith(tags.PREFIX):
+                    found.append(Lineage(f"{holder} {name}", (as_it_is(store, one),), pending=True))
+                else:
+                    found += _told(f"{holder} changelog", [one], pending=True)
     return found
 
 
@@ -113,7 +121,7 @@ def branch_lineages(
     kept = _read_all(store, [number for number in ids if number not in without and number not in dropped])
     found = split_at_gaps(kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
     tagged = [(name, tag) for name, tag in sorted(tags.list_tags(store).items()) if name not in without_tags]
-    found += [Lineage(f"{prefix}tag {name}", (tag,)) for name, tag in tagged]
+    found += [Lineage(f"{prefix}tag {name}", (as_it_is(store, tag),)) for name, tag in tagged]
     turning = set(without) & set(ids) if keeps else set()
     told = [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)]
     found += _told(f"{prefix}changelog", told)
@@ -135,15 +143,15 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
         if kind in kinds and last.startswith(f"{kind}-") and "/" not in last:
             kinds[kind].append(Snapshot.from_json(data, f"{record.trash_id}: {name}"))
     deltas = options.changelog_decoupled and changelogs.keeps_deltas(view)
-    ordered = sorted((_as_it_is(view, one) for one in kinds["snapshot"]), key=lambda one: one.id)
+    ordered = sorted((as_it_is(view, one) for one in kinds["snapshot"]), key=lambda one: one.id)
     found = split_at_gaps(ordered, f"{holder} snapshot", deltas=deltas, pending=True)
-    found += [Lineage(f"{holder} tag", (_as_it_is(view, one),), pending=True) for one in kinds["tag"]]
+    found += [Lineage(f"{holder} tag", (as_it_is(view, one),), pending=True) for one in kinds["tag"]]
     found += _told(f"{holder} changelog", kinds["changelog"], pending=True)
     return [replace(one, store=view) for one in found]
 
 
-def _as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
-    """Without its changelog where that is gone: other engines expire changelogs and know nothing of deletion records."""
+def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
+    """Without its changelog where that is gone: other engines expire changelogs and know nothing of what tags and deletion records need."""
     listed = expired.changelog_manifest_list
     if listed is None or store.file_io.exists(store.manifest_path(listed)):
         return expired

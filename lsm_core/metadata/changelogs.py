@@ -15,7 +15,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import hints, manifests
 from lsm_core.metadata.store import TableStore
 
-_PREFIX: Final = "changelog-"
+PREFIX: Final = "changelog-"
 
 
 def changelog_dir(store: TableStore) -> str:
@@ -25,22 +25,22 @@ def changelog_dir(store: TableStore) -> str:
 
 def changelog_path(store: TableStore, snapshot_id: int) -> str:
     """Return the path of the changelog of an expired snapshot."""
-    return f"{changelog_dir(store)}/{_PREFIX}{int(snapshot_id)}"
+    return f"{changelog_dir(store)}/{PREFIX}{int(snapshot_id)}"
 
 
 def list_changelogs(store: TableStore) -> list[int]:
     """Return the ids of expired snapshots whose changelog is kept, ascending."""
-    return hints.list_ids(store.file_io, changelog_dir(store), _PREFIX)
+    return hints.list_ids(store.file_io, changelog_dir(store), PREFIX)
 
 
 def latest_id(store: TableStore) -> int | None:
     """Return the newest id, None without any; the hint is checked before it is believed."""
-    return hints.find_latest(store.file_io, changelog_dir(store), _PREFIX)
+    return hints.find_latest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def earliest_id(store: TableStore) -> int | None:
     """Return the oldest id, None without any; the hint is checked before it is believed."""
-    return hints.find_earliest(store.file_io, changelog_dir(store), _PREFIX)
+    return hints.find_earliest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def exists(store: TableStore, snapshot_id: int) -> bool:

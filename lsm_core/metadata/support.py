@@ -49,6 +49,7 @@ _SET_READ = {
 _SET_WRITE = {
     "data-file.external-paths": "external data paths",
     "commit.callbacks": "commit callbacks",
+    "tag.callbacks": "tag callbacks",
 }
 
 # Besides those that cannot change: what decides which of two rows stays.

@@ -17,6 +17,8 @@ _DEFAULTS: dict[str, Any] = {
     name: None if key.default is None else parse_value(key, key.default) for name, key in REGISTRY.items()
 }
 _MB = 1 << 20
+_MINUTE = 60_000
+_PERIODS = {"daily": 1440 * _MINUTE, "hourly": 60 * _MINUTE, "two-hours": 120 * _MINUTE}
 
 
 class TableOptions:
@@ -120,6 +122,15 @@ class TableOptions:
         low, high = "commit.min-retry-wait", "commit.max-retry-wait"
         if not {low, high} & self._refused.keys() and self.commit_min_retry_wait > self.commit_max_retry_wait:
             yield InvalidOption(low, self.commit_min_retry_wait, f"at most {high}", self._table)
+        delay, length, period = "tag.creation-delay", "tag.creation-period-duration", "tag.creation-period"
+        usable = not {delay, length, period, "tag.automatic-creation"} & self._refused.keys()
+        if usable and self.tag_creation in ("process-time", "watermark"):
+            given = self._number(length)
+            if given is not None and given < _MINUTE:  # their names tell minutes
+                yield InvalidOption(length, self._raw.get(length), "at least 1 min", self._table)
+            most = _PERIODS[self.get(period)] if given is None else given
+            if self.get(delay) >= most:
+                yield InvalidOption(delay, self._raw.get(delay), f"less than the period ({most} ms)", self._table)
 
     def _names(self, key: str) -> tuple[str, ...]:
         text = self.get(key)
@@ -377,6 +388,21 @@ class TableOptions:
         """``dredge.trash-grace-expiry`` in ms; where a table sets `dredge.trash-grace` alone, that."""
         own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"
         return int(self.get(general if self.is_set(general) and not self.is_set(own) else own))
+
+    @property
+    def tag_creation(self) -> str:
+        """``tag.automatic-creation``: none, process-time, watermark or batch."""
+        return str(self.get("tag.automatic-creation"))
+
+    @property
+    def tag_time_retained(self) -> int | None:
+        """``tag.default-time-retained`` in ms; None: a tag of no other wish is kept for ever."""
+        return self._number("tag.default-time-retained")
+
+    @property
+    def tag_retained_max(self) -> int | None:
+        """``tag.num-retained-max``: how many automatic tags are kept (in batch mode: tags); None: all."""
+        return self._number("tag.num-retained-max")
 
     @property
     def source_split_target(self) -> int:

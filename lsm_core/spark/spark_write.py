@@ -42,6 +42,7 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
+from lsm_core.table.writing import committed
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
 from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
@@ -264,7 +265,7 @@ class WriteJob:
                 done = committer.overwrite(messages, scope, commit_identifier=number)
             else:
                 done = committer.commit(messages, commit_identifier=number)
-        return done.snapshot_id
+        return committed(self.store, done.snapshot_id)
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
         """Postponed files are replayed by age, and those of one age in the order of their writers: of one commit in that of its tasks."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from lsm_core import maintenance
-from lsm_core.metadata import branches, consumers, mark_done, snapshots
+from lsm_core.metadata import branches, consumers, mark_done, snapshots, tags
 from lsm_core.table.readable import Question, Readable
 
 if (
     TYPE_CHECKING
 ):  # a process that only reads waits for no writer, and one that only writes for no reader: see the methods
     from lsm_core.format.schema import TableSchema
+    from lsm_core.format.side_files import Tag
     from lsm_core.format.snapshot import Snapshot
     from lsm_core.maintenance import (
         AnalyzeReport,
@@ -29,8 +30,11 @@ if (
         PartitionExpiryReport,
         Report,
         RestoreReport,
+        RollbackReport,
         RowStory,
         SweepReport,
+        TagCreationReport,
+        TagDeletionReport,
         UndoReport,
         VerifyReport,
     )
@@ -106,42 +110,47 @@ class Table(Readable):
         Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
         InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
         """
+        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return row_changes.delete_rows(self.store, filter)
+        return committed(self.store, row_changes.delete_rows(self.store, filter))
 
     def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
         """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true, in one commit.
 
         Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
         """
+        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return row_changes.update_rows(self.store, filter, values)
+        return committed(self.store, row_changes.update_rows(self.store, filter, values))
 
     def upsert(self, data: Rows) -> int | None:
         """Insert rows, each in place of the one with its primary key; returns the snapshot id, None without rows.
 
         Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
         """
+        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return row_changes.upsert_rows(self.store, data)
+        return committed(self.store, row_changes.upsert_rows(self.store, data))
 
     def truncate(self) -> int | None:
         """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
+        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return row_changes.truncate(self.store)
+        return committed(self.store, row_changes.truncate(self.store))
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
         """Delete all rows of the partitions that one of ``partitions`` matches; columns may be left out ([{"dt": d}]).
 
         Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
         """
+        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return row_changes.drop_partitions(self.store, partitions)
+        return committed(self.store, row_changes.drop_partitions(self.store, partitions))
 
     def new_write(self) -> BatchWrite:
         """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
@@ -381,6 +390,52 @@ class Table(Readable):
         """
         chosen = (older_than_ms, strategy, timestamp_pattern, timestamp_formatter, max_expires)
         return cast("PartitionExpiryReport", self.apply(maintenance.plan_partition_expiry(self.store, *chosen)))
+
+    def create_tag(
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        time_retained: int | str | None = None,
+        replace: bool = False,
+    ) -> TagCreationReport:
+        """Call a snapshot (default: the newest) ``name``, so that it outlives expiry; ``replace`` moves a tag of that name.
+
+        ``time_retained``: ms or a text such as "7 d", after which :meth:`expire_tags` takes it; default `tag.default-time-retained`.
+        Raises InvalidData for a name that no tag can have, InvalidOption for one that is taken, SnapshotNotFound.
+        """
+        asked = {"tag": name, "snapshot_id": snapshot_id, "time_retained": time_retained, "replace": replace}
+        return cast("TagCreationReport", self.apply(self.plan_maintenance("create_tag", **asked)))
+
+    def delete_tag(self, name: str) -> TagDeletionReport:
+        """Delete a tag; the files that it alone kept wait in the trash. Raises SnapshotNotFound naming the tags that there are."""
+        return cast("TagDeletionReport", self.apply(self.plan_maintenance("delete_tag", tag=name)))
+
+    def rename_tag(self, name: str, new_name: str) -> None:
+        """Give a tag another name. Raises SnapshotNotFound, InvalidOption when another tag has the new name, InvalidData."""
+        tags.rename(self.store, name, new_name)
+
+    def tags(self) -> dict[str, Tag]:
+        """All tags by name: their snapshots, when they were made (wall clock as if UTC, ms) and how long they are kept (ms). Raises CorruptFile."""
+        return tags.list_details(self.store)
+
+    def expire_tags(self, older_than_ms: int | None = None, dry_run: bool = False) -> TagDeletionReport:
+        """Delete the tags whose time is over, those made before ``older_than_ms`` (epoch ms), and automatic ones beyond their number."""
+        plan = self.plan_maintenance("expire_tags", older_than_ms=older_than_ms)
+        return cast("TagDeletionReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
+
+    def rollback_to(
+        self, snapshot_or_tag: int | str | None = None, *, timestamp_ms: int | None = None
+    ) -> RollbackReport:
+        """Go back to a snapshot (int), a tag (str), or the newest snapshot not younger than ``timestamp_ms`` (epoch ms).
+
+        What is newer goes to the trash, and :meth:`restore` brings it back as long as nobody has committed. Raises SnapshotNotFound,
+        InvalidOption, PlanStale when somebody commits at the same time, CommitUnknown: call it again.
+        """
+        asked = {
+            "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
+            "timestamp_ms": timestamp_ms,
+        }
+        return cast("RollbackReport", self.apply(self.plan_maintenance("rollback", **asked)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""

@@ -22,6 +22,21 @@ from lsm_core.options import whole_number
 from lsm_core.write import Compactor, Rows, StreamTableWrite, TableWrite
 
 
+def after_commit(store: TableStore, *, batch: bool) -> None:
+    """What a writer does once its commit is done, unless the table is `write-only`: automatic tags (Java `TableCommitImpl.maintain`)."""
+    if store.options.tag_creation != "none" and not store.options.write_only:
+        from lsm_core.maintenance.automatic_tags import make_automatic_tags
+
+        make_automatic_tags(store, batch=batch)
+
+
+def committed(store: TableStore, snapshot_id: int | None) -> int | None:
+    """``snapshot_id``, after what a batch writer does once it has committed that snapshot (None: it committed none)."""
+    if snapshot_id is not None:
+        after_commit(store, batch=True)
+    return snapshot_id
+
+
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
     """Units are picked as maintenance picks them, and outcomes judged by the reference (V0, V1, V2)."""
     return Compactor(store, bucket_task, ReferenceJudge(), automatic=automatic and not store.options.write_only)
@@ -97,6 +112,8 @@ class StreamCommit:
         ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
         if committables:
             self._expiry.after(max(committables))
+        if ids:
+            after_commit(self._store, batch=False)
         return ids
 
     def commit(
@@ -182,7 +199,7 @@ class BatchCommit:
             done = self._committer.commit(mine, commit_identifier=identifier, **more).snapshot_id
         mark_end_of_input(self._store, [message.partition for message in mine])
         self._expiry.after(identifier)
-        return done
+        return committed(self._store, done)
 
     def overwrite(
         self,
@@ -199,7 +216,7 @@ class BatchCommit:
             done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties)).snapshot_id
         mark_end_of_input(self._store, [message.partition for message in mine])
         self._expiry.after(BATCH)
-        return done
+        return committed(self._store, done)
 
 
 def told(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
@@ -238,4 +255,4 @@ def write_once(
     return commit.overwrite(messages, spec, watermark=watermark, properties=properties)
 
 
-__all__ = ["BatchCommit", "BatchWrite", "StreamCommit", "StreamWrite", "write_once"]
+__all__ = ["BatchCommit", "BatchWrite", "StreamCommit", "StreamWrite", "after_commit", "committed", "write_once"]

@@ -16,7 +16,7 @@ from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
-RETENTION: Final = ("expire_partitions", "expire_snapshots", "expire_changelogs", "trash")
+RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
 
 
@@ -32,7 +32,7 @@ def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
 
     @dg.op(
         name=names.op_name("expire", card.name),
-        description=f"Drop old partitions, expire old snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
+        description=f"Drop old partitions, expire old tags, snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
         out=dg.Out(dg.Nothing),
         pool=names.table_pool(card.name),
         tags={"dagster/kind/dredge": ""},

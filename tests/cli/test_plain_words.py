@@ -323,7 +323,7 @@ def test_snapshots_to_compare_are_numbers(shell: Shell) -> None:
 
 
 def test_options_without_effect_are_told_by_status(shell: Shell) -> None:
-    Catalog(shell.place).alter_table("db.t", [SchemaChange.set_option("tag.automatic-creation", "process-time")])
-    said = "warning: db.t sets options that have no effect here: tag.automatic-creation\n"
+    Catalog(shell.place).alter_table("db.t", [SchemaChange.set_option("metastore.tag-to-partition", "dt")])
+    said = "warning: db.t sets options that have no effect here: metastore.tag-to-partition\n"
     assert said in shell("status").out
-    assert shell("status", "--json").json[0]["without_effect"] == ["tag.automatic-creation"]
+    assert shell("status", "--json").json[0]["without_effect"] == ["metastore.tag-to-partition"]

@@ -144,6 +144,13 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     gone = manifests.data_manifests(damaged.store, damaged.latest_snapshot())[0]
     Path(damaged.store.manifest_path(gone.file_name)).unlink()
     made.append(damaged.plan_maintenance("remove_unexisting_manifests"))
+    longer.create_tag("v", time_retained="1 ms")
+    made.append(longer.plan_maintenance("create_tag", tag="w"))
+    made.append(longer.plan_maintenance("delete_tag", tag="v"))
+    longer.store.clock.advance(10)
+    made.append(longer.plan_maintenance("expire_tags"))
+    longer.write(rows([9]))
+    made.append(longer.plan_maintenance("rollback", tag="v"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

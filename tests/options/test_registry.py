@@ -204,8 +204,8 @@ def test_the_registry_says_of_every_key_whether_anything_acts_on_it() -> None:
 
 def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default() -> None:
     given = {
-        "tag.automatic-creation": "process-time",
-        "tag.creation-period": "daily",  # the default
+        "metastore.tag-to-partition": "dt",
+        "batch-scan-mode": "none",  # the default
         "partition.idle-time-to-report-statistic": "7 d",
         "orc.write.batch-size": "2048",  # an old name of write.batch-size
         "page-size": "65536",  # the default, in other words
@@ -217,9 +217,9 @@ def test_options_that_nothing_acts_on_are_listed_unless_they_ask_for_the_default
     }
     assert not_acted_on(given) == {
         "file-index.token-bloom.a.version": "2",  # no index of Paimon's
+        "metastore.tag-to-partition": "dt",
         "partition.idle-time-to-report-statistic": "7 d",
         "sort-engine": "nonsense",
-        "tag.automatic-creation": "process-time",
         "write.batch-size": "2048",
     }
 

@@ -75,8 +75,10 @@ def test_time_draws_no_levels() -> None:
 
 
 def test_options_that_are_kept_but_not_acted_on_are_shown_with_the_table() -> None:
-    card = TableCard("a.b", options={"bucket": "2", "tag.automatic-creation": "process-time"})
-    assert table_metadata(card)["options without effect"].value == "kept but not acted on here: tag.automatic-creation"
+    card = TableCard("a.b", options={"bucket": "2", "metastore.tag-to-partition": "dt"})
+    assert (
+        table_metadata(card)["options without effect"].value == "kept but not acted on here: metastore.tag-to-partition"
+    )
     assert "options without effect" not in table_metadata(TableCard("a.b", options={"bucket": "2"}))
 
 

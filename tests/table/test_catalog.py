@@ -331,10 +331,10 @@ def test_a_blank_name_is_none(catalog: Catalog, name: str) -> None:
 def test_options_that_are_not_acted_on_are_warned_about_when_they_come(
     catalog: Catalog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = {"bucket": "1", "tag.automatic-creation": "process-time", "page-size": "64 kb"}
+    options = {"bucket": "1", "metastore.tag-to-partition": "dt", "page-size": "64 kb"}
     catalog.create_table("db.t", Schema(FIELDS, ["k"], options=options))
     (said,) = caplog.messages
-    assert said == "table db.t: options that are kept but not acted on here: 'tag.automatic-creation' = 'process-time'"
+    assert said == "table db.t: options that are kept but not acted on here: 'metastore.tag-to-partition' = 'dt'"
     caplog.clear()
     catalog.alter_table("db.t", [SchemaChange.set_option("num-levels", "7"), SchemaChange.set_comment("c")])
     catalog.table("db.t")

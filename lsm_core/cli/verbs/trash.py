@@ -1,4 +1,4 @@
-"""The verb that lists and sweeps what expiries and removals of orphan files set aside."""
+"""The verb that lists and sweeps what expiries, removals of orphan files, deletions of tags and rollbacks set aside."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def trash(
                     "action": record.action,
                     "branch": record.branch,
                     "snapshots": sorted(record.snapshots),
+                    "others": sorted(record.metadata),
                     "files": len(record.files),
                     "bytes": record.size,
                     "created_ms": record.created_ms,
@@ -70,14 +71,16 @@ def trash(
 
 
 def _which(record: TrashRecord) -> str:
-    """What went: the ids of snapshots or of changelogs, or a whole branch."""
+    """What went: the ids of snapshots or of changelogs, and tags, or a whole branch."""
     if record.action == "delete_branch":
         return f"branch {record.branch}"
+    tags = [f"tag {path.removeprefix('tag/tag-')}" for path in sorted(record.metadata) if path.startswith("tag/tag-")]
+    tags = [tag for tag in tags if not tag.endswith("_SUCCESS")]
     if not record.snapshots:
-        return "orphan files" if record.action == "orphans" else "-"
+        return "orphan files" if record.action == "orphans" else ", ".join(tags) or "-"
     ids = f"{min(record.snapshots)}..{max(record.snapshots)}"
-    kind = "changelogs " if record.action == "expire_changelogs" else ""
-    return f"{kind}{ids}" if record.branch == "main" else f"{kind}{ids} of branch {record.branch}"
+    ids = f"changelogs {ids}" if record.action == "expire_changelogs" else ids
+    return ", ".join([ids if record.branch == "main" else f"{ids} of branch {record.branch}", *tags])
 
 
 def _require_readable(troubles: Sequence[str]) -> None:

@@ -12,19 +12,23 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
+from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
-from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
+from lsm_core.maintenance.deletions import (
+    DeletionReport,
+    data_items,
+    grace_ms,
+    metadata_items,
+    split_used,
+)
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
-from lsm_core.maintenance.used_files import added, metadata_files, removed, removed_by_writers
+from lsm_core.maintenance.used_files import added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
-from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 
 _MOST_LINES: Final = 10_000
 _EXTERNAL: Final = "data-file.external-paths"
-_PATHS: Final = {"statistics": TableStore.statistics_path}
 
 
 @dataclass(frozen=True)
@@ -64,32 +68,18 @@ class ExpireConsumerItem(PlanItem):
 
 
 @dataclass(frozen=True)
-class ExpiryReport(Report):
-    """What an expiry did: ids whose snapshot JSON is gone, files recorded for deletion (or deleted, direct mode).
+class ExpiryReport(DeletionReport):
+    """What an expiry did: ids whose snapshot JSON is gone (``expired``), and the files that this frees.
 
-    ``changelogs_kept``: how many of them live on as changelogs. ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files;
-    ``bytes_freed`` counts files already deleted; ``held`` are files that something retained still needs; ``consumers`` were silent
-    for too long and are forgotten.
+    ``changelogs_kept``: how many of them live on as changelogs. ``consumers`` were silent for too long and are forgotten.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
     expiring: ClassVar[str] = "snapshot"
     """What expires, for people."""
 
-    plan_hash: str
-    base_snapshot: int | None
     expired: tuple[int, ...] = ()
     earliest: int | None = None
     changelogs_kept: int = 0
-    files_recorded: int = 0
-    bytes_recorded: int = 0
-    files_deleted: int = 0
-    bytes_freed: int = 0
-    trash_id: str | None = None
-    not_before_ms: int | None = None
-    held: tuple[Declined, ...] = ()
-    declined: tuple[Declined, ...] = ()
-    dry_run: bool = False
     consumers: tuple[str, ...] = ()
 
     @property
@@ -108,12 +98,7 @@ class ExpiryReport(Report):
         which = f"expired {self.expiring}s {self.expired[0]} to {self.expired[-1]}"
         left = "none is left" if self.earliest is None else f"the earliest is now {self.earliest}"
         first = f"{which}; {left}{'; their changelogs stay' if self.changelogs_kept else ''}"
-        if self.trash_id is None:
-            size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
-            return [first, f"{size} deleted at once (dredge.delete-mode=direct)"]
-        size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
-        wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
-        return [first, wait, f"undo with: dredge restore {table} {self.trash_id}"]
+        return [first, *self.file_lines(table)]
 
 
 def plan_expiry(
@@ -200,15 +185,7 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
                 yield item
     for number in expiring:
         snapshot = snapshots.read(store, number)
-        indexes = {entry.file_name: entry for entry in manifests.index_entries(store, snapshot)}
-        for name, kind, size in metadata_files(store, snapshot):
-            if kind != "index":
-                path = _PATHS.get(kind, TableStore.manifest_path)(store, name)
-            elif indexes[name].external_path is None:
-                path = index_file_path(store, indexes[name])
-            else:
-                continue  # as data files outside the table's root: never ours to delete
-            yield metadata_item(store, path, kind, size, f"belonged to snapshot {number}")
+        yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
         if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
             entries = added(manifests.changelog_entries(store, snapshot))
             yield from data_items(store, entries, "changelog", f"changelog of snapshot {number}")
@@ -251,11 +228,11 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
 
 
-_Expired = TypeVar("_Expired", bound=ExpiryReport)
+_Deleted = TypeVar("_Deleted", bound=DeletionReport)
 
 
-def sweep_at_once(store: TableStore, report: _Expired) -> _Expired:
-    """In direct mode the files of ``report`` go now, and with them everything that is due: what an interrupted expiry left behind too."""
+def sweep_at_once(store: TableStore, report: _Deleted) -> _Deleted:
+    """In direct mode the files of ``report`` go now, and with them everything that is due: what an interrupted act left behind too."""
     if report.trash_id is None or store.options.delete_mode != "direct":
         return report
     swept = sweep_records(store, plan_sweep(store))
@@ -321,14 +298,13 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         read[number] = Snapshot.from_json(data, path)
         texts[number] = data.decode()
     now = store.clock.now_ms()
-    grace = 0 if store.options.delete_mode == "direct" else store.options.trash_grace_expiry
     record = TrashRecord(
         trash_id=f"expire-{going[0]}-{going[-1]}-{plan.hash[:12]}-{now}",
         action="expire_snapshots",
         table=store.name,
         plan_hash=plan.hash,
         created_ms=now,
-        not_before_ms=now + grace,
+        not_before_ms=now + grace_ms(store.options),
         snapshots=texts,
         files=tuple(deletions),
         branch=store.branch,

@@ -1,25 +1,27 @@
-"""Restoring: the snapshots or changelogs of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
+"""Restoring: the snapshots, changelogs and tags of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance import trash
+from lsm_core.maintenance import top_of_history, trash
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import put_back, require_no_other
 from lsm_core.maintenance.deletions import deletable_path
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
-from lsm_core.metadata import changelogs, snapshots
+from lsm_core.metadata import changelogs, hints, snapshots, tags
 from lsm_core.metadata.branches import MAIN, change_times, open_branch
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import inside_really
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,12 @@ class RestoreItem(PlanItem):
     """One deletion record whose snapshots (``first_snapshot`` to ``last_snapshot``), or the changelogs of these, are put back.
 
     ``files`` counts those that are in use again then. A record of orphans has no snapshots (None): its files are merely kept. ``branch``:
-    where; ``whole_branch``: all of it was deleted (no snapshots are told).
+    where; ``whole_branch``: all of it was deleted (no snapshots are told). ``others`` names the tags and changelogs that come back, too.
     """
 
     item_kind: ClassVar[str] = "restore"
     title: ClassVar[str] = "would restore"
-    columns: ClassVar[tuple[str, ...]] = ("trash id", "snapshots", "files")
+    columns: ClassVar[tuple[str, ...]] = ("trash id", "snapshots", "others", "files")
 
     trash_id: str
     first_snapshot: int | None
@@ -41,18 +43,21 @@ class RestoreItem(PlanItem):
     changelogs: bool = False
     branch: str = "main"
     whole_branch: bool = False
+    others: str = ""
 
     def cells(self) -> tuple[Any, ...]:
         """The record, what it brings back and how many files it holds."""
         which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
-        return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.files)
+        return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.others or None, self.files)
 
 
 @dataclass(frozen=True)
 class RestoreReport(Report):
     """What a restore put back: ids of snapshots that can be read again, or of changelogs (``changelogs``) that can be streamed again.
 
-    ``branch``: the deleted branch that is there again, "" where it was not a branch.
+    ``branch``: the deleted branch that is there again, "" where it was not a branch. ``others``: the tags and changelogs that came back,
+    too. ``snapshot_id``: set when somebody committed in the middle of undoing a rollback: that snapshot, on which the commit is based, says
+    what the newest restored one says.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {}
@@ -64,11 +69,13 @@ class RestoreReport(Report):
     changelogs: bool = False
     orphans: bool = False
     branch: str = ""
+    others: tuple[str, ...] = ()
+    snapshot_id: int | None = None
 
     @property
     def changed(self) -> bool:
-        """Whether a snapshot or a branch came back, or orphans are kept."""
-        return bool(self.restored or self.branch) or self.orphans
+        """Whether anything came back, or orphans are kept."""
+        return bool(self.restored or self.branch or self.others) or self.orphans
 
     def lines(self, table: str) -> list[str]:
         """What can be read again."""
@@ -76,18 +83,18 @@ class RestoreReport(Report):
             return [f"{self.files_kept} files that nothing names are kept"]
         if self.branch:
             return [f"branch {self.branch} can be read again; {self.files_kept} files are in use again"]
-        if not self.restored:
+        if not self.changed:
             return [f"no {'changelog' if self.changelogs else 'snapshot'} was restored"]
         kind = "changelogs" if self.changelogs else "snapshots"
-        which = f"{kind} {self.restored[0]} to {self.restored[-1]} can be read again"
-        return [f"{which}; {self.files_kept} files are in use again"]
+        which = [f"{kind} {self.restored[0]} to {self.restored[-1]}"] if self.restored else []
+        return [f"{', '.join([*which, *self.others])} can be read again; {self.files_kept} files are in use again"]
 
 
 def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
-    """Plan to put the snapshots, or the changelogs, of the deletion record ``trash_id`` back.
+    """Plan to put the snapshots, or the changelogs, of the deletion record ``trash_id`` back, and its tags.
 
     Raises InvalidOption for an unknown id (and one that was restored or swept, naming the run) and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
-    itself in the trash (restore that record first: history has no holes).
+    itself in the trash (restore that record first: history has no holes), or when somebody has committed since the rollback that it undoes.
     """
     record = _record(store, trash_id)
     if trash.claimed_for(store, trash_id) == trash.SWEEP:
@@ -97,14 +104,15 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
         require_no_other(store, record, begun=trash.claimed_for(store, trash_id) == trash.RESTORE)
         item = RestoreItem(trash_id, None, None, len(record.files), branch=record.branch, whole_branch=True)
         return replace(plan, items=(item,))
-    _require_no_hole(_branch_of(store, record), record)
+    _require_fitting(_branch_of(store, record), record)
     ids = sorted(record.snapshots)
     told = record.action == trash.EXPIRED_CHANGELOGS
     if record.action == trash.ORPHANS:
         return replace(plan, items=(RestoreItem(trash_id, None, None, len(record.files)),))
-    files = len(record.files)
-    items = [RestoreItem(trash_id, ids[0], ids[-1], files, told, record.branch)] if ids else []
-    return replace(plan, items=tuple(items))
+    others = ", ".join(_names(record))
+    first, last = (ids[0], ids[-1]) if ids else (None, None)
+    item = RestoreItem(trash_id, first, last, len(record.files), told, record.branch, others=others)
+    return replace(plan, items=(item,) if ids or others else ())
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
@@ -118,16 +126,16 @@ def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Put the snapshots (or changelogs) back, newest first, and drop the record. Its report is a RestoreReport.
+    """Put everything back and drop the record. Its report is a RestoreReport.
 
-    A deleted branch comes back as it was. Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone or another snapshot has taken an id.
+    A deleted branch comes back as it was. Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone, or another
+    snapshot has taken an id or another tag a name.
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
     whole_branch = record.action == trash.DELETED_BRANCH
     if not whole_branch:
         store = _branch_of(store, record)
-        _require_no_hole(store, record)
     begun = trash.claimed_for(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
@@ -136,12 +144,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         trash.forget(store, trash_id)
         return Outcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
     try:
-        for file in record.files:
-            if not store.file_io.exists(deletable_path(store, file.path)):
-                raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
-        if whole_branch:
-            require_no_other(store, record, begun=begun)
-        expired = {number: _expired(store, record, number) for number in sorted(record.snapshots)}
+        expired, others = _checked(store, record, begun=begun)
     except DredgeError:
         trash.release(store, record.trash_id)  # a restore that cannot be done keeps no sweep waiting
         raise
@@ -149,27 +152,122 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         put_back(store, record)
         trash.forget(store, trash_id)
         return Outcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
+    cover = None
+    if record.action == trash.ROLLED_BACK:
+        with top_of_history.under_lock(store):
+            cover = _undo_rollback(store, record, plan.hash)
+    elif expired:
+        _put_back(store, record, expired)
+    for path, data in sorted(others.items()):
+        store.file_io.write_exclusive(path, data)
     told = record.action == trash.EXPIRED_CHANGELOGS
-    for number in reversed(expired):
+    if told or any(path.startswith(changelogs.changelog_dir(store)) for path in others):
+        changelogs.point_hints(store, changelogs.list_changelogs(store))
+    first = changelogs.list_changelogs(store) if told else snapshots.list_ids(store)
+    trash.forget(store, trash_id)
+    report = RestoreReport(
+        trash_id,
+        tuple(expired),
+        len(record.files),
+        min(first, default=None),
+        changelogs=told,
+        others=_names(record),
+        snapshot_id=cover,
+    )
+    return Outcome(report)
+
+
+def _checked(store: TableStore, record: TrashRecord, *, begun: bool) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
+    """The snapshots that come back, and the tags and changelogs by path. Raises PlanRefused where something is gone or does not fit."""
+    for file in record.files:
+        if not store.file_io.exists(deletable_path(store, file.path)):
+            raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+    others: dict[str, bytes] = {}
+    if record.action == trash.DELETED_BRANCH:
+        require_no_other(store, record, begun=begun)
+    else:
+        _require_fitting(store, record)
+        others = {_small_path(store, record, path): data for path, data in record.metadata.items()}
+    for path, data in others.items():
+        if store.file_io.exists(path) and store.file_io.read_bytes(path) != data:
+            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+    return {number: _expired(store, record, number) for number in sorted(record.snapshots)}, others
+
+
+def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snapshot]) -> None:
+    """Write the snapshots (or changelogs) of an expiry, newest first, so that history has no hole at any time."""
+    told = record.action == trash.EXPIRED_CHANGELOGS
+    for number in sorted(expired, reverse=True):
         if told and snapshots.exists(store, number):
             continue  # the snapshot itself came back meanwhile
         path = changelogs.changelog_path(store, number) if told else store.snapshot_path(number)
         data = record.snapshots[number].encode()
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
             raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
-    if told:
-        left = changelogs.list_changelogs(store)
-        changelogs.point_hints(store, left)
-        earliest = left[0] if left else None
-    else:
-        earliest = snapshots.list_ids(store)[0]
-        snapshots.write_earliest_hint(store, earliest)
+    if not told:
+        snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
         # A snapshot that can be read needs no changelog beside it.
         there = [number for number in changelogs.list_changelogs(store) if number in expired]
         if there:
             changelogs.delete_changelogs(store, there)
-    trash.forget(store, trash_id)
-    return Outcome(RestoreReport(trash_id, tuple(expired), len(record.files), earliest, told))
+
+
+def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
+    """Let the newest snapshot of the record be the table's newest again, at once (see `top_of_history`).
+
+    Returns None, or the cover that stays because a commit was made on it. Raises PlanRefused when one was made on the version that the
+    rollback went back to.
+    """
+    if not record.snapshots:
+        return None
+    newest = max(record.snapshots)
+    cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
+    whole = all(top_of_history.is_there(store, number, text) for number, text in record.snapshots.items())
+    if cover is None and not whole:
+        to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
+        cover = top_of_history.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
+        # Without the hint everybody finds the cover, as soon as it is there, by listing.
+        store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+        path = store.snapshot_path(cover.id)
+        if not store.file_io.write_exclusive(path, cover.to_json()):
+            cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
+            if cover is None:
+                raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
+    try:
+        top_of_history.put_back(store, record.snapshots)
+    except PlanRefused:
+        if cover is not None:
+            top_of_history.uncover(store, cover, snapshots.list_ids(store)[-2])
+        trash.release(store, record.trash_id)
+        raise
+    if record.target_written and record.target is not None:
+        store.file_io.delete(store.snapshot_path(record.target))  # it had expired
+    ids = snapshots.list_ids(store)
+    snapshots.write_earliest_hint(store, ids[0])
+    if cover is None:
+        snapshots.write_latest_hint(store, ids[-1])
+        return None
+    return None if top_of_history.uncover(store, cover, newest) else cover.id
+
+
+def _names(record: TrashRecord) -> tuple[str, ...]:
+    """The tags and changelogs that a record holds beside its snapshots, for people."""
+    paths = [PurePosixPath(path) for path in sorted(record.metadata)]
+    found = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
+    return (*found, *(path.name.replace("-", " ") for path in paths if path.parent.name == "changelog"))
+
+
+_SMALL: Final = re.compile(
+    r"(branch/branch-[^/]+/)?(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18})"
+)
+
+
+def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
+    """Where a tag or a changelog of a record belongs. Raises CorruptFile for what no record of ours holds, or lies outside the branch."""
+    place = f"{store.root}/{path}"
+    if not _SMALL.fullmatch(path) or not place.startswith(f"{store.metadata_root}/"):
+        raise CorruptFile(path, f"no tag or changelog of branch {store.branch}, in deletion record {record.trash_id}")
+    return inside_really(store.root, place)
 
 
 def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
@@ -250,6 +348,28 @@ def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:
 
 def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
     return PlanRefused(rule, table=store.name, detail=detail)
+
+
+def _require_fitting(store: TableStore, record: TrashRecord) -> None:
+    """Raise PlanRefused where what comes back would not fit what is there."""
+    if record.action == trash.ROLLED_BACK:
+        _require_nothing_newer(store, record)
+    elif record.snapshots:
+        _require_no_hole(store, record)
+
+
+def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
+    """Of what is newer than the version that a rollback went back to, everything is of the record, or covers it."""
+    covering = max(record.snapshots, default=0) + 1
+    for number in snapshots.list_ids(store):
+        if number <= (record.target or 0):
+            continue
+        if number in record.snapshots and top_of_history.is_there(store, number, record.snapshots[number]):
+            continue
+        if number >= covering and top_of_history.find_cover(store, covering, record.trash_id) is not None:
+            continue  # an interrupted undoing: what was committed upon it stays
+        detail = f"snapshot {number} was committed after the rollback to snapshot {record.target}"
+        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:

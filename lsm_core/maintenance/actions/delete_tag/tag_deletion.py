@@ -1,0 +1,253 @@
+"""Deletion of tags: which files each alone keeps, phase one of the two-phase delete, and the report (Java `TagManager.deleteTag`, `TagDeletion`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import PlanStale, SnapshotNotFound
+from lsm_core.format.side_files import Tag
+from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.actions.expire_snapshots.expiry import sweep_at_once
+from lsm_core.maintenance.deletions import (
+    DeletionReport,
+    data_items,
+    grace_ms,
+    metadata_items,
+    split_used,
+)
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
+from lsm_core.maintenance.used_files import added, as_it_is
+from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+
+_MOST_LINES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class DropTagItem(PlanItem):
+    """One tag that goes: ``snapshot_id`` and ``time_ms`` (epoch ms) of the snapshot it names, which identify it when the plan is applied."""
+
+    item_kind: ClassVar[str] = "drop_tag"
+    title: ClassVar[str] = "would delete"
+    columns: ClassVar[tuple[str, ...]] = ("tag", "snapshot", "committed (UTC)", "why")
+
+    name: str
+    snapshot_id: int
+    time_ms: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Name, snapshot, its time and the reason."""
+        return (self.name, self.snapshot_id, utc_text(self.time_ms), self.reason)
+
+    def names(self, tag: Tag | None) -> bool:
+        """Whether ``tag`` is still the one that was planned."""
+        return tag is not None and (tag.snapshot.id, tag.snapshot.time_millis) == (self.snapshot_id, self.time_ms)
+
+
+@dataclass(frozen=True)
+class TagDeletionReport(DeletionReport):
+    """What a deletion of tags did: the names of those that are gone (``tags``), and the files that this frees."""
+
+    tags: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a tag went."""
+        return bool(self.tags)
+
+    def lines(self, table: str) -> list[str]:
+        """What went, where the files are, and how to undo it."""
+        if not self.tags:
+            return ["no tag was deleted"]
+        return [f"deleted {_listed(self.tags)} of {table}", *self.file_lines(table)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"tag {names[0]}" if len(names) == 1 else f"tags {', '.join(names)}"
+
+
+def plan_tag_deletion(store: TableStore, tag: str, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to delete ``tag`` and what nothing else needs of its files (``now_ms``: epoch ms).
+
+    Raises SnapshotNotFound naming a tag that is not there, InvalidData for a hostile name and CorruptFile
+    when a snapshot, changelog, tag or branch cannot be read. Reads metadata only.
+    """
+    tags.read_tag(store, tag)
+    plan = MaintenancePlan.begun("delete_tag", store, snapshots.latest_id(store), {"tag": tag}, now_ms)
+    return with_tags(store, plan, {tag: "asked for"})
+
+
+def with_tags(store: TableStore, plan: MaintenancePlan, going: Mapping[str, str]) -> MaintenancePlan:
+    """``plan`` with the deletion of the tags in ``going`` (name -> why) and of the files that they alone keep."""
+    found = tags.list_details(store)
+    chosen = {name: found[name] for name in going if name in found}
+    items = [DropTagItem(n, t.snapshot.id, t.snapshot.time_millis, going[n]) for n, t in chosen.items()]
+    candidates, kept = files_of_tags(store, chosen)
+    deletions, held = split_used(store, candidates, without_tags=set(chosen))
+    return replace(
+        plan,
+        items=(*plan.items, *items, *deletions),
+        declined=(*plan.declined, *kept, *held),
+        estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
+    )
+
+
+def files_of_tags(store: TableStore, going: Mapping[str, Tag]) -> tuple[list[DeleteItem], list[Declined]]:
+    """The files of the tags' snapshots that have expired, and a word on the tags whose snapshot is still there: these free nothing."""
+    candidates: dict[str, DeleteItem] = {}
+    kept: list[Declined] = []
+    seen: set[int] = set()
+    for name, tag in going.items():
+        number = tag.snapshot.id
+        if snapshots.exists(store, number):
+            text = f"snapshot {number} is still there and holds them: they go when it has expired"
+            kept.append(Declined(f"files of tag {name}", "held", text, {"holder": f"snapshot {number}"}))
+        elif number not in seen:
+            seen.add(number)
+            candidates |= {item.path: item for item in _files_of(store, name, tag)}
+    return list(candidates.values()), kept
+
+
+def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
+    """All that the tagged version needs; its changelog, too, where no expiry has taken that."""
+    snapshot, reason = as_it_is(store, tag.snapshot), f"kept by tag {name} (snapshot {tag.snapshot.id}) alone"
+    yield from data_items(store, manifests.live_entries(store, snapshot), "data", reason)
+    if snapshot.changelog_manifest_list:
+        told = data_items(store, added(manifests.changelog_entries(store, snapshot)), "changelog", reason)
+        yield from (item for item in told if store.file_io.exists(f"{store.root}/{item.path}"))
+    yield from metadata_items(store, snapshot, reason)
+
+
+def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once. Its report is a TagDeletionReport."""
+    report = sweep_at_once(store, _delete(store, plan))
+    lines = [{"event": "deleted tag", "tag": name} for name in report.tags]
+    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+
+
+def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
+    """Record what goes, then delete the tags' files.
+
+    A tag that names another snapshot than planned stays; raises PlanStale when that leaves none. What became needed since planning leaves
+    the record.
+    """
+    planned = plan.items_of(DropTagItem)
+    going: list[str] = []
+    moved: list[Declined] = []
+    metadata: dict[str, bytes] = {}
+    for item in planned:
+        found = tags.try_read(store, item.name)
+        if item.names(found):
+            going.append(item.name)
+        elif found is not None:
+            text = f"it names snapshot {found.snapshot.id} now, not snapshot {item.snapshot_id} as planned"
+            moved.append(Declined(f"tag {item.name}", "stale", text, {"snapshot_id": found.snapshot.id}))
+    if not going:
+        if moved:
+            raise PlanStale(f"{moved[0].subject}: {moved[0].text}", store.name)
+        return TagDeletionReport(plan.hash, plan.base_snapshot, declined=plan.declined)
+    deletions, held = split_used(store, plan.items_of(DeleteItem), without_tags=set(going))
+    for name in going:
+        metadata |= files_of_tag(store, name)
+    record = record_of(store, plan, deletions, metadata)
+    for name in going:
+        tags.delete(store, name)
+    return TagDeletionReport(
+        plan.hash,
+        plan.base_snapshot,
+        tags=tuple(going),
+        held=tuple({i.subject: i for i in (*plan.declined, *held) if i.reason == "held"}.values()),
+        declined=(*(item for item in plan.declined if item.reason != "held"), *moved),
+        **record_fields(record),
+    )
+
+
+def files_of_tag(store: TableStore, name: str) -> dict[str, bytes]:
+    """The content of a tag's own files by their paths relative to the table: what a restore writes back. Raises SnapshotNotFound."""
+    found = {}
+    for path in (tags.tag_path(store, name), tags.success_path(store, name)):
+        try:
+            found[path[len(store.root) + 1 :]] = store.file_io.read_bytes(path)
+        except FileNotFoundError as error:
+            if not found:
+                raise SnapshotNotFound(f"table {store.name}: tag '{name}' was deleted meanwhile") from error
+    return found
+
+
+def record_of(
+    store: TableStore, plan: MaintenancePlan, files: Sequence[DeleteItem], metadata: Mapping[str, bytes]
+) -> TrashRecord:
+    """Write the deletion record of ``plan``: files that a sweep deletes after the grace, and the small files that go at once."""
+    now = store.clock.now_ms()
+    record = TrashRecord(
+        trash_id=f"{plan.action.replace('_', '-')}-{plan.hash[:12]}-{now}",
+        action=plan.action,
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=now,
+        not_before_ms=now + grace_ms(store.options),
+        snapshots={},
+        files=tuple(files),
+        branch=store.branch,
+        metadata=metadata,
+    )
+    write_record(store, record)
+    return record
+
+
+def record_fields(record: TrashRecord) -> dict[str, Any]:
+    """What a DeletionReport tells of ``record``."""
+    return {
+        "files_recorded": len(record.files),
+        "bytes_recorded": record.size,
+        "trash_id": record.trash_id,
+        "not_before_ms": record.not_before_ms,
+    }
+
+
+def foresee_tag_deletion(plan: MaintenancePlan) -> TagDeletionReport:
+    """What applying ``plan`` would report."""
+    deletions = plan.items_of(DeleteItem)
+    return TagDeletionReport(
+        plan.hash,
+        plan.base_snapshot,
+        tags=tuple(item.name for item in plan.items_of(DropTagItem)),
+        files_recorded=len(deletions),
+        bytes_recorded=sum(item.size for item in deletions),
+        held=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        dry_run=True,
+    )
+
+
+def tag_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a tag of ``plan`` is still there, as planned."""
+    return any(item.names(tags.try_read(store, item.name)) for item in plan.items_of(DropTagItem))
+
+
+def trace_of_record(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """The deletion record that an application of ``plan`` wrote, while it is in the trash."""
+    for record in read_trash(store).records:
+        if record.plan_hash == plan.hash:
+            return Applied(None, record.created_ms, f"deletion record {record.trash_id}")
+    return None
+
+
+__all__ = [
+    "DropTagItem",
+    "TagDeletionReport",
+    "apply_tag_deletion",
+    "files_of_tag",
+    "files_of_tags",
+    "foresee_tag_deletion",
+    "plan_tag_deletion",
+    "record_fields",
+    "record_of",
+    "tag_deletion_fits",
+    "trace_of_record",
+    "with_tags",
+]
