@@ -83,6 +83,9 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.rollback.rolling_back import RollbackReport as RollbackReport
     from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
     from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
+    from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem
+    from lsm_core.maintenance.actions.undo.undoing import UndoReport as UndoReport
+    from lsm_core.maintenance.actions.undo.undoing import plan_undo as plan_undo
     from lsm_core.maintenance.apply import apply_plan as apply_plan
     from lsm_core.maintenance.apply import dry_run as dry_run
     from lsm_core.maintenance.holders import Holder as Holder
@@ -92,6 +95,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.observe import health as health
     from lsm_core.maintenance.record import LedgerEntry as LedgerEntry
     from lsm_core.maintenance.record import applied_before as applied_before
+    from lsm_core.maintenance.record import find_entry as find_entry
+    from lsm_core.maintenance.record import iterate_ledger as iterate_ledger
     from lsm_core.maintenance.record import read_ledger as read_ledger
     from lsm_core.maintenance.reports import BucketDifference as BucketDifference
     from lsm_core.maintenance.reports import VerifyReport as VerifyReport

@@ -111,9 +111,11 @@ def test_unsupported_tables_are_shown_and_left_alone_with_the_reason(house: Hous
         assert told["why"].startswith("not supported: ")
         assert all(passed for passed, _ in evaluations(result).values())
     assert house.execute(names.RETENTION_JOB).success
-    assert [path for path in _files(house.root) if "/dredge/" not in path and "dedup_levels" not in path] == [
-        path for path in before if "dedup_levels" not in path
-    ]
+    after = _files(house.root)
+    gone, new = set(before) - set(after), set(after) - set(before)
+    # Java gave this tag a day; it waits in the trash of its table
+    assert {path for path in gone if "dedup_levels" not in path} == {"g.db/tags_branches/tag/tag-t1"}
+    assert not [path for path in new if "/dredge/" not in path and "dedup_levels" not in path]
 
 
 def _files(root: Path) -> list[str]:
