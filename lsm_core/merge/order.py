@@ -103,7 +103,7 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
     """
     if not all(rows.has(name) for name in (SEQUENCE_NUMBER, *spec.sequence_columns)):
         return False
-    columns = [pa.chunked_array([piece.batch.column(name) for piece in rows.pieces]) for name in spec.sequence_columns]
+    columns = [rows.whole_column(name) for name in spec.sequence_columns]
     if any(is_text(column.type) for column in columns):
         return False
     parts = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]

@@ -16,7 +16,7 @@ from lsm_core.merge.comparable import (
     Ints,
 )
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
-from lsm_core.types.dictionaries import batch_of, joined, taken
+from lsm_core.types.dictionaries import batch_of, joined, plain, taken
 
 OUTPUT_ROWS = 131_072
 PART_ROWS = 131_072
@@ -81,8 +81,13 @@ class Rows:
         """Values of the column ``name`` of the given rows."""
         if self.pieces[0].batch.schema.get_field_index(name) < 0:
             raise InvalidData("", name, "the batch lacks this sequence column")
-        whole = pa.chunked_array([piece.batch.column(name) for piece in self.pieces])
-        return one_array(whole.take(arrow_array(rows)))
+        return one_array(self.whole_column(name).take(arrow_array(rows)))
+
+    def whole_column(self, name: str) -> pa.ChunkedArray:
+        """The column ``name`` of all rows, a chunk a piece; plain text where only some of the pieces have dictionaries."""
+        chunks = [piece.batch.column(name) for piece in self.pieces]
+        kinds = {str(chunk.type) for chunk in chunks}
+        return pa.chunked_array([plain(chunk) for chunk in chunks] if len(kinds) > 1 else chunks)
 
     def piece_of(self, rows: Ints) -> Ints:
         """Index of the piece that each of the given rows lies in."""

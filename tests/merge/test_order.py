@@ -126,3 +126,16 @@ def test_byte_keys_climb_and_ascend_as_bytes_do(texts: list[bytes], prefix: byte
         pairs = list(pairwise(whole))
         assert found.climbing() == all(a < b for a, b in pairs)
         assert found.ascending() == all(a <= b for a, b in pairs)
+
+
+def test_a_column_may_be_dictionaries_in_some_pieces_and_plain_text_in_others() -> None:
+    """As where rows that a lookup brought lie beside rows of a file whose text repeats."""
+
+    def piece(age: int, note: pa.Array) -> Piece:
+        bare = _piece([1, 2, 3], [10 * age + n for n in range(3)], age)
+        return Piece(bare.batch.append_column("note", note), bare.keys, 0, age)
+
+    texts = pa.array(["c", None, "c"])
+    for notes in ([texts, texts.dictionary_encode()], [texts.dictionary_encode()] * 2, [texts, texts]):
+        rows = Rows.of([piece(age, note) for age, note in enumerate(notes)])
+        assert rows.column("note", np.array([5, 1, 0, 3])).to_pylist() == ["c", None, "c", "c"]
