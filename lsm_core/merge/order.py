@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from lsm_core.arrays import values_of
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
