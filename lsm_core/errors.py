@@ -313,6 +313,8 @@ class RefusalRule(StrEnum):
     """A snapshot undid the run before."""
     OUTPUTS_USED = "outputs-used"
     """Later commits replaced, moved or marked files that a compaction left, so that it cannot be undone."""
+    NUMBERS_TAKEN = "numbers-taken"
+    """Rows written since have, or may get, sequence numbers of rows that a compaction dropped, which would win over them."""
     ROWS_WOULD_HIDE = "rows-would-hide"
     """Readers see compacted rows alone: to undo the compaction would hide some."""
     CHANGES_TOLD = "changes-told"

@@ -164,6 +164,44 @@ def test_newer_levels_above_an_older_compaction_are_refused(tmp_path: Path) -> N
         assert "outputs-used" in refusal(table, minor.run_id)
 
 
+@pytest.mark.parametrize("setting", ["full", "counts"])
+def test_deletes_that_come_back_win_over_no_newer_row(tmp_path: Path, setting: str) -> None:
+    table = keyed(tmp_path, dredge__verification=setting)
+    table.write(rows(range(10)))
+    table.write(rows([5]), row_kinds=pa.array(["-D"]))
+    report = table.compact(full=True)
+    before = content(table)
+    said = refusal(table, report.run_id)
+    assert "numbers-taken: bucket-0: it dropped the rows with the largest sequence numbers" in said
+    undone = table.undo(report.run_id, allow_changes=True)
+    assert content(table) == before and undone.differences == ()
+    again = table.compact(full=True)
+    table.write(rows([5], v=100))  # takes the number of the delete
+    before = content(table)
+    for arguments in ({}, {"allow_changes": True}):
+        assert "numbers-taken: bucket-0: data-" in refusal(table, again.run_id, **arguments)
+    assert content(table) == before
+
+
+def test_a_writer_that_took_a_delete_s_number_meanwhile_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(10)))
+    table.write(rows([5]), row_kinds=pa.array(["-D"]))
+    report = table.compact(full=True)
+    real = Committer.commit_compaction
+
+    def meanwhile(self: Any, *arguments: Any, **named: Any) -> Any:
+        Catalog(tmp_path / "wh", clock=table.store.clock).table("db.t").write(rows([5], v=1))
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Committer, "commit_compaction", meanwhile)
+    with pytest.raises(CommitConflict):
+        table.undo(report.run_id, allow_changes=True)
+    assert (5, 6, None) in content(table) and not strays(table)
+
+
 def test_only_runs_of_compactions_can_be_undone(tmp_path: Path) -> None:
     table = stacked(tmp_path)
     with pytest.raises(

@@ -19,7 +19,7 @@ class Undo(BuiltInAction):
         Argument(
             "allow_changes",
             ArgumentKind.FLAG,
-            "Also where reads would answer otherwise than now: that is how to take back a compaction that changed answers.",
+            "Also where reads would answer otherwise than now, as after a compaction that changed answers, or an open writer could be in the way.",
         ),
     )
     items = ("actions.undo.undoing.UndoItem",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -88,8 +88,10 @@ class Compaction:
     unfit: tuple[Unfit, ...]
 
 
-def find_compaction(store: TableStore, run_id: str) -> Compaction:
+def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = False) -> Compaction:
     """What the compaction of ``run_id`` did, bucket by bucket, and what of it can be undone now. Reads metadata only.
+
+    ``allow_changes``: also where a writer that is open now might give its rows sequence numbers which files that come back have.
 
     Raises InvalidOption for what is no run of a compaction, PlanRefused where nothing can be known of it any more, or it was undone
     already, CorruptFile, WriterStale.
@@ -123,7 +125,7 @@ def find_compaction(store: TableStore, run_id: str) -> Compaction:
         table = groups.get(bucket.place)
         files = () if table is None else tuple(one.file for one in table_to_entries(table))
         now = replace(bucket, live=files, index_files=vectors.get(bucket.place, ()))
-        wrong = _why_unfit(store, latest, now, snapshot)
+        wrong = _why_unfit(store, latest, now, snapshot, allow_changes)
         fit += [] if wrong else [now]
         unfit += [wrong] if wrong else []
     if unfit:
@@ -301,12 +303,30 @@ def _named(table: pa.Table | None) -> frozenset[_Named]:
     return frozenset(zip(table.column("file_name").to_pylist(), table.column("level").to_pylist(), strict=True))
 
 
-def _why_unfit(store: TableStore, latest: Snapshot, bucket: ReplacedFiles, snapshot: Snapshot | None) -> Unfit | None:
+def _why_unfit(
+    store: TableStore, latest: Snapshot, bucket: ReplacedFiles, snapshot: Snapshot | None, allow_changes: bool
+) -> Unfit | None:
     """Why the bucket cannot be put back; None when it can."""
     live = frozenset((file.file_name, file.level) for file in bucket.live)
     changed = not_on_top(store, bucket, live)
     if changed:
         return _used(store, latest, bucket.place, changed)
+    if store.has_primary_key and bucket.inputs:
+        newest = max(file.max_sequence_number for file in bucket.inputs)
+        taken = numbers_taken(store, bucket, ((f.file_name, f.level, f.min_sequence_number) for f in bucket.live))
+        if taken:
+            text = (
+                f"{taken[0]} was written since, with sequence numbers that rows which the compaction dropped have: these would win over "
+                "newer ones if they came back"
+            )
+            return Unfit(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
+        kept = max((f.max_sequence_number for f in bucket.live if (f.file_name, f.level) in bucket.left), default=-1)
+        if newest > kept and not allow_changes:
+            text = (
+                "it dropped the rows with the largest sequence numbers (deletes, or rows that were over): a writer opened since may be giving "
+                "them to newer rows, which would lose against the ones that come back; with no such writer open allow_changes undoes it"
+            )
+            return Unfit(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
     if not store.has_primary_key:
         names = {name for name, _ in bucket.made}
         marked = [
@@ -349,6 +369,17 @@ def not_on_top(store: TableStore, bucket: ReplacedFiles, live: Collection[_Named
     return [name for name, _ in (*sorted(gone & bucket.made), *sorted(gone - bucket.made), *sorted(came))]
 
 
+def numbers_taken(store: TableStore, bucket: ReplacedFiles, live: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Those of the ``live`` files (name, level, least sequence number) that came since and have numbers of rows that are to come back.
+
+    A delete that a compaction dropped leaves its number to the next row that is written; once it is back it would win over that row.
+    """
+    if not store.has_primary_key or not bucket.inputs:
+        return []
+    newest = max(file.max_sequence_number for file in bucket.inputs)
+    return [name for name, level, least in live if (name, level) not in bucket.left and least <= newest]
+
+
 def still_on_top(store: TableStore, buckets: Sequence[ReplacedFiles], entries: pa.Table) -> Rescan:
     """``entries`` of the undo as long as nobody changed what the compaction left; asked at every attempt of the commit.
 
@@ -362,7 +393,11 @@ def still_on_top(store: TableStore, buckets: Sequence[ReplacedFiles], entries: p
         live = manifests.live_entries(store, latest, partitions=partitions)
         groups = {(partition, bucket): table for partition, bucket, _, table in bucket_groups(live)}
         for bucket in buckets:
-            changed = not_on_top(store, bucket, _named(groups.get(bucket.place)))
+            table = groups.get(bucket.place)
+            changed = not_on_top(store, bucket, _named(table))
+            if table is not None and not changed:
+                columns = (table.column(name).to_pylist() for name in ("file_name", "level", "min_sequence_number"))
+                changed = numbers_taken(store, bucket, zip(*columns, strict=True))
             if changed:
                 user, number = _who(store, latest, changed)
                 reason = f"table {store.name}: files that are to be put back were used by another commit"
@@ -418,6 +453,7 @@ __all__ = [
     "Unfit",
     "find_compaction",
     "not_on_top",
+    "numbers_taken",
     "place_text",
     "still_on_top",
     "vectors_of",

@@ -147,7 +147,7 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
     its changes were told to streams; UnsupportedFeature, CorruptFile.
     """
     require_compactable(store)
-    found = find_compaction(store, run_id)
+    found = find_compaction(store, run_id, allow_changes=allow_changes)
     if found.unfit and (not partial or not found.buckets):
         first = found.unfit[0]
         more = f" (and {len(found.unfit) - 1} more buckets)" if len(found.unfit) > 1 else ""
@@ -208,7 +208,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
     would answer otherwise than now (unless the plan allows that), CorruptFile; after any of them no copy is left.
     """
     require_compactable(store)
-    found = find_compaction(store, str(plan.arguments["run_id"]))
+    found = _found(store, plan)
     chosen = _as_planned(store, plan, found)
     allowed, verified = bool(plan.arguments["allow_changes"]), store.options.verification != COUNTS
     living = living_at(store, found.clock)
@@ -278,6 +278,11 @@ def _would_differ(store: TableStore, one: BucketDifference) -> str:
     )
 
 
+def _found(store: TableStore, plan: MaintenancePlan) -> Compaction:
+    """What the plan's compaction did, as it stands now."""
+    return find_compaction(store, str(plan.arguments["run_id"]), allow_changes=bool(plan.arguments["allow_changes"]))
+
+
 def _as_planned(store: TableStore, plan: MaintenancePlan, found: Compaction) -> list[ReplacedFiles]:
     """The buckets of the plan's items. Raises PlanStale unless each is as it was planned."""
     by_place = {bucket.place: bucket for bucket in found.buckets}
@@ -296,7 +301,7 @@ def _as_planned(store: TableStore, plan: MaintenancePlan, found: Compaction) -> 
 def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Whether all buckets of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
     with suppress(PlanRefused, PlanStale):
-        return bool(_as_planned(store, plan, find_compaction(store, str(plan.arguments["run_id"]))))
+        return bool(_as_planned(store, plan, _found(store, plan)))
     return False
 
 
