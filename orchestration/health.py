@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Final
@@ -103,7 +103,7 @@ class TableHealth:
     """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
 
     ``data_version``: the newest snapshot up to this one that changed what the table says. ``waiting``: postponed rows by partition path. Lags in ``buckets`` are those at
-    ``measured_ms`` (epoch ms).
+    ``measured_ms`` (epoch ms). ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
     """
 
     table: str
@@ -112,6 +112,7 @@ class TableHealth:
     measured_ms: int
     buckets: tuple[BucketHealth, ...] = ()
     waiting: Mapping[str, int] = field(default_factory=dict)
+    commit: str = ""
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the same with the buckets of one partition alone (``None``: with all)."""
@@ -119,7 +120,7 @@ class TableHealth:
             return self
         kept = tuple(bucket for bucket in self.buckets if bucket.partition_text == partition)
         waiting = {text: rows for text, rows in self.waiting.items() if text == partition}
-        return TableHealth(self.table, self.snapshot, self.data_version, self.measured_ms, kept, waiting)
+        return replace(self, buckets=kept, waiting=waiting)
 
     @cached_property
     def partitions(self) -> tuple[PartitionHealth, ...]:
@@ -146,7 +147,9 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
         return TableHealth(store.name, None, None, now)
     timed = bool(store.options.optimization_interval) or store.options.offpeak_start >= 0
     options = tuple(sorted(store.schema.options.items()))
-    state = (snapshot.id, snapshot.base_manifest_list, store.schema.id, options, now // 60_000 if timed else 0)
+    commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
+    minute = now // 60_000 if timed else 0
+    state = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
     with _lock:
         kept = _newest.get(store.root)
     if kept is not None and kept[0] == state:
@@ -156,7 +159,7 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
     if store.bucket_mode is BucketMode.POSTPONE:
         items = waiting_items(store, manifests.live_entries(store, snapshot))
         waiting = {item.partition_text: item.rows_in for item in items}
-    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets, waiting)
+    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets, waiting, commit)
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
             _newest.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 from lsm_core.clock import Clock
@@ -17,6 +18,7 @@ from lsm_core.storage import FileIO, Guarantee, check_name, file_io_for, storage
 
 _URI: Final = "dredge.lock.uri"
 _NONE, _JDBC = "none", "jdbc"
+_SHARED: Final = ("dredge.lock", _URI, "dredge.lock.key")
 _SHORTEST_LEASE: Final = 1_000
 """In ms: Paimon's lock table counts seconds."""
 
@@ -48,6 +50,20 @@ def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -
     if lock_io.guarantee is Guarantee.NONE:
         raise InvalidOption(_URI, place or folder, "a folder on a store that creates files exclusively", name)
     return lock_io, f"{folder.rstrip('/')}/{check_name(lock_id(options, name), name, 'lock')}" if place else folder
+
+
+def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
+    """Which lock of a table's own (``stored`` options) is not taken, because the catalog gives all of its tables another; "" where none.
+
+    The catalog's counts: it is the one that other engines share. Whoever opens the table without that catalog takes the table's.
+    """
+    own = TableOptions.usable(stored)
+    if own.get("dredge.lock") == _NONE or all(own.get(key) == options.get(key) for key in _SHARED):
+        return ""
+    return (
+        f"its own lock (dredge.lock = {own.get('dredge.lock')}) is not taken: its catalog gives it dredge.lock = {options.get('dredge.lock')}; whoever opens it "
+        "without that catalog takes the other lock, and the two keep nobody apart (remove the option, or open it with the catalog everywhere)"
+    )
 
 
 def lock_settings(options: TableOptions) -> LockSettings:

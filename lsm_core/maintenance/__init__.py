@@ -88,6 +88,11 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.undo.undoing import plan_undo as plan_undo
     from lsm_core.maintenance.apply import apply_plan as apply_plan
     from lsm_core.maintenance.apply import dry_run as dry_run
+    from lsm_core.maintenance.direct_acts import create_branch as create_branch
+    from lsm_core.maintenance.direct_acts import forget_consumer as forget_consumer
+    from lsm_core.maintenance.direct_acts import rename_branch as rename_branch
+    from lsm_core.maintenance.direct_acts import rename_tag as rename_tag
+    from lsm_core.maintenance.direct_acts import reset_consumer as reset_consumer
     from lsm_core.maintenance.holders import Holder as Holder
     from lsm_core.maintenance.holders import HolderKind as HolderKind
     from lsm_core.maintenance.holdings import holds as holds
@@ -204,6 +209,13 @@ __getattr__, __dir__ = lazy_names(
         "apply": (
             "apply_plan",
             "dry_run",
+        ),
+        "direct_acts": (
+            "create_branch",
+            "forget_consumer",
+            "rename_branch",
+            "rename_tag",
+            "reset_consumer",
         ),
         "holders": (
             "Holder",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
-from typing import Final, cast
+from typing import cast
 
 from lsm_core.errors import (
     CommitConflict,
@@ -14,8 +13,6 @@ from lsm_core.errors import (
     InvalidOption,
     PlanRefused,
     PlanStale,
-    StorageFull,
-    StorageRefused,
     UnsupportedFeature,
 )
 from lsm_core.maintenance.action import (
@@ -37,11 +34,9 @@ from lsm_core.maintenance.record import (
     new_run_id,
     peak_memory,
     this_process,
-    write_entry,
+    write_or_warn,
 )
 from lsm_core.metadata.store import TableStore
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 def apply_plan(
@@ -115,7 +110,7 @@ def _record(
     error: DredgeError | OSError | None,
     seconds: float,
 ) -> None:
-    """Write the run down. What was done is done: a ledger that cannot be written is said, it does not fail the run."""
+    """Write the run down."""
     report = None if outcome is None else outcome.report
     entry = LedgerEntry(
         run_id=run_id,
@@ -135,13 +130,7 @@ def _record(
         report={} if report is None else report.numbers(),
         lines=() if outcome is None else tuple(outcome.lines),
     )
-    try:
-        write_entry(store, entry)
-    except (OSError, DredgeError) as failure:
-        # What the error says of the storage is not said a second time, for the ledger.
-        told = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(failure, type(error))
-        level = logging.DEBUG if told else logging.WARNING
-        _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
+    write_or_warn(store, entry, error)
 
 
 def _outcome_of(error: DredgeError | OSError | None) -> str:

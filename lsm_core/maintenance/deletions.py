@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import metadata_files, read_lineages, still_used
@@ -74,6 +75,20 @@ def when_freed(plan: MaintenancePlan) -> list[str]:
 def grace_ms(options: TableOptions) -> int:
     """How long (ms) what is set aside now waits in the trash: not at all in direct mode (`dredge.delete-mode`)."""
     return 0 if options.delete_mode == "direct" else options.trash_grace_expiry
+
+
+@contextmanager
+def under_lock(store: TableStore, what: str) -> Iterator[None]:
+    """Hold the table's lock, if it has one (`dredge.lock`), so that nobody who takes it changes the history in the middle of ``what``.
+
+    A commit takes it too, so nothing is committed within. Raises LockTimeout naming the holder, and what asking the lock raises.
+    """
+    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, what)
+    if lock is None:
+        yield
+        return
+    with held(lock, lock_settings(store.options)):
+        yield
 
 
 def require_main(store: TableStore, what: str) -> None:

@@ -23,8 +23,8 @@ from lsm_core.format.json_text import texts_in
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
-from lsm_core.maintenance.trash import DELETED_BRANCH, TrashRecord
-from lsm_core.maintenance.used_files import deleted_branch_lineages, names_of, removed
+from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.maintenance.used_files import as_it_is, names_of, removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -219,6 +219,8 @@ class _Search:
         found = [one for number in snapshots.list_ids(store) if (one := snapshots.try_read(store, number)) is not None]
         holder = _holders_of(store)
         is_main = store.branch == branches.MAIN
+        if not is_main:  # copies of main's snapshots, whose changelogs main may have expired
+            found = [as_it_is(store, one) for one in found]
         newest = found[-1] if found else None
         if is_main:
             self.newest = newest
@@ -259,7 +261,8 @@ class _Search:
                 self._entries(store, meta, code, sure=code)
 
     def _tags(self, store: TableStore) -> None:
-        for name, snapshot in sorted(tags.list_tags(store).items()):
+        for name, tagged in sorted(tags.list_tags(store).items()):
+            snapshot = as_it_is(store, tagged)
             kind, text = (HolderKind.TAG, f"tag {name}")
             if store.branch != branches.MAIN:
                 kind, text = HolderKind.BRANCH, f"branch {store.branch}, tag {name}"
@@ -287,15 +290,10 @@ class _Search:
         """What the snapshots of a deletion record need; where a file of theirs is gone nobody can restore them."""
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
-        if record.action == DELETED_BRANCH:
-            for line in deleted_branch_lineages(self.store, record, ""):
-                for snapshot in line.snapshots:
-                    self._left(line.store or self.store, snapshot, code)
         for number, text in record.snapshots.items():
             self._left(self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code)
-        for path, data in record.metadata.items():  # of a deleted branch
-            if PurePosixPath(path).name.startswith(("snapshot-", "tag-", "changelog-")):
-                self._left(self.store, Snapshot.from_json(data, f"{record.trash_id}: {path}"), code)
+        for path, data in record.snapshot_files():  # tags that went, and all of a deleted branch
+            self._left(self.store, Snapshot.from_json(data, f"{record.trash_id}: {path}"), code)
 
     def _left(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
         self.read += 1

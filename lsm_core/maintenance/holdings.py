@@ -17,7 +17,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.holders import Holder, HolderKind
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import read_trash
-from lsm_core.maintenance.used_files import removed
+from lsm_core.maintenance.used_files import as_it_is, removed
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -178,7 +178,7 @@ def _all_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def _told(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    return _files(manifests.changelog_entries(store, snapshot))
+    return _files(manifests.changelog_entries(store, as_it_is(store, snapshot)))
 
 
 def _dropped(store: TableStore, snapshot: Snapshot) -> pa.Table:

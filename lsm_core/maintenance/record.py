@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
 import re
 import resource
@@ -20,12 +21,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, DredgeError, InvalidData, InvalidOption
+from lsm_core.errors import CorruptFile, DredgeError, InvalidData, InvalidOption, StorageFull, StorageRefused
 from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
 
+_LOG: Final = logging.getLogger(__name__)
 _SUFFIX: Final = ".jsonl"
 _VERSION: Final = 1
 _LOOKED_AT: Final = 100
@@ -112,6 +114,20 @@ def write_entry(store: TableStore, entry: LedgerEntry) -> str:
     if not store.file_io.write_exclusive(path, data.encode()):
         raise CorruptFile(path, "a ledger entry of that run is already there")
     return path
+
+
+def write_or_warn(store: TableStore, entry: LedgerEntry, error: Exception | None = None) -> None:
+    """As :func:`write_entry`, after the run, which failed with ``error`` or not.
+
+    What was done is done: a ledger that cannot be written is said in the log, it does not fail the run.
+    """
+    try:
+        write_entry(store, entry)
+    except (OSError, DredgeError) as failure:
+        # What the error says of the storage is not said a second time, for the ledger.
+        told = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(failure, type(error))
+        level = logging.DEBUG if told else logging.WARNING
+        _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
 
 
 def read_ledger(store: TableStore, limit: int | None = None, *, heads: bool = False) -> list[LedgerEntry]:

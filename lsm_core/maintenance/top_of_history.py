@@ -9,15 +9,13 @@ version to come as its newest but one and no gap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
 from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.metadata import hints, snapshots
 from lsm_core.metadata.store import TableStore
@@ -25,17 +23,6 @@ from lsm_core.metadata.store import TableStore
 COVER_PROPERTY: Final = "dredge.cover"
 """Snapshot property of a cover: the deletion record that it serves."""
 _USER: Final = "dredge-rollback"
-
-
-@contextmanager
-def under_lock(store: TableStore) -> Iterator[None]:
-    """Hold the table's lock, if it has one (`dredge.lock`), so that nobody who takes it commits in the middle. Raises LockTimeout."""
-    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, _USER)
-    if lock is None:
-        yield
-        return
-    with held(lock, lock_settings(store.options)):
-        yield
 
 
 def cover_of(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
@@ -68,7 +55,8 @@ def built_upon(store: TableStore, cover_id: int) -> bool:
 
 
 def uncover(store: TableStore, cover: Snapshot, newest: int) -> bool:
-    """Take the cover away, so that ``newest`` is the newest snapshot; False, and nothing changed, when somebody has committed on it.
+    """Take the cover away, so that ``newest`` is the newest snapshot; False, and nothing changed, when somebody has committed on it, or
+    an expiry at the same time took ``newest`` away.
 
     Without the hint LATEST everybody looks for the newest snapshot, so that no step leaves a hint to one that is gone, nor one that hides
     a newer one.
@@ -78,11 +66,10 @@ def uncover(store: TableStore, cover: Snapshot, newest: int) -> bool:
     path = store.snapshot_path(cover.id)
     store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
     store.file_io.delete(path)
-    if built_upon(store, cover.id):
+    if built_upon(store, cover.id) or not snapshots.exists(store, newest):
         store.file_io.write_exclusive(path, cover.to_json())
         return False
-    if snapshots.list_ids(store)[-1] == newest:  # else a commit was quick, and has its own hint
-        snapshots.write_latest_hint(store, newest)
+    snapshots.point_latest(store)
     return True
 
 
@@ -120,5 +107,4 @@ __all__ = [
     "put_back",
     "take_away",
     "uncover",
-    "under_lock",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidOption
@@ -16,6 +17,7 @@ from lsm_core.storage import check_name
 _VERSION: Final = 1
 _RECORD: Final = ".json"
 _CLAIM: Final = ".claim"
+_SAY_SNAPSHOTS: Final = ("snapshot", "tag", "changelog")
 SWEEP: Final = "sweep"
 RESTORE: Final = "restore"
 EXPIRED_CHANGELOGS: Final = "expire_changelogs"
@@ -65,8 +67,8 @@ class TrashRecord:
 
     ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none), on ``branch``;
     ``metadata`` maps paths of other files that were deleted already (of a branch; tags; changelogs of a rollback) to their content.
-    ``target``: the snapshot that a rollback went back to, ``target_written`` that it had expired and was written again. Paths are relative
-    to the table's root. Times are epoch ms.
+    ``target``: the snapshot that a rollback went back to, ``target_written`` that it had expired and was written again. ``came``: the files
+    that took their place (of a fast-forward), with the SHA-256 of each. Paths are relative to the table's root. Times are epoch ms.
     """
 
     trash_id: str
@@ -81,11 +83,19 @@ class TrashRecord:
     metadata: Mapping[str, bytes] = field(default_factory=dict)
     target: int | None = None
     target_written: bool = False
+    came: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Bytes that a sweep frees."""
         return sum(file.size for file in self.files)
+
+    def snapshot_files(self) -> Iterator[tuple[str, bytes]]:
+        """The paths and contents of those files in ``metadata`` that say what a snapshot says: snapshots, tags and changelogs."""
+        for path, data in sorted(self.metadata.items()):
+            place = PurePosixPath(path)
+            if place.parent.name in _SAY_SNAPSHOTS and place.name.startswith(f"{place.parent.name}-"):
+                yield path, data
 
     def to_json(self) -> bytes:
         """The record file's content."""
@@ -106,6 +116,8 @@ class TrashRecord:
             value["metadata"] = [{"path": path, **_readable(data)} for path, data in sorted(self.metadata.items())]
         if self.target is not None:
             value |= {"target": self.target, "target_written": self.target_written}
+        if self.came:
+            value["came"] = dict(sorted(self.came.items()))
         return json.dumps(value, indent=1, ensure_ascii=False).encode()
 
     @staticmethod
@@ -135,6 +147,7 @@ class TrashRecord:
                 },
                 target=None if value.get("target") is None else int(value["target"]),
                 target_written=bool(value.get("target_written")),
+                came={str(path): str(digest) for path, digest in dict(value.get("came") or {}).items()},
             )
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error

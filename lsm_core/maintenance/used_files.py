@@ -95,14 +95,13 @@ def read_lineages(
             found += _told(f"{holder} changelog", kept, pending=True)
         else:
             found += split_at_gaps([as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
-        for path, data in sorted(record.metadata.items()):
+        for path, data in record.snapshot_files():
             name = path.rpartition("/")[2]
-            if name.startswith((tags.PREFIX, changelogs.PREFIX)):
-                one = Snapshot.from_json(data, f"{record.trash_id}: {name}")
-                if name.startswith(tags.PREFIX):
-                    found.append(Lineage(f"{holder} {name}", (as_it_is(store, one),), pending=True))
-                else:
-                    found += _told(f"{holder} changelog", [one], pending=True)
+            one = Snapshot.from_json(data, f"{record.trash_id}: {name}")
+            if name.startswith(changelogs.PREFIX):
+                found += _told(f"{holder} changelog", [one], pending=True)
+            else:
+                found.append(Lineage(f"{holder} {name}", (as_it_is(store, one),), pending=True))
     return found
 
 

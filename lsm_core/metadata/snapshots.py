@@ -96,6 +96,24 @@ def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.LATEST, snapshot_id)
 
 
+def point_latest(store: TableStore) -> int | None:
+    """Point LATEST at the newest snapshot, found by listing, and return its id (None: there is none); for whoever exchanged snapshots.
+
+    A commit at the same time writes the hint after its snapshot. So a snapshot that came after the last listing has its own hint, and one
+    that came before it takes the hint away if it cannot be told in time: everybody lists then. Else a hint to an older snapshot, with a gap in
+    the ids above it, would hide the newest one from every engine.
+    """
+    for _ in range(_ATTEMPTS):
+        ids = list_ids(store)
+        if not ids:
+            break
+        write_latest_hint(store, ids[-1])
+        if list_ids(store)[-1:] == ids[-1:]:
+            return ids[-1]
+    store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+    return max(list_ids(store), default=None)
+
+
 def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
     """Point EARLIEST at ``snapshot_id``; False when it could not be written (harmless)."""
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)

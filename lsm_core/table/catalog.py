@@ -21,7 +21,7 @@ from lsm_core.errors import (
     WriterStale,
 )
 from lsm_core.format.schema import CURRENT_VERSION, TableSchema
-from lsm_core.locks import Lease, held, lock_settings, table_lock
+from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_lock
 from lsm_core.metadata import paimon_version, schemas, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import TableStore
@@ -62,6 +62,7 @@ class Catalog:
         self.root = root.rstrip("/")
         self.clock: Clock = clock_from(clock)
         self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+        self._warned: set[str] = set()  # tables whose own lock is not taken, each told once
         self._metastore = FolderMetastore(self.file_io, self.root)
         if self.options.metastore == "jdbc":
             from lsm_core.locks.database import Database
@@ -201,10 +202,15 @@ class Catalog:
             )
         path = self._path(parsed)
         try:
-            return TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
+            found = TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
         except InvalidOption as error:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table) from error
+        other = lock_given_way(found.schema.options, found.options) if self._locking else ""
+        if other and parsed.plain not in self._warned:
+            self._warned.add(parsed.plain)
+            _LOG.warning("table %s: %s", found.name, other)
+        return found
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)

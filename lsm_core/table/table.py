@@ -263,7 +263,7 @@ class Table(Readable):
 
         Raises InvalidData for an id that is no plain name.
         """
-        return consumers.delete_consumer(self.store, consumer_id)
+        return maintenance.forget_consumer(self.store, consumer_id)
 
     def consumers(self) -> dict[str, int]:
         """The id of the snapshot that each consumer reads next, by consumer id: nothing from the smallest of them on expires. Raises CorruptFile."""
@@ -275,7 +275,7 @@ class Table(Readable):
         A stream that is open goes on where it is and records that at its next checkpoint. Raises InvalidData for an id that is no plain
         name, InvalidOption for a number that is no snapshot's.
         """
-        consumers.reset_consumer(self.store, consumer_id, next_snapshot)
+        maintenance.reset_consumer(self.store, consumer_id, next_snapshot)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, None when nothing was committed."""
@@ -412,7 +412,7 @@ class Table(Readable):
 
     def rename_tag(self, name: str, new_name: str) -> None:
         """Give a tag another name. Raises SnapshotNotFound, InvalidOption when another tag has the new name, InvalidData."""
-        tags.rename(self.store, name, new_name)
+        maintenance.rename_tag(self.store, name, new_name)
 
     def tags(self) -> dict[str, Tag]:
         """All tags by name: their snapshots, when they were made (wall clock as if UTC, ms) and how long they are kept (ms). Raises CorruptFile."""
@@ -468,7 +468,7 @@ class Table(Readable):
 
         Raises TableExists, InvalidOption for a name that Paimon does not take, SnapshotNotFound.
         """
-        return Table(branches.create_branch(self.store, name, from_tag, from_snapshot))
+        return Table(maintenance.create_branch(self.store, name, from_tag, from_snapshot))
 
     def delete_branch(self, name: str) -> BranchDeletionReport:
         """Delete a branch; what only it needs waits in the trash, from where :meth:`restore` brings all of it back. Raises TableNotFound."""
@@ -476,7 +476,7 @@ class Table(Readable):
 
     def rename_branch(self, name: str, to: str) -> None:
         """Rename a branch. Raises TableNotFound, TableExists, InvalidOption."""
-        branches.rename_branch(self.store, name, to)
+        maintenance.rename_branch(self.store, name, to)
 
     def fast_forward(self, name: str) -> FastForwardReport:
         """Let the table have the history of branch ``name`` since that one began: what was committed here since then is dropped.

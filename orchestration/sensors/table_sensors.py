@@ -117,19 +117,20 @@ class HealthReporter:
 
     def __init__(self, warehouse_path: str) -> None:
         self._path = warehouse_path
-        self._seen: dict[str, tuple[int | None, dict[str, int]]] = {}
+        self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
 
     def events(self, table: OpenTable) -> Iterator[AssetEvent]:
         """Yield observations of the data and layout of every changed partition, and an evaluation of the alert."""
         health = table.health
         known = self._seen.get(table.name)
-        if known is not None and known[0] == health.snapshot:
+        version = (health.snapshot, health.commit)
+        if known is not None and known[0] == version:
             return
         before, shapes = (
             known[1] if known is not None else {},
             {item.text: hash(item.shape) for item in health.partitions},
         )
-        self._seen[table.name] = (health.snapshot, shapes)
+        self._seen[table.name] = (version, shapes)
         states = [item for item in health.partitions if before.get(item.text) != shapes[item.text]]
         data, layout = names.data_key(self._path, table.name), names.layout_key(self._path, table.name)
         tags = {DATA_VERSION_TAG: str(health.data_version)} if health.data_version is not None else {}

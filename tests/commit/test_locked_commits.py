@@ -252,3 +252,24 @@ def test_a_lock_that_a_table_cannot_have_is_refused_when_it_is_made(tmp_path: Pa
         with pytest.raises(InvalidOption, match=words):
             Catalog(tmp_path / "wh", given)
     assert catalog.list_tables("db") == []
+
+
+def test_a_catalog_s_lock_counts_and_the_table_s_own_is_told_to_give_way(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    plain = Catalog(tmp_path / "wh")
+    plain.create_database("db")
+    plain.create_table("db.t", Schema(fields, ["k"], options={"bucket": "1", "dredge.lock": "file"}))
+    plain.create_table("db.u", Schema(fields, ["k"], options={"bucket": "1"}))
+    plain.table("db.t")
+    assert not caplog.records
+    options = {"lock.enabled": "true", "lock.type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/l.db"}
+    locking = Catalog(tmp_path / "wh", options)
+    for name in ("db.t", "db.u", "db.t"):
+        store = locking.table(name).store
+        assert store.options.get("dredge.lock") == "jdbc"
+    [warned] = [record.getMessage() for record in caplog.records]
+    assert (
+        "table db.t: its own lock (dredge.lock = file) is not taken: its catalog gives it dredge.lock = jdbc" in warned
+    )

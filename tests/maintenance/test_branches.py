@@ -356,11 +356,11 @@ def test_a_fast_forward_takes_the_branch_s_history_and_frees_the_table_s_own(pla
     assert content(table) == content(dev)
     assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
     assert (snapshots.latest_id(table.store), snapshots.earliest_id(table.store)) == (5, 1)
-    with pytest.raises(PlanRefused, match="fast-forward"):
-        table.restore(str(report.trash_id))
     assert "dev already" in table.plan_maintenance("fast_forward", branch="dev").declined[0].text
     assert table.fast_forward("dev").changed is False
     table.write(rows([8], v=8))
+    with pytest.raises(PlanRefused, match="snapshot 6 was committed after the fast-forward"):
+        table.restore(str(report.trash_id))
     later = at(place, NOW + DAY)
     later.sweep_trash()
     assert content(dev_of(later)) == content(dev)
@@ -369,6 +369,47 @@ def test_a_fast_forward_takes_the_branch_s_history_and_frees_the_table_s_own(pla
     at(place, NOW + 3 * DAY).sweep_trash()
     assert content(at(place, NOW)) == content(table)
     assert_sound(at(place, NOW))
+
+
+def test_a_fast_forward_is_undone_as_long_as_nobody_has_committed(place: Path) -> None:
+    table = at(place, NOW)
+    before, other = content(table), content(dev_of(table))
+    report = table.fast_forward("dev")
+    assert content(table) == other
+    plan = table.plan_maintenance("restore", trash_id=str(report.trash_id))
+    restored = table.apply(plan)
+    assert restored.restored == (3, 4) and content(at(place, NOW)) == before
+    assert [one.id for one in table.snapshots()] == [1, 2, 3, 4] and snapshots.latest_id(table.store) == 4
+    assert content(dev_of(table)) == other
+    table.write(rows([8], v=8))
+    at(place, NOW + DAY).sweep_trash()
+    assert_sound(at(place, NOW + DAY))
+
+
+def test_undoing_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(
+    template: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(template / "wh", tmp_path / "forwarded" / "wh")
+    forwarded = at(tmp_path / "forwarded", NOW)
+    before, other = content(forwarded), content(dev_of(forwarded))
+    states = [content(forwarded, number) for number in (1, 2, 3, 4)]
+    states += [content(dev_of(forwarded), number) for number in (3, 4, 5)]
+    trash_id = str(forwarded.fast_forward("dev").trash_id)
+
+    def act(table: Table) -> None:
+        with suppress(InvalidOption):  # it is done: no such record any more
+            table.restore(trash_id)
+
+    def check(table: Table) -> None:
+        assert content(table) in states
+        assert content(dev_of(table)) == other
+        assert_sound(table, strays=True)
+
+    def done(table: Table) -> None:
+        assert content(table) == before
+        assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
+
+    assert everywhere(tmp_path / "forwarded", tmp_path, act, check, done) >= 12
 
 
 def test_a_true_fast_forward_drops_nothing(tmp_path: Path) -> None:

@@ -448,6 +448,22 @@ def test_a_deleted_branch_that_can_be_restored_holds_its_files(tmp_path: Path) -
     assert any(item.facts.get("holder") == "grace" for item in plan.declined)
 
 
+def test_a_tag_whose_changelog_another_engine_expired_stops_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path, changelog_producer="input")
+    for i in range(12):
+        table.write(rows([1], v=i))
+    tag(table, "keep", 2)
+    told = table.snapshots()[1].changelog_manifest_list
+    assert told is not None
+    (Path(table.store.root) / "snapshot" / "snapshot-1").unlink()
+    (Path(table.store.root) / "snapshot" / "snapshot-2").unlink()
+    (Path(table.store.root) / "manifest" / told).unlink()
+    age_all(table)
+    plan = table.plan_maintenance("orphans", max_share=50)
+    assert {item.kind for item in plan.items_of(DeleteItem)} >= {"manifest", "changelog"}
+    assert "tag keep" in table.holds().column("holder").to_pylist()
+
+
 def test_branches_are_cleaned_with_main_only(tmp_path: Path) -> None:
     table = history(tmp_path, commits=3)
     branch = Path(table.store.root) / "branch" / "branch-dev"
@@ -499,3 +515,16 @@ def test_holders_are_ranked_by_what_they_hold_alone(tmp_path: Path) -> None:
     order = table.holds().column("bytes").to_pylist()
     assert order == sorted(order, reverse=True)
     assert not strays(table) - {name for name in strays(table) if name.startswith("data-")}
+
+
+def test_a_deleted_tag_with_a_success_file_that_is_called_like_a_tag_stops_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path, tag__create_success_file="true")
+    for i in range(2):
+        table.write(rows([1], v=i))
+    table.create_tag("tag-a", 1)
+    assert (Path(table.store.root) / "tag" / "tag-success-file" / "tag-a_SUCCESS").exists()
+    gone = table.delete_tag("tag-a")
+    age_all(table)
+    assert table.plan_maintenance("orphans").action == "orphans"
+    table.restore(str(gone.trash_id))
+    assert list(table.tags()) == ["tag-a"]

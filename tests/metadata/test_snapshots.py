@@ -115,3 +115,24 @@ def test_other_files_in_the_directory_are_no_snapshots(store: TableStore) -> Non
         Path(f"{store.snapshot_dir}/{name}").write_text("{}")
     Path(f"{store.snapshot_dir}/snapshot-14").mkdir()
     assert snapshots.list_ids(store)[-1] == 12
+
+
+def test_the_hint_never_hides_a_snapshot_that_came_meanwhile_behind_a_gap(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert snapshots.point_latest(store) == 12
+    real, coming = hints.write_hint, [20, 30]
+
+    def meanwhile(*arguments: object) -> bool:
+        if coming:  # another engine commits behind a gap, and dies before it wrote its own hint
+            Path(store.snapshot_path(coming.pop(0))).write_text(Path(store.snapshot_path(12)).read_text())
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hints, "write_hint", meanwhile)
+    assert snapshots.point_latest(store) == 30 == snapshots.latest_id(store)
+    coming += [40, 50, 60]
+    assert snapshots.point_latest(store) == 60 == snapshots.latest_id(store)
+    assert not Path(f"{store.snapshot_dir}/LATEST").exists()
+    for number in snapshots.list_ids(store):
+        Path(store.snapshot_path(number)).unlink()
+    assert snapshots.point_latest(store) is None

@@ -160,6 +160,20 @@ def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: 
     assert [event.check_name for event in changed if isinstance(event, dg.AssetCheckEvaluation)] == ["level0_backlog"]
 
 
+def test_a_rollback_and_a_commit_with_the_same_id_are_noticed(house: House) -> None:
+    table = house.warehouse.table("shop.plain")
+    commit(table, 2)
+    house.tick(RUNS)
+    before = table_health(table.store)
+    table.rollback_to(1)
+    commit(table, rows=77)
+    found = table_health(table.store)
+    assert (before.snapshot, found.snapshot) == (2, 2) and before.commit != found.commit
+    assert before.buckets[0].rows != found.buckets[0].rows
+    told = [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetObservation)]
+    assert {event.asset_key.path[-1] for event in told} == {"plain", "layout"}
+
+
 def test_a_table_that_did_not_change_is_read_once_whichever_sensor_asks(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

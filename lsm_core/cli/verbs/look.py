@@ -154,7 +154,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 
 
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
-    from lsm_core.locks import guarantee_text
+    from lsm_core.locks import guarantee_text, lock_given_way
     from lsm_core.maintenance import health as health_of
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings
@@ -177,6 +177,8 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     )
     warnings += [mixed] if mixed else []
     warnings += history_warnings(store)
+    other_lock = lock_given_way(store.schema.options, store.options)
+    warnings += [other_lock] if other_lock else []
     snapshot = snapshots.latest(store)
     if store.bucket_mode is BucketMode.POSTPONE and snapshot is not None:
         from lsm_core.maintenance import waiting_items

@@ -80,8 +80,9 @@ class BuiltInAction(Action):
             "base_snapshot": plan.base_snapshot,
             "snapshot_id": None,
             "declined": plan.declined,
-            "trash_id": str(plan.arguments.get("trash_id")),
         }
+        if "trash_id" in plan.arguments:
+            told["trash_id"] = str(plan.arguments["trash_id"])
         kind = _part(self.report)
         report: Report = kind(**{one.name: told[one.name] for one in fields(kind) if one.name in told})
         return report

@@ -17,6 +17,7 @@ from lsm_core.maintenance.deletions import (
     grace_ms,
     metadata_items,
     split_used,
+    under_lock,
 )
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, as_it_is
@@ -151,11 +152,15 @@ def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
             raise PlanStale(f"{moved[0].subject}: {moved[0].text}", store.name)
         return TagDeletionReport(plan.hash, plan.base_snapshot, declined=plan.declined)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without_tags=set(going))
-    for name in going:
-        metadata |= files_of_tag(store, name)
-    record = record_of(store, plan, deletions, metadata)
-    for name in going:
-        tags.delete(store, name)
+    by_name = {item.name: item for item in planned}
+    with under_lock(store, "a deletion of tags"):
+        for name in going:
+            metadata |= files_of_tag(store, name)
+            if not by_name[name].names(tags.try_read(store, name)):
+                raise PlanStale(f"tag {name} was moved meanwhile", store.name)
+        record = record_of(store, plan, deletions, metadata)
+        for name in going:
+            tags.delete(store, name)
     return TagDeletionReport(
         plan.hash,
         plan.base_snapshot,

@@ -21,8 +21,9 @@ from lsm_core.maintenance.deletions import (
     grace_ms,
     metadata_items,
     split_used,
+    under_lock,
 )
-from lsm_core.maintenance.trash import DeleteItem, TrashRecord, held_line, read_trash, write_record
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -275,7 +276,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
     Where changelogs are kept longer, each snapshot becomes one before it goes, so that streams find the one or the other.
 
     What became needed since planning (a new tag, say) leaves the record. Raises PlanStale when a consumer or a changed
-    history needs an expiring snapshot. A crash between any two steps leaves a table whose snapshots are all whole.
+    history needs an expiring snapshot; LockTimeout. A crash between any two steps leaves a table whose snapshots are all whole.
     """
     present = set(snapshots.list_ids(store))
     forgotten = _forget_consumers(store, plan) if plan.items_of(ExpireConsumerItem) else ()
@@ -297,7 +298,39 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
             raise PlanStale(f"snapshot {number} was expired by somebody else meanwhile", store.name) from error
         read[number] = Snapshot.from_json(data, path)
         texts[number] = data.decode()
-    now = store.clock.now_ms()
+    with under_lock(store, "an expiry"):
+        _require_fresh(store, plan, set(snapshots.list_ids(store)), going)
+        record, first = _take_away(store, plan, texts, read, deletions)
+    # Held at planning or at applying, each file once.
+    held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
+    return ExpiryReport(
+        plan.hash,
+        plan.base_snapshot,
+        expired=tuple(going),
+        earliest=first,
+        changelogs_kept=len(going) if store.options.changelog_decoupled else 0,
+        files_recorded=len(deletions),
+        bytes_recorded=record.size,
+        trash_id=record.trash_id,
+        not_before_ms=record.not_before_ms,
+        held=tuple(held_once.values()),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        consumers=forgotten,
+    )
+
+
+def _take_away(
+    store: TableStore,
+    plan: MaintenancePlan,
+    texts: Mapping[int, str],
+    read: Mapping[int, Snapshot],
+    deletions: Sequence[DeleteItem],
+) -> tuple[TrashRecord, int]:
+    """Record what goes, then delete the snapshots, oldest first; returns the record and the oldest snapshot that is left.
+
+    A rollback at the same time may go back to one of them, in a table that has no lock: where that leaves no snapshot they come back.
+    """
+    now, going = store.clock.now_ms(), sorted(texts)
     record = TrashRecord(
         trash_id=f"expire-{going[0]}-{going[-1]}-{plan.hash[:12]}-{now}",
         action="expire_snapshots",
@@ -315,24 +348,14 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         if keeps:
             changelogs.write_changelog(store, read[number])
         store.file_io.delete(store.snapshot_path(number))
-    # Held at planning or at applying, each file once.
-    held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
-    first = min(present - set(going))
-    snapshots.write_earliest_hint(store, first)
-    return ExpiryReport(
-        plan.hash,
-        plan.base_snapshot,
-        expired=tuple(going),
-        earliest=first,
-        changelogs_kept=len(going) if keeps else 0,
-        files_recorded=len(deletions),
-        bytes_recorded=record.size,
-        trash_id=record.trash_id,
-        not_before_ms=record.not_before_ms,
-        held=tuple(held_once.values()),
-        declined=tuple(item for item in plan.declined if item.reason != "held"),
-        consumers=forgotten,
-    )
+    left = snapshots.list_ids(store)
+    if not left or left[-1] <= going[-1]:
+        for number in reversed(going):
+            store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
+        forget(store, record.trash_id)
+        raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
+    snapshots.write_earliest_hint(store, left[0])
+    return record, left[0]
 
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
-from lsm_core.maintenance.deletions import split_used
+from lsm_core.maintenance.deletions import split_used, under_lock
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags
@@ -202,8 +203,10 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
     unknown = [name for path in change.gone if (name := _name(store, path)) not in planned]
     if unknown:
         raise PlanStale(f"{unknown[0]} was written since", store.name)
-    record = _recorded(store, plan, change) if change.gone else None
-    _exchange(store, change)
+    freed = _freed(store, change) if change.gone else []
+    with under_lock(store, "a fast-forward"):
+        record = _recorded(store, plan, change, freed) if change.gone else None
+        exchange(store, change.gone, change.new)
     report = FastForwardReport(
         plan.hash,
         plan.base_snapshot,
@@ -226,7 +229,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, [{"event": "dropped", "file": name} for name in report.dropped])
 
 
-def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change) -> TrashRecord:
+def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change, freed: Sequence[DeleteItem]) -> TrashRecord:
     now = store.clock.now_ms()
     record = TrashRecord(
         trash_id=f"fast-forward-{plan.hash[:12]}-{now}",
@@ -237,50 +240,61 @@ def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change) -> Tras
         not_before_ms=now
         + (0 if store.options.delete_mode == "direct" else int(store.options.get("dredge.trash-grace"))),
         snapshots={number: change.gone[store.snapshot_path(number)].decode() for number in change.snapshots},
-        files=tuple(_freed(store, change)),
+        files=tuple(freed),
         branch=store.branch,
         metadata={
             path.removeprefix(f"{store.root}/"): data
             for path, data in change.gone.items()
             if not path.startswith(store.snapshot_dir)
         },
+        came={path.removeprefix(f"{store.root}/"): digest_of(data) for path, data in change.new.items()},
     )
     write_record(store, record)
     return record
 
 
-def _exchange(store: TableStore, change: _Change) -> None:
-    """Schemas come first and go last; snapshots beyond the branch's go newest first, then what both have is replaced, then new ones come."""
+def digest_of(data: bytes) -> str:
+    """How a deletion record knows a file again that a fast-forward put into place."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes]) -> None:
+    """Let the files ``gone`` (paths) go and ``new`` come: schemas, snapshots and tags of one history for those of another.
+
+    Schemas come first and go last; snapshots beyond those to come go newest first, then what both have is replaced, then new ones come. Files
+    that are as they are to be already are fine, so that an interrupted exchange can be done again. Raises PlanStale where something was
+    committed meanwhile.
+    """
     io = store.file_io
 
     schemas_there, history, tagged = (
         sorted(
-            {path for path in (*change.gone, *change.new) if path.startswith(f"{store.metadata_root}/{kind}/")},
+            {path for path in (*gone, *new) if path.startswith(f"{store.metadata_root}/{kind}/")},
             key=lambda path: (len(path), path),  # by their numbers
         )
         for kind in ("schema", "snapshot", "tag")
     )
     for path in schemas_there:
-        if path in change.new:
-            io.overwrite(path, change.new[path])
+        if path in new:
+            io.overwrite(path, new[path])
     io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
     for path in reversed(history):
-        if path in change.gone and path in change.new:
-            io.overwrite(path, change.new[path])
-        elif path in change.gone:
+        if path in gone and path in new:
+            io.overwrite(path, new[path])
+        elif path in gone:
             io.delete(path)
     for path in history:
-        if path not in change.gone and not io.write_exclusive(path, change.new[path]):
+        if path not in gone and not io.write_exclusive(path, new[path]) and io.read_bytes(path) != new[path]:
             raise PlanStale(f"{_name(store, path)} was committed meanwhile; plan it anew", store.name)
     for path in tagged:
-        if path in change.new:
-            io.overwrite(path, change.new[path])
+        if path in new:
+            io.overwrite(path, new[path])
         else:
             io.delete(path)
     for path in schemas_there:
-        if path not in change.new:
+        if path not in new:
             io.delete(path)
-    snapshots.write_latest_hint(store, change.last)
+    snapshots.point_latest(store)
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
 
 

@@ -15,7 +15,8 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import top_of_history, trash
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import put_back, require_no_other
-from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.actions.fast_forward.forwarding import digest_of, exchange
+from lsm_core.maintenance.deletions import deletable_path, under_lock
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import changelogs, hints, snapshots, tags
@@ -116,11 +117,9 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
-    """The branch whose history the record belongs to. Raises PlanRefused for what a fast-forward dropped, TableNotFound."""
-    if record.action == trash.FORWARDED:
-        detail = (
-            f"{record.trash_id} holds what a fast-forward replaced; the history that took its place would have to go"
-        )
+    """The branch whose history the record belongs to. Raises PlanRefused for a fast-forward of before these could be undone, TableNotFound."""
+    if record.action == trash.FORWARDED and not record.came:
+        detail = f"{record.trash_id} does not tell what a fast-forward put into the place of what it holds"
         raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
     return store if record.branch == store.branch else open_branch(store, record.branch)
 
@@ -128,14 +127,19 @@ def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Put everything back and drop the record. Its report is a RestoreReport.
 
-    A deleted branch comes back as it was. Raises what :func:`plan_restore` raises, and PlanRefused when a file is already gone, or another
-    snapshot has taken an id or another tag a name.
+    A deleted branch comes back as it was. All of it happens under the table's lock, where it has one. Raises what :func:`plan_restore`
+    raises, PlanRefused when a file is already gone, or another snapshot has taken an id or another tag a name, and LockTimeout.
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
-    whole_branch = record.action == trash.DELETED_BRANCH
-    if not whole_branch:
+    if record.action != trash.DELETED_BRANCH:
         store = _branch_of(store, record)
+    with under_lock(store, "a restore"):
+        return _restore(store, plan, record)
+
+
+def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> Outcome:
+    trash_id, whole_branch = record.trash_id, record.action == trash.DELETED_BRANCH
     begun = trash.claimed_for(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
         raise _sweep_has_begun(store, trash_id)
@@ -154,8 +158,10 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         return Outcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
     cover = None
     if record.action == trash.ROLLED_BACK:
-        with top_of_history.under_lock(store):
-            cover = _undo_rollback(store, record, plan.hash)
+        cover = _undo_rollback(store, record, plan.hash)
+    elif record.action == trash.FORWARDED:
+        texts = {store.snapshot_path(number): record.snapshots[number].encode() for number in expired}
+        exchange(store, [f"{store.root}/{path}" for path in record.came], {**texts, **others})
     elif expired:
         _put_back(store, record, expired)
     for path, data in sorted(others.items()):
@@ -189,6 +195,8 @@ def _checked(store: TableStore, record: TrashRecord, *, begun: bool) -> tuple[di
         _require_fitting(store, record)
         others = {_small_path(store, record, path): data for path, data in record.metadata.items()}
     for path, data in others.items():
+        if path.removeprefix(f"{store.root}/") in record.came:
+            continue  # looked at already
         if store.file_io.exists(path) and store.file_io.read_bytes(path) != data:
             raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
     return {number: _expired(store, record, number) for number in sorted(record.snapshots)}, others
@@ -242,31 +250,35 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         raise
     if record.target_written and record.target is not None:
         store.file_io.delete(store.snapshot_path(record.target))  # it had expired
-    ids = snapshots.list_ids(store)
-    snapshots.write_earliest_hint(store, ids[0])
+    snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
     if cover is None:
-        snapshots.write_latest_hint(store, ids[-1])
+        snapshots.point_latest(store)
         return None
     return None if top_of_history.uncover(store, cover, newest) else cover.id
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:
-    """The tags and changelogs that a record holds beside its snapshots, for people."""
+    """The tags, changelogs and schemas that a record holds beside its snapshots, for people."""
     paths = [PurePosixPath(path) for path in sorted(record.metadata)]
     found = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
-    return (*found, *(path.name.replace("-", " ") for path in paths if path.parent.name == "changelog"))
+    return (*found, *(path.name.replace("-", " ") for path in paths if path.parent.name in ("changelog", "schema")))
 
 
 _SMALL: Final = re.compile(
-    r"(branch/branch-[^/]+/)?(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18})"
+    r"(branch/branch-[^/]+/)?(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18}|schema/schema-[0-9]{1,19})"
+)
+_EXCHANGED: Final = re.compile(
+    r"(branch/branch-[^/]+/)?(snapshot/snapshot-[1-9][0-9]{0,18}|tag/tag-[^/]+|schema/schema-[0-9]{1,19})"
 )
 
 
 def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Where a tag or a changelog of a record belongs. Raises CorruptFile for what no record of ours holds, or lies outside the branch."""
+    """Where a tag, a changelog or a schema of a record belongs. Raises CorruptFile for what no record of ours holds, or lies outside the branch."""
     place = f"{store.root}/{path}"
     if not _SMALL.fullmatch(path) or not place.startswith(f"{store.metadata_root}/"):
-        raise CorruptFile(path, f"no tag or changelog of branch {store.branch}, in deletion record {record.trash_id}")
+        raise CorruptFile(
+            path, f"no tag, changelog or schema of branch {store.branch}, in deletion record {record.trash_id}"
+        )
     return inside_really(store.root, place)
 
 
@@ -354,6 +366,8 @@ def _require_fitting(store: TableStore, record: TrashRecord) -> None:
     """Raise PlanRefused where what comes back would not fit what is there."""
     if record.action == trash.ROLLED_BACK:
         _require_nothing_newer(store, record)
+    elif record.action == trash.FORWARDED:
+        _require_as_forwarded(store, record)
     elif record.snapshots:
         _require_no_hole(store, record)
 
@@ -370,6 +384,39 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
             continue  # an interrupted undoing: what was committed upon it stays
         detail = f"snapshot {number} was committed after the rollback to snapshot {record.target}"
         raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+
+
+def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
+    """What a fast-forward put into place is still there, or expired, or an interrupted undoing has exchanged it; and nothing else came.
+
+    Raises PlanRefused naming what did, CorruptFile for a path that no fast-forward writes.
+    """
+    mine = {
+        store.snapshot_path(number)[len(store.root) + 1 :]: text.encode() for number, text in record.snapshots.items()
+    }
+    mine |= record.metadata
+    for path, digest in record.came.items():
+        if not _EXCHANGED.fullmatch(path) or not f"{store.root}/{path}".startswith(f"{store.metadata_root}/"):
+            raise CorruptFile(path, f"no snapshot, tag or schema of branch {store.branch}, in {record.trash_id}")
+        place = inside_really(store.root, f"{store.root}/{path}")
+        now = store.file_io.read_bytes(place) if store.file_io.exists(place) else None
+        if now is not None and now != mine.get(path) and digest_of(now) != digest:
+            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
+    for other in trash.read_trash(store).records:
+        if other.trash_id == record.trash_id:
+            break  # oldest first
+        if other.action == trash.FORWARDED and not record.came.items().isdisjoint(other.came.items()):
+            detail = f"{record.trash_id} is of the second half of an interrupted fast-forward; restore {other.trash_id}"
+            raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+    came = {int(path.rpartition("-")[2]) for path in record.came if "snapshot/snapshot-" in path}
+    there = snapshots.list_ids(store)
+    newest = max((*came, *record.snapshots), default=0)
+    if there and there[-1] > newest:
+        detail = f"snapshot {there[-1]} was committed after the fast-forward"
+        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+    after = sorted((set(there) - came) | set(record.snapshots))
+    for first, last in snapshots.gaps(after):
+        raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, f"snapshots {first} to {last} have expired since")
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:

@@ -31,6 +31,7 @@ from lsm_core.maintenance.deletions import (
     metadata_item,
     metadata_items,
     split_used,
+    under_lock,
 )
 from lsm_core.maintenance.top_of_history import (
     built_upon,
@@ -40,7 +41,6 @@ from lsm_core.maintenance.top_of_history import (
     put_back,
     take_away,
     uncover,
-    under_lock,
 )
 from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import added, changelog_files
@@ -339,7 +339,7 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
     if cover is None:
         left = [one for one in record.snapshots if is_there(store, one, record.snapshots[one])]
         if not left:
-            snapshots.write_latest_hint(store, snapshots.list_ids(store)[-1])
+            snapshots.point_latest(store)
             return True  # an interrupted call had done it all
         cover = cover_of(store, target, number, record.trash_id, plan.hash)
         try:
@@ -353,7 +353,7 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
         if cover is None:
             trash.forget(store, record.trash_id)
             raise PlanStale(f"snapshot {number} was committed since", store.name)
-    with under_lock(store):
+    with under_lock(store, "a rollback"):
         return _finish(store, record, target, cover)
 
 
@@ -369,9 +369,8 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
     put_back(store, record.snapshots)
     if record.target_written:  # history has no gap: it begins where it began
         store.file_io.delete(store.snapshot_path(target.id))
-    ids = snapshots.list_ids(store)
-    snapshots.write_earliest_hint(store, ids[0])
-    snapshots.write_latest_hint(store, ids[-1])
+    snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+    snapshots.point_latest(store)
     return False
 
 

@@ -13,7 +13,7 @@ from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
-from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.deletions import deletable_path, under_lock
 from lsm_core.maintenance.holders import HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
@@ -155,12 +155,13 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     chosen = set(str(plan.arguments.get("records") or "").split())
     everything = trash.read_trash(store).records
     mine, declined = [], list(plan.declined)
-    for record in everything:
-        if record.trash_id in chosen:
-            if trash.claim(store, record.trash_id, trash.SWEEP):
-                mine.append(record)
-            else:
-                declined.append(Declined(record.trash_id, "stale", "it is being restored"))
+    with under_lock(store, "a sweep of the trash"):  # claims are as exclusive as the storage, or the lock, makes them
+        for record in everything:
+            if record.trash_id in chosen:
+                if trash.claim(store, record.trash_id, trash.SWEEP):
+                    mine.append(record)
+                else:
+                    declined.append(Declined(record.trash_id, "stale", "it is being restored"))
     used = _used_by_others(store, mine, everything)
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     deleted = freed = missing = 0
