@@ -8,25 +8,14 @@ it to later queries of that DataFrame which push none: `df.where("k = 2").count(
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceWriter,
-    InputPartition,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
-from lsm_core.commit import abort
-from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
@@ -35,19 +24,11 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first, require_workers, store_of, use_this_python
-from lsm_core.spark.spark_write import (
-    DYNAMIC_OVERWRITE,
-    OVERWRITE_MODE,
-    WriteJob,
-    numbered_commit,
-    overwrite_scope,
-    task_number,
-)
-from lsm_core.spark.staged_rows import StagedRows
+from lsm_core.spark.spark_sink import IN_CATALOG, TableWriter
+from lsm_core.spark.spark_tasks import require_workers, store_of, use_this_python
+from lsm_core.spark.spark_write import DYNAMIC_OVERWRITE, numbered_commit
 from lsm_core.table import Catalog, Table
 from lsm_core.table.system.reader import ReadOnlyTable
-from lsm_core.write import RoutedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,21 +49,11 @@ COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
 """Name a commit that is to happen once: see `write_table`."""
 WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE, *COMMIT_OPTIONS)
 
-_IN_CATALOG: Final = (
-    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
-    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
-    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
-)
-
 _NO_STREAM_READ: Final = (
     "readStream (streams in Spark); Table.new_stream_scan follows a table's changes, and the options incremental-between and the "
     "like read them as a batch"
 )
 _NO_STREAM_WRITE: Final = "writeStream (streams in Spark); write each micro-batch by foreachBatch with lsm_core.spark.write_table or the format's save()"
-
-# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
-# order would be left to chance (paimon 5872).
-_SEQUENCES_PER_TASK: Final = 1 << 32
 
 
 def register(spark: SparkSession) -> None:
@@ -132,7 +103,7 @@ def catalog_of(options: Mapping[str, str]) -> Catalog:
 
 def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: str) -> None:
     if not options or any(key.startswith("option.") for key in options):
-        raise UnsupportedFeature(_IN_CATALOG)
+        raise UnsupportedFeature(IN_CATALOG)
     for key in options:
         if key not in known and not is_catalog_option(key):
             raise InvalidOption(key, options[key], f"options of the data source: {accepted}, and those of a catalog")
@@ -266,103 +237,6 @@ class SystemTableReader(DataSourceReader):
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), columns, table.name), table.name)
         for batch in table.to_batches(columns, _filter(self._options), snapshot_id=snapshot_id):
             yield to_spark(batch, target)
-
-
-@dataclass(frozen=True)
-class TaskMessage(WriterCommitMessage):
-    """Commit messages of one task, as their versioned bytes; or the ``failure`` that ended it (then its own files are gone)."""
-
-    messages: tuple[bytes, ...] = ()
-    staged: str = ""
-    """The file in which the task left its rows for the one writer (`StagedRows`)."""
-    failure: bytes = b""
-    overwrite_mode: str = ""
-    """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
-
-
-class TableWriter(DataSourceArrowWriter):
-    """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
-
-    Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
-    Where keys may move between partitions tasks only check their rows, and one process writes them all when they have ended.
-    """
-
-    def __init__(
-        self,
-        store: TableStore,
-        overwrite: bool,
-        overwrite_mode: str | None = None,
-        numbered: tuple[str, int] | None = None,
-    ) -> None:
-        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once.
-
-        Raises InvalidOption, UnsupportedFeature.
-        """
-        if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
-            raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
-        self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
-        self._is_there, self._staged = self._job.is_there, None
-        if self._job.keys_move and not self._is_there:
-            self._job, self._staged = replace(self._job, assigners=1), StagedRows.plan(store)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
-        task, context = task_number(), TaskContext.get()
-        # A query inside another, but for those of streams: Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`).
-        own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
-        if own != outer and context.getLocalProperty("sql.streaming.queryId") is None:
-            return TaskMessage(failure=encode(UnsupportedFeature(_IN_CATALOG, self._job.store.name)))
-        if self._is_there:
-            deque(iterator, maxlen=0)  # Spark sends the rows all the same
-            return TaskMessage()
-        messages: tuple[bytes, ...] = ()
-        staged = ""
-        try:
-            if self._staged is not None:
-                staged = self._staged.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
-            else:
-                routed = (rows for _, rows in self._job.routed(iterator, task))
-                messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
-        except Exception as error:  # noqa: BLE001  (raised by commit)
-            return TaskMessage(failure=encode(error))
-        return TaskMessage(messages, staged, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
-        if self._is_there:
-            return
-        of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
-        scope = overwrite_scope(self._job.store, self._overwrite_mode or of_session)
-        outcomes = self._outcomes(messages)
-        if self._staged is None:
-            self._job.commit(outcomes, scope)
-            return
-        try:
-            raise_first(outcomes)
-            names = [one.staged for one in messages if isinstance(one, TaskMessage)]
-            staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._staged.rows(names)))
-            written = self._job.write((routed for _, routed in self._job.moved(staged)), task=0)
-            self._job.commit([Outcome(0, data) for data in written], scope)
-        finally:
-            self._staged.remove()
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
-        if self._staged is not None:
-            self._staged.remove()
-        if all(message is not None for message in messages):
-            return
-        with suppress(DredgeError, OSError):
-            abort(self._job.store, self._job.messages(self._outcomes(messages)))
-
-    def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
-        """What the tasks came to: one outcome per commit message, or per failure."""
-        what, found = f"writing table {self._job.store.name}", []
-        for task, message in enumerate(messages):
-            if isinstance(message, TaskMessage):
-                found += [Outcome(task, data) for data in message.messages]
-                found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
-        return found
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:

@@ -1,0 +1,132 @@
+"""The writer half of the data source `dredge`: tasks write the rows they have, the driver publishes all their files as one snapshot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from lsm_core.commit import abort
+from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.metadata.store import TableStore
+from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first
+from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
+from lsm_core.spark.staged_rows import StagedRows
+from lsm_core.write import RoutedRows
+
+IN_CATALOG: Final = (
+    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
+    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
+    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
+)
+"""What is said to those who make a table of Spark's own catalog from the format."""
+
+# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
+# order would be left to chance (paimon 5872).
+_SEQUENCES_PER_TASK: Final = 1 << 32
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """Commit messages of one task, as their versioned bytes; or the ``failure`` that ended it (then its own files are gone)."""
+
+    messages: tuple[bytes, ...] = ()
+    staged: str = ""
+    """The file in which the task left its rows for the one writer (`StagedRows`)."""
+    failure: bytes = b""
+    overwrite_mode: str = ""
+    """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
+
+    Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
+    Where keys may move between partitions tasks only check their rows, and one process writes them all when they have ended.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        overwrite: bool,
+        overwrite_mode: str | None = None,
+        numbered: tuple[str, int] | None = None,
+    ) -> None:
+        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once.
+
+        Raises InvalidOption, UnsupportedFeature.
+        """
+        if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
+            raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
+        self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
+        self._is_there, self._staged = self._job.is_there, None
+        if self._job.keys_move and not self._is_there:
+            self._job, self._staged = replace(self._job, assigners=1), StagedRows.plan(store)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
+        task, context = task_number(), TaskContext.get()
+        # A query inside another, but for those of streams: Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`).
+        own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
+        if own != outer and context.getLocalProperty("sql.streaming.queryId") is None:
+            return TaskMessage(failure=encode(UnsupportedFeature(IN_CATALOG, self._job.store.name)))
+        if self._is_there:
+            deque(iterator, maxlen=0)  # Spark sends the rows all the same
+            return TaskMessage()
+        messages: tuple[bytes, ...] = ()
+        staged = ""
+        try:
+            if self._staged is not None:
+                staged = self._staged.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
+            else:
+                routed = (rows for _, rows in self._job.routed(iterator, task))
+                messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
+        except Exception as error:  # noqa: BLE001  (raised by commit)
+            return TaskMessage(failure=encode(error))
+        return TaskMessage(messages, staged, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
+        if self._is_there:
+            return
+        of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
+        scope = overwrite_scope(self._job.store, self._overwrite_mode or of_session)
+        outcomes = self._outcomes(messages)
+        if self._staged is None:
+            self._job.commit(outcomes, scope)
+            return
+        try:
+            raise_first(outcomes)
+            names = [one.staged for one in messages if isinstance(one, TaskMessage)]
+            staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._staged.rows(names)))
+            written = self._job.write((routed for _, routed in self._job.moved(staged)), task=0)
+            self._job.commit([Outcome(0, data) for data in written], scope)
+        finally:
+            self._staged.remove()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        if self._staged is not None:
+            self._staged.remove()
+        if all(message is not None for message in messages):
+            return
+        with suppress(DredgeError, OSError):
+            abort(self._job.store, self._job.messages(self._outcomes(messages)))
+
+    def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
+        """What the tasks came to: one outcome per commit message, or per failure."""
+        what, found = f"writing table {self._job.store.name}", []
+        for task, message in enumerate(messages):
+            if isinstance(message, TaskMessage):
+                found += [Outcome(task, data) for data in message.messages]
+                found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
+        return found
+
+
+__all__ = ["IN_CATALOG", "TableWriter", "TaskMessage"]
