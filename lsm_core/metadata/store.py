@@ -67,7 +67,8 @@ class TableStore:
         self.clock: Clock = clock_from(clock)
         self.branch = check_name(branch, name, "branch name")
         self._schemas = {schema.id: schema}
-        self._names_of_mine = str(uuid.uuid4())
+        self._family = ""
+        self._names_of_mine = _uuid_of("")
         self._numbers = itertools.count()
         self._dirs: dict[tuple[bytes, int], tuple[str, ...]] = {}
         self.kept = Kept()
@@ -114,7 +115,7 @@ class TableStore:
         together = {**self.dynamic_options, **given}
         made = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
         made._found = {} if PAIMON_VERSION in dynamic else self._found
-        return made
+        return made.naming_files_as(self)
 
     def with_schema(self, schema: TableSchema) -> TableStore:
         """Return this table as of ``schema``, for reading and writing files of it; what is remembered of files is shared."""
@@ -123,6 +124,25 @@ class TableStore:
         other.schema = schema
         other._schemas = {schema.id: schema}
         return other
+
+    def in_family(self, family: str) -> TableStore:
+        """Return this table; the UUID in the names of its new files begins with ``family`` (the beginning of one), wherever it is sent to.
+
+        What the writers of one job left can so be told from all else.
+        """
+        other = self.with_schema(self.schema)
+        other._family, other._names_of_mine, other._numbers = family, _uuid_of(family), itertools.count()
+        return other
+
+    def naming_files_as(self, other: TableStore) -> TableStore:
+        """Have this view of the table draw the names of new files as ``other`` does; returns it."""
+        self._family, self._names_of_mine, self._numbers = other._family, other._names_of_mine, other._numbers
+        return self
+
+    @property
+    def own_uuid(self) -> str:
+        """The UUID in the names of all files that are made with this store, and with copies of it in this process."""
+        return self._names_of_mine
 
     def with_buckets(self, count: int) -> TableStore:
         """Return this table as writers of ``count`` buckets see it."""
@@ -334,8 +354,13 @@ class TableStore:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # Two processes must never draw the same file name.
-        self._names_of_mine, self._numbers, self._dirs = str(uuid.uuid4()), itertools.count(), {}
+        self._names_of_mine, self._numbers, self._dirs = _uuid_of(self._family), itertools.count(), {}
         self.kept = Kept()
 
     def __repr__(self) -> str:
         return f"TableStore({self.name!r}, root={self.root!r}, branch={self.branch!r}, schema={self.schema.id})"
+
+
+def _uuid_of(family: str) -> str:
+    """A random UUID that begins with ``family``."""
+    return family + str(uuid.uuid4())[len(family) :]

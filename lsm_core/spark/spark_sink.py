@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,7 +17,6 @@ from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first
 from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
-from lsm_core.spark.staged_rows import StagedRows
 from lsm_core.write import RoutedRows
 
 IN_CATALOG: Final = (
@@ -38,7 +37,7 @@ class TaskMessage(WriterCommitMessage):
 
     messages: tuple[bytes, ...] = ()
     staged: str = ""
-    """The file in which the task left its rows for the one writer (`StagedRows`)."""
+    """The file in which the task left its rows for the one writer (`WriteFolder`)."""
     failure: bytes = b""
     overwrite_mode: str = ""
     """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
@@ -65,9 +64,9 @@ class TableWriter(DataSourceArrowWriter):
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
         self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
-        self._is_there, self._staged = self._job.is_there, None
-        if self._job.keys_move and not self._is_there:
-            self._job, self._staged = replace(self._job, assigners=1), StagedRows.plan(store)
+        self._is_there, self._stages = self._job.folder is None, self._job.keys_move
+        if self._stages:
+            self._job = replace(self._job, assigners=1)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
@@ -82,8 +81,9 @@ class TableWriter(DataSourceArrowWriter):
         messages: tuple[bytes, ...] = ()
         staged = ""
         try:
-            if self._staged is not None:
-                staged = self._staged.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
+            if self._stages:
+                assert self._job.folder is not None
+                staged = self._job.folder.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
             else:
                 routed = (rows for _, rows in self._job.routed(iterator, task))
                 messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
@@ -98,26 +98,27 @@ class TableWriter(DataSourceArrowWriter):
         of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
         scope = overwrite_scope(self._job.store, self._overwrite_mode or of_session)
         outcomes = self._outcomes(messages)
-        if self._staged is None:
-            self._job.commit(outcomes, scope)
-            return
+        self._job.commit(outcomes if not self._stages else self._moved(messages, outcomes), scope)
+
+    def _moved(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Write what the tasks staged where its keys live. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        assert self._job.folder is not None
         try:
             raise_first(outcomes)
             names = [one.staged for one in messages if isinstance(one, TaskMessage)]
-            staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._staged.rows(names)))
-            written = self._job.write((routed for _, routed in self._job.moved(staged)), task=0)
-            self._job.commit([Outcome(0, data) for data in written], scope)
-        finally:
-            self._staged.remove()
+            staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._job.folder.rows(names)))
+            return [Outcome(0, data) for data in self._job.write((rows for _, rows in self._job.moved(staged)), task=0)]
+        except BaseException:
+            self._job.end(failed=True)
+            raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what finished tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
-        if self._staged is not None:
-            self._staged.remove()
-        if all(message is not None for message in messages):
+        """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        if self._is_there or all(message is not None for message in messages):
             return
         with suppress(DredgeError, OSError):
             abort(self._job.store, self._job.messages(self._outcomes(messages)))
+        self._job.end(failed=True)
 
     def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
         """What the tasks came to: one outcome per commit message, or per failure."""

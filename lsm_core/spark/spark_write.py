@@ -4,13 +4,14 @@ The plan holds all that tasks need of the table's metadata, so that they read no
 routed once, where they lie; for tables with buckets `write_table` then shuffles them, as Arrow messages of one bucket each, so that a
 bucket is whole in one task. Rows of dynamic buckets first go to the assigner that owns their key. A data source cannot ask Spark for a
 shuffle: there every task writes the rows it has, and the driver puts the hash indexes together. Where keys may move between partitions
-its tasks hand their rows to one writer, beside the driver (`staged_rows`).
+its tasks hand their rows to one writer, beside the driver (`write_folder`).
 """
 
 from __future__ import annotations
 
+import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -19,12 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort, discard_on_failure
+from lsm_core.commit.drafts import remove
 from lsm_core.commit.history import latest_of_user
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound, InvalidOption
+from lsm_core.errors import ColumnNotFound, DredgeError, InvalidOption
 from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
@@ -42,6 +46,7 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
+from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import committed
 from lsm_core.types import kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
@@ -77,6 +82,8 @@ _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
 _BATCH_BYTES: Final = 64 << 20
+_UUID_LENGTH: Final = 36
+_LOG: Final = logging.getLogger(__name__)
 _ASSIGNERS: Final = 8
 """Assigners of dynamic buckets at most, where the table's options say nothing: each opens a bucket of its own."""
 
@@ -99,6 +106,10 @@ class WriteJob:
     """In the names of postponed files, which are replayed writer by writer."""
     planned_ms: int | None = None
     """When it was planned, for what depends on the time: a task that Spark runs again does the same."""
+    family: str = field(default_factory=lambda: str(uuid4())[:18])
+    """How the UUIDs in the names of all files begin that its tasks make."""
+    folder: WriteFolder | None = None
+    """Where tasks note that they began; None: there is nothing to write."""
 
     @classmethod
     def plan(
@@ -108,7 +119,9 @@ class WriteJob:
         parallelism: int = _ASSIGNERS,
         numbered: tuple[str, int] | None = None,
     ) -> WriteJob:
-        """Read what tasks need to know. Raises UnsupportedFeature for a table that cannot be written, CorruptFile.
+        """Read what tasks need to know, and open the write: it ends with :meth:`commit` or :meth:`end`.
+
+        Raises UnsupportedFeature for a table that cannot be written, CorruptFile, StorageFull.
 
         ``parallelism``: assigners where the table's options do not say how many. ``numbered``: as `numbered_commit` gives it.
         """
@@ -117,7 +130,8 @@ class WriteJob:
         afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
         history = BucketHistory.of_whole_table(store, ignore=afresh)
         assigners = number_of_assigners(store.options, parallelism)
-        return cls(store, history, overwrite, assigners, numbered, planned_ms=store.clock.now_ms())
+        job = cls(store, history, overwrite, assigners, numbered, planned_ms=store.clock.now_ms())
+        return job if job.is_there else replace(job, folder=WriteFolder.plan(store))
 
     @property
     def is_there(self) -> bool:
@@ -229,19 +243,34 @@ class WriteJob:
             seen += piece.num_rows
 
     def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int | None = None) -> list[bytes]:
-        """Write rows by the one writer of Spark task ``task`` and return its commit messages as bytes. After an error, or a kill by Spark, its
-        files are gone.
+        """Write rows by the one writer of Spark task ``task`` and return its commit messages as bytes. After an error its files are gone;
+        those of a task that Spark kills are found by the note that it left.
 
-        ``sequence_offset``: see `TableWrite`; None where no other task writes to the same buckets. Raises WriterStale, StorageFull, and what ``groups`` raises.
+        ``sequence_offset``: see `TableWrite`; None where no other task writes to the same buckets. Raises WriterStale, StorageFull, SparkFailed
+        where the write ended meanwhile, and what ``groups`` raises.
         """
+        assert self.folder is not None
         writer = self._writer(sequence_offset, task)
+        attempt = writer.store.own_uuid
+        messages: list[CommitMessage] = []
+        begun = False
         try:
             for routed in groups:
+                if not begun:
+                    self.folder.begin(attempt)
+                    begun = True
                 writer.add_routed(routed)
-            return [message.to_bytes() for message in writer.prepare_commit()]
+            if begun:
+                messages = writer.prepare_commit()
+                self.folder.finish(attempt)
         except BaseException:
             writer.abort()
+            abort(self.store, messages)
+            self.folder.forget(attempt)
             raise
+        if begun and not messages:
+            self.folder.forget(attempt)
+        return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
         """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
@@ -251,6 +280,17 @@ class WriteJob:
         are deleted then. CommitUnknown: they stay.
         """
         messages = self.messages(outcomes)
+        try:
+            found = self._published(messages, outcomes, scope)
+        except BaseException:
+            self.end(messages, failed=True)
+            raise
+        self.end(messages)
+        return found
+
+    def _published(
+        self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None
+    ) -> int | None:
         with discard_on_failure(self.store, messages):
             raise_first(outcomes)
             joined = joined_indexes(self.store, messages)
@@ -266,6 +306,47 @@ class WriteJob:
             else:
                 done = committer.commit(messages, commit_identifier=number)
         return committed(self.store, done.snapshot_id)
+
+    def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
+        """The write is over, well or not: tasks that still run will find it so, and files that nobody answers for are deleted.
+
+        These are of tasks that were killed, or whose answer never came: Spark ran them again (a lost executor, speculation), or the job
+        failed. ``messages``: those of tasks that answered; their files are the commit's. ``failed``: nothing was published.
+        """
+        if self.folder is None:
+            return
+        named = {file.file_name for message in messages for file in message.written()}
+        answered = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(self.family)) >= 0}
+        if not self.folder.close(answered, failed=failed):
+            return
+        beside = {
+            name
+            for message in messages
+            for file in (*message.own_files(), *message.changelog_files, *message.compact_changelog)
+            for name in file.extra_files
+        }
+        try:
+            remove(self.store.file_io, self._strays(() if failed else messages, named | beside))
+        except (OSError, DredgeError) as error:
+            _LOG.warning(
+                "table %s: what killed tasks left was not found, orphan cleaning will: %s", self.store.name, error
+            )
+
+    def _strays(self, messages: Sequence[CommitMessage], named: Collection[str]) -> list[str]:
+        """Paths of files of this write that are not ``named``: beside those of ``messages``, or (there are none) anywhere in the table."""
+        if messages:
+            folders = {self.store.bucket_dir(message.partition, message.bucket) for message in messages}
+            listed = [
+                (one.path, one.name)
+                for folder in (*sorted(folders), f"{self.store.root}/index")
+                for one in self.store.file_io.list_dir(folder)
+            ]
+        else:
+            listing = list_table(self.store)
+            mine = listing.files.filter(pc.match_substring(listing.files.column("name"), self.family))
+            places, names = mine.column("folder").to_pylist(), mine.column("name").to_pylist()
+            listed = [(f"{listing.folders[at]}/{name}", name) for at, name in zip(places, names, strict=True)]
+        return [path for path, name in listed if self.family in name and name not in named]
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
         """Postponed files are replayed by age, and those of one age in the order of their writers: of one commit in that of its tasks."""
@@ -283,7 +364,7 @@ class WriteJob:
 
     def _writer(self, sequence_offset: int | None = None, task: int = 0) -> TableWrite:
         return TableWrite(
-            self.store,
+            self.store.in_family(self.family),
             self.writer_id,
             self.overwrite,
             sequence_offset=sequence_offset or 0,
@@ -314,7 +395,7 @@ def write_table(
     own and the batch's number.
 
     Raises InvalidData, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
-    is committed and what finished tasks wrote is deleted (a killed worker leaves files that no snapshot names); CommitUnknown: nothing is deleted.
+    is committed and what tasks wrote is deleted, also what a killed worker began; CommitUnknown: what they answered for stays.
     """
     store = store_of(table)
     for name in df.columns:
@@ -322,12 +403,24 @@ def write_table(
             raise ColumnNotFound(store.name, name, store.schema.field_names)
     if row_kind_column is not None and row_kind_column not in df.columns:
         raise ColumnNotFound(store.name, row_kind_column, df.columns)
-    spark, what = df.sparkSession, f"writing table {store.name}"
+    spark = df.sparkSession
     tasks = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
     numbered = numbered_commit(store, commit_user, commit_identifier)
     job = WriteJob.plan(store, overwrite is not None and overwrite is not False, min(tasks, _ASSIGNERS), numbered)
     if job.is_there:
         return None
+    try:
+        outcomes = _outcomes_of_tasks(df, job, row_kind_column, tasks)
+    except BaseException:
+        job.end(failed=True)
+        raise
+    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
+    return job.commit(outcomes, named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE))))
+
+
+def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None, tasks: int) -> list[Outcome]:
+    """Run the passes that the table's buckets ask for, as one Spark job."""
+    store, spark, what = job.store, df.sparkSession, f"writing table {job.store.name}"
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
@@ -343,9 +436,7 @@ def write_table(
             moved = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), MESSAGES_DDL)
             sorted_in_slots = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
             told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
-        outcomes = collect(told, what)
-    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
-    return job.commit(outcomes, named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE))))
+        return collect(told, what)
 
 
 def numbered_commit(store: TableStore, user: str | None, number: int | str | None) -> tuple[str, int] | None:

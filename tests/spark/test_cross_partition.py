@@ -20,7 +20,7 @@ from lsm_core.metadata import manifests
 from lsm_core.read import read_split
 from lsm_core.spark import write_table
 from lsm_core.spark.spark_write import WriteJob
-from lsm_core.spark.staged_rows import StagedRows
+from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import make_table
 from tests.support.peers import JavaPaimon, missing, peer_module
 
@@ -226,7 +226,7 @@ def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> 
     catalog.create_database("db")
     table_of(tmp_path)
     store = catalog.table("db.t").store
-    staged = StagedRows.plan(store)
+    staged = WriteFolder.plan(store)
     rows = pa.table({"p": ["a", "b"], "k": [1, 2], "v": [None, 4]}, schema=FIELDS)
     names = [staged.put([(rows, None), (rows.slice(1), pa.array([3], pa.int8()))]), staged.put([])]
     found = list(staged.rows(names))
@@ -235,7 +235,7 @@ def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> 
         (rows.slice(1).to_pylist(), [3]),
     ]
     os.utime(staged.folder, (1_600_000_000, 1_600_000_000))
-    other = StagedRows.plan(store)
+    other = WriteFolder.plan(store)
     assert not Path(staged.folder).exists()
     other.remove()
     with pytest.raises(SparkFailed, match="was ended while this task ran"):
@@ -245,7 +245,7 @@ def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> 
         yield rows, None
         last.remove()
 
-    last = StagedRows.plan(store)
+    last = WriteFolder.plan(store)
     with pytest.raises((SparkFailed, FileNotFoundError)):
         last.put(ended())
     assert not list((Path(store.root) / "dredge" / "staged").iterdir())

@@ -127,7 +127,8 @@ class _Walk:
                 self._branches(folder.path)
             elif folder.name == "dredge":
                 for own in self._folder(folder.path, Place.OWN):
-                    self._leaf(own.path, Place.OWN)
+                    if own.name != "staged":  # of writes that go on now, which remove what is theirs
+                        self._leaf(own.path, Place.OWN)
             elif not (folder.name in heads or _BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
                 self._strange(folder.path, _UNKNOWN_FOLDER)
         for below in self.known.below:
