@@ -344,7 +344,7 @@ class WriteJob:
         else:
             listing = list_table(self.store)
             mine = listing.files.filter(pc.match_substring(listing.files.column("name"), self.family))
-            places, names = mine.column("folder").to_pylist(), mine.column("name").to_pylist()
+            places, names = mine.column("folder").to_numpy(), mine.column("name").to_numpy()
             listed = [(f"{listing.folders[at]}/{name}", name) for at, name in zip(places, names, strict=True)]
         return [path for path, name in listed if self.family in name and name not in named]
 
