@@ -9,7 +9,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from lsm_core.storage import FileStatus
+from lsm_core.storage import FileStatus, Guarantee
 
 
 class MemoryFileIO:
@@ -24,6 +24,10 @@ class MemoryFileIO:
         self.folders: dict[str, dict[str, bool]] = {}
         self.before: Callable[[str, str], None] = lambda _step, _path: None
         self.lie: Callable[[str, list[FileStatus]], list[FileStatus]] = lambda _path, truth: truth
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXCLUSIVE_CREATE
 
     def put(self, path: str, data: bytes, mtime_ms: int | None = None) -> None:
         self.files[path] = (data, self.now_ms if mtime_ms is None else mtime_ms)
