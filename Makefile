@@ -5,7 +5,7 @@ PY := .venv/bin/python
 export GX_ANALYTICS_ENABLED := false
 export DAGSTER_DISABLE_TELEMETRY := yes
 
-.PHONY: help setup lint test demo demo-headless peers docs wheel screenshots soak bench clean
+.PHONY: help setup lint test compiled demo demo-headless peers docs wheel screenshots soak bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 18
@@ -19,8 +19,14 @@ lint: setup  ## ruff, mypy --strict, import contracts
 peers: setup  ## fetch the real Java Paimon, pypaimon and pypaimon-rust into .peers (each in an environment of its own)
 	@$(PY) scripts/peers.py
 
-test: lint peers  ## lint, then the whole test suite
+test: setup  ## lint, beside which the peers are fetched and the tests compiled; then the whole test suite
+	@$(MAKE) --no-print-directory -j2 lint compiled
 	@sh scripts/test.sh
+
+# Each test process would else compile every test for itself, all at the same time. What is wrong with a test, the suite tells.
+compiled: peers
+	@ls tests/*/__pycache__/*-pytest-* > /dev/null 2>&1 \
+		|| env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest tests --collect-only > /dev/null 2>&1 || true
 
 demo: setup  ## replay a year of flights, let Dredge maintain it, leave the Dagster UI up
 	@$(PY) -m lsm_core.cli demo

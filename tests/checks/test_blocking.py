@@ -22,6 +22,12 @@ KINDS = ("drop", "revive", "swap")
 MART = "mart"
 
 
+def kinds(one: str) -> pytest.MarkDecorator:
+    """Parametrise ``kind``: one kind of sabotage, and, as soak tests, the others, which differ only in what the comparison finds."""
+    others = [pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS if kind != one]
+    return pytest.mark.parametrize("kind", [one, *others])
+
+
 def with_mart(root: Path) -> dg.Definitions:
     """A user's asset that hangs on the layout, and a job over both."""
     layout = names.layout_key(str(root), "shop.orders")
@@ -92,7 +98,7 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("kind", KINDS)
+@kinds("swap")
 def test_the_second_path_in_spark_sees_the_sabotage_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -107,7 +113,7 @@ def test_the_second_path_in_spark_sees_the_sabotage_too(
         assert materialised(result) == {"layout"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@kinds("drop")
 def test_the_verify_op_stops_the_run_before_it_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

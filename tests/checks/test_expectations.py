@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import great_expectations.expectations as gxe
 import pandas as pd
 import pytest
 
@@ -29,6 +28,8 @@ def test_rows_that_break_a_rule_are_counted_by_rule() -> None:
 
 
 def test_an_expectation_that_crashes_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    import great_expectations.expectations as gxe  # takes seconds, which the other test processes need not spend
+
     def broken(*_: Any) -> list[tuple[str, Any]]:
         return [("a column that is not there", gxe.ExpectColumnValuesToNotBeNull(column="nowhere"))]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Schema, Table
 from lsm_core.errors import CommitUnknown, DredgeError, PlanRefused
 from lsm_core.storage import FaultyFileIO, LocalFileIO
+from tests.faults.outcomes import Copies
 from tests.faults.strides import strides
-from tests.maintenance.faults import opened_copy
+from tests.maintenance.faults import opened, opened_copy
 from tests.maintenance.tables import NOW, catalog, content, keyed, rows, strays, with_io
 
 _CHANGES = {"write_exclusive", "overwrite", "delete", "mkdirs", "rename", "create", "write", "close"}
@@ -65,9 +65,9 @@ def test_an_undo_broken_at_its_steps(tmp_path: Path, fill: Callable[[Path], Tabl
         for mode in ("before", "after")
         if mode == "before" or name in _CHANGES
     ]
+    copies = Copies(template, tmp_path)
     for step, mode in chosen[::stride]:
-        place = tmp_path / f"{step}-{mode}"
-        broken = opened_copy(template, place)
+        broken = opened(copies.fresh())
         failed: Exception | None = None
         try:
             with_io(broken, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)).undo(run_id)  # type: ignore[arg-type]
@@ -75,11 +75,16 @@ def test_an_undo_broken_at_its_steps(tmp_path: Path, fill: Callable[[Path], Tabl
             failed = error
         name, path = counting.log[step - 1]
         at = f"step {step} {mode}: {name} {path}"
-        table = Catalog(place / "wh", clock=f"fixed:{NOW}").table("db.t")
+        cleans_up = (
+            failed is not None and mode == "before" and not isinstance(failed, CommitUnknown) and name != "delete"
+        )
+        if not copies.is_new(cleans_up):
+            continue
+        table = opened(copies.place)
         assert content(table) == before, at
         newest = table.latest_snapshot()
         done = newest is not None and (newest.properties or {}).get("dredge.undo-of") == run_id
-        if failed is not None and mode == "before" and not isinstance(failed, CommitUnknown) and name != "delete":
+        if cleans_up:
             assert not {stray for stray in strays(table) if stray.startswith(("data-", "index-"))}, at
         if done:
             with pytest.raises(PlanRefused, match="already-undone"):
@@ -89,4 +94,3 @@ def test_an_undo_broken_at_its_steps(tmp_path: Path, fill: Callable[[Path], Tabl
         assert content(table) == before, at
         table.compact(full=True)
         assert content(table) == before, at
-        shutil.rmtree(place)

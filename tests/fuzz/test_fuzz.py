@@ -1,6 +1,6 @@
 """Damaged and hostile tables end in typed errors that Dredge raises on purpose: never in another error, a crash, a hang or a write elsewhere.
 
-``DREDGE_FUZZ_SECONDS`` (default 20, with CI=true 60) is the time spent, ``DREDGE_FUZZ_SEED`` chooses the cases and
+``DREDGE_FUZZ_SECONDS`` (default 20, with CI=true 60) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases and
 ``DREDGE_FUZZ_CASE`` runs a single one; a finding prints both.
 """
 
@@ -117,7 +117,9 @@ def test_damaged_tables_end_in_typed_errors(tmp_path: Path, capsys: pytest.Captu
         worker.place.mkdir()
         if single:
             worker.next = int(single)
-    threads = [threading.Thread(target=worker.run, args=(0.0 if single else _seconds(),)) for worker in workers]
+    threads = [
+        threading.Thread(target=worker.run, args=(0.0 if single else _seconds() / _WORKERS,)) for worker in workers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -4,7 +4,8 @@ deletion vectors, of every way to choose a bucket, with every merge engine.
 After every step both read the same rows. At the end both streams tell the same changes, per snapshot and in the same order per key, and
 where the producer promises before-images the changes, replayed from nothing, give the table.
 
-``DREDGE_TURNS`` (default 300) tables are drawn, ``DREDGE_TURNS_SEED`` is the first one's seed; a failure tells its seed and the steps.
+``DREDGE_TURNS`` (default 138: two of each kind; `make soak`: ten) tables are drawn, ``DREDGE_TURNS_SEED`` is the first one's seed; a failure
+tells its seed and the steps.
 """
 
 from __future__ import annotations
@@ -41,8 +42,6 @@ PRODUCERS = ("none", "input", "lookup", "full-compaction")
 ENGINES = ("deduplicate", "partial-update", "aggregation", "first-row")
 MODES = ("fixed", "dynamic", "cross-partition")
 STEPS = 5
-COUNT = int(os.environ.get("DREDGE_TURNS", "300"))
-PARTS = 5  # that test processes share; the number of kinds has no such divisor, so that each part meets all of them
 LANES = 4
 SIZES = ((24, (1, 4, 15)), (24, (1, 4, 15)), (300, (1, 40, 250)))
 """Of tables: how many keys there are, and how many rows a write has."""
@@ -117,6 +116,13 @@ class Kind:
 
 
 KINDS = [kind for kind in (Kind(*drawn) for drawn in product(PRODUCERS, (False, True), MODES, ENGINES)) if kind.is_one]
+COUNT = int(os.environ.get("DREDGE_TURNS", str(2 * len(KINDS))))
+PARTS = 2
+"""That test processes share; the number of kinds has no such divisor, so that each part meets all of them."""
+SHARES = [
+    *(pytest.param(range(part, COUNT, PARTS), id=f"part {part + 1}") for part in range(min(PARTS, COUNT))),
+    pytest.param(range(COUNT, 10 * len(KINDS)), id="many", marks=pytest.mark.soak),
+]
 
 
 class Turns:
@@ -303,12 +309,12 @@ def live_all(seeds: range, warehouse: Path, java: Java) -> Counter[str]:
 
 @pytest.mark.paimon_java
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(min(PARTS, COUNT)))
+@pytest.mark.parametrize("share", SHARES)
 def test_dredge_and_java_take_turns_on_tables_of_every_kind(
-    part: int, tmp_path: Path, java: Java, testrun_uid: str, capsys: pytest.CaptureFixture[str]
+    share: range, tmp_path: Path, java: Java, testrun_uid: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = int(os.environ.get("DREDGE_TURNS_SEED") or int(testrun_uid, 16) % 10**6)
-    seeds = range(first, first + COUNT)[part::PARTS]
+    seeds = range(first + share.start, first + share.stop, share.step)
     Catalog(str(tmp_path)).create_database("db")
     lives = live_all(seeds, tmp_path, java)
     with capsys.disabled():

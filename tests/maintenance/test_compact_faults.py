@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.maintenance.faults import broken_at_every_step, opened_copy
+from tests.maintenance.faults import broken_at_every_step
 from tests.maintenance.tables import keyed, rows
 
 
@@ -21,7 +21,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_compaction_broken_at_every_step(template: Path, tmp_path: Path) -> None:
     broken_at_every_step(
-        lambda name: opened_copy(template, tmp_path / name),
+        template,
+        tmp_path,
         lambda table: table.compact(full=True),
         lambda table: {h.sorted_runs for h in table.health()} == {1},
         least=30,

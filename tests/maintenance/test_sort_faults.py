@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lsm_core import Schema
-from tests.maintenance.faults import broken_at_every_step, opened_copy
+from tests.maintenance.faults import broken_at_every_step
 from tests.maintenance.tables import catalog
 
 _SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
@@ -18,7 +18,8 @@ def test_a_sort_broken_at_every_step(tmp_path: Path) -> None:
     for start in range(2):
         made.write(pa.table({"a": range(start, 40, 2), "b": [str(i % 7) for i in range(20)]}, schema=_SCHEMA))
     broken_at_every_step(
-        lambda name: opened_copy(tmp_path / "template", tmp_path / name),
+        tmp_path / "template",
+        tmp_path,
         lambda table: table.compact(order_by=["b", "a"], strategy="zorder"),
         lambda table: len(table.plan_scan()[0].files) == 1,
         least=25,
