@@ -116,6 +116,38 @@ def expiry_of(table: Table) -> Expiry | None:
     return Expiry(months, int(report["rows"]), int(report["files"]), held_by, name, due)
 
 
+@dataclass(frozen=True)
+class Held:
+    """The tag that is set on a table after a tick's compactions, and what retention does to the table's data files because of it.
+
+    ``snapshot``: the one that is tagged. Of the files that the expired snapshots alone had, the tag holds ``held`` back, all in
+    ``partition``, and ``deleted`` go. Its rows and checksum stay those of the tick.
+    """
+
+    tag: str
+    table: str
+    tick: str
+    snapshot: int
+    deleted: int
+    held: int
+    partition: str
+
+    @property
+    def holder(self) -> str:
+        """How the reason of a file that stays names the tag."""
+        return f"held by tag {self.tag}"
+
+
+HELD: Final = Held("month-end-2013-10", "flight_status", "T1", 25, deleted=80, held=4, partition="flight_month=2013-09")
+
+
+def held_of(table: Table) -> list[str]:
+    """The data files that the newest snapshot expiry of ``table`` left where they are for the tag's sake, by its ledger."""
+    runs = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
+    kept = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
+    return sorted(str(line["file"]) for line in kept if line["reason"] == HELD.holder)
+
+
 def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:
     """What lies otherwise in snapshot ``after`` than in snapshot ``before``, by partition; nobody may have written in between."""
     first, second = _by_partition(store, before), _by_partition(store, after)

@@ -34,6 +34,7 @@ from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.row_tracking import assign, tracks_rows
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import written_as
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ class Request:
     ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
     index files that come and go with it. ``changelog``: entries of the changelog files that tell of it. ``merge``: makes the base
     manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so. ``strict``: asked about others' commits
-    at every attempt. ``statistics``: the file that the snapshot names, instead of the one before.
+    at every attempt. ``statistics``: the file that the snapshot names, instead of the one before. ``purpose``: what the files of the
+    snapshot before it must allow.
     """
 
     kind: CommitKind
@@ -94,6 +96,7 @@ class Request:
     lost_rows: int = 0
     strict: StrictMode | None = None
     statistics: str | None = None
+    purpose: Purpose = Purpose.WRITE
 
 
 class KnownBase:
@@ -151,7 +154,7 @@ class CommitRun:
         self._files = RecordingFileIO(store.file_io)
         self._store = store
         self._drafts = copy.copy(store)
-        self._drafts.file_io = self._files
+        self._drafts.file_io, self._drafts.kept = self._files, store.kept
         self._request = request
         self._hooks = hooks
         self._retries = Retries.of(store.options)
@@ -219,6 +222,7 @@ class CommitRun:
         latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
         self._hooks.enter(Phase.READ_BASE, snapshot_id=self._base_id, attempt=self._retries.attempt)
+        require_supported(store, request.purpose, latest)
         if request.rescan is not None:
             base, entries = request.rescan(latest)
             self._forget_delta()
@@ -261,14 +265,15 @@ class CommitRun:
     ) -> Snapshot:
         assert self._delta is not None
         request, store = self._request, self._store
-        schema = schemas.latest_schema(store.file_io, store.root, store.branch)
-        if schema is None:
+        ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
+        if not ids:
             raise TableNotFound(f"table {store.name} was dropped while a commit was under way")
+        schema_id = ids[-1]
         added, deleted = rows_of(entries, ADD), rows_of(entries, DELETE) + request.lost_rows
         marks = [mark for mark in (request.watermark, latest.watermark if latest else None) if mark is not None]
         return Snapshot(
             id=self._base_id + 1,
-            schema_id=schema.id,
+            schema_id=schema_id,
             base_manifest_list=base_list[0],
             base_manifest_list_size=base_list[1],
             delta_manifest_list=self._delta[0],
@@ -284,7 +289,7 @@ class CommitRun:
             delta_record_count=added - deleted,
             changelog_record_count=rows_of(request.changelog, ADD),
             watermark=max(marks) if marks else None,
-            statistics=request.statistics or _inherited_statistics(store, latest, schema.id),
+            statistics=request.statistics or _inherited_statistics(store, latest, schema_id),
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
             next_row_id=self._next_row_id,
             log_offsets=latest.log_offsets if latest else None,

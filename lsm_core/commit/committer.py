@@ -28,7 +28,7 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapsh
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.statistics import PREFIX as STATISTICS_PREFIX
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_compactable, require_writable
+from lsm_core.metadata.support import Purpose, require_possible
 
 _LOG = logging.getLogger(__name__)
 BATCH: Final = BATCH_COMMIT_IDENTIFIER
@@ -369,10 +369,11 @@ class Committer:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _parts(self, messages: Iterable[CommitMessage]) -> Parts:
-        require_writable(self._store)
+        # What the newest snapshot's files need every attempt asks, of the snapshot that it begins with.
+        require_possible(self._store, Purpose.WRITE)
         parts = split(messages)
         if parts.has_compact:
-            require_compactable(self._store)
+            require_possible(self._store, Purpose.COMPACT)
         return parts
 
     def _request(
@@ -383,7 +384,9 @@ class Committer:
         watermark: int | None,
         properties: Mapping[str, str] | None,
     ) -> Request:
-        return Request(kind, entries, self.commit_user, identifier, watermark, properties, strict=self._strict)
+        purpose = Purpose.COMPACT if kind is CommitKind.COMPACT and entries.num_rows else Purpose.WRITE
+        request = Request(kind, entries, self.commit_user, identifier, watermark, properties, strict=self._strict)
+        return replace(request, purpose=purpose)
 
     def _has_work(self, scope: Scope, added: pa.Table) -> bool:
         """An overwrite that brings nothing and meets nothing writes no snapshot."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import FileIO, FileStatus, Guarantee, OutputFile, same_place
+from lsm_core.storage import FileIO, FileStatus, Guarantee, OutputFile, done_in_turn, place_of, same_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -161,13 +162,16 @@ def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> 
 
 def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[WrittenFile]]]) -> str | None:
     """The path of the first of a commit's ``files`` that is not there any more (an orphan cleaner took it); None: all are."""
-    for message, chosen in files:
-        for file in chosen:
-            place = (message.partition, message.bucket)
-            path = store.data_path(*place, file) if isinstance(file, DataFileMeta) else index_path(store, *place, file)
-            if not store.file_io.exists(path):
-                return path
-    return None
+    paths = [
+        store.data_path(message.partition, message.bucket, file)
+        if isinstance(file, DataFileMeta)
+        else index_path(store, message.partition, message.bucket, file)
+        for message, chosen in files
+        for file in chosen
+    ]
+    looks = (partial(store.file_io.exists, path) for path in paths)
+    there = done_in_turn(looks, at_once=bool(place_of(store.root)))
+    return next((path for path, found in zip(paths, there, strict=True) if not found), None)
 
 
 def origin_of(store: TableStore) -> Origin:

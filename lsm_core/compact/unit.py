@@ -24,7 +24,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.support import Purpose, require_possible
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expired_among
@@ -45,7 +45,7 @@ def run_bucket_task(
     output file is left. ``pipelined`` uses a second thread: for merging, then for re-reading; ``share``: so many pieces of the bucket share one merge budget and one sample of the judge.
     The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
     """
-    require_compactable(store)
+    require_possible(store, Purpose.COMPACT)  # what the files of its snapshot need was asked when the task was made
     if task.bucket == POSTPONE_BUCKET:
         raise UnsupportedFeature("compaction of postponed rows before they have buckets (assign_buckets)", store.name)
     if task.is_append and tracks_rows(store):

@@ -43,20 +43,31 @@ def list_ids(file_io: FileIO, folder: str, prefix: str) -> list[int]:
 
 def find_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the newest id: the hint's when that file exists and the next does not, else by listing."""
-    hint = read_hint(file_io, folder, LATEST)
-    # Java trusts the hint without the second question; one left over by a rollback would then name a snapshot that is gone.
-    if (
-        hint is not None
-        and not file_io.exists(f"{folder}/{prefix}{hint + 1}")
-        and file_io.exists(f"{folder}/{prefix}{hint}")
-    ):
+    hint = hinted_latest(file_io, folder, prefix)
+    # Java trusts the hint without this question; one left over by a rollback would then name a snapshot that is gone.
+    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
         return hint
     return max(list_ids(file_io, folder, prefix), default=None)
+
+
+def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
+    """Return the id that LATEST names unless the next one's file is there; whether its own is, the caller finds out by reading it."""
+    hint = read_hint(file_io, folder, LATEST)
+    return None if hint is None or _is_file(file_io, f"{folder}/{prefix}{hint + 1}") else hint
+
+
+def _is_file(file_io: FileIO, path: str) -> bool:
+    """Whether a file is there: one request in an object store, where `exists` lists the folder of that name too."""
+    try:
+        file_io.size(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the oldest id: the hint's when that file exists, else by listing."""
     hint = read_hint(file_io, folder, EARLIEST)
-    if hint is not None and file_io.exists(f"{folder}/{prefix}{hint}"):
+    if hint is not None and _is_file(file_io, f"{folder}/{prefix}{hint}"):
         return hint
     return min(list_ids(file_io, folder, prefix), default=None)

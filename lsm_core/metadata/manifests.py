@@ -40,6 +40,7 @@ from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
 _REMEMBERED_BYTES = 16 * 1024
+_KEPT_BYTES = 1 << 20
 _IDENTITY = ("kind", "partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 
 
@@ -261,10 +262,17 @@ def write_index_manifest(
 
 
 def _read(store: TableStore, path: str, size: int | None) -> bytes:
-    try:
-        data = store.file_io.read_bytes(path)
-    except FileNotFoundError as error:
-        raise CorruptFile(path, "the file is missing") from error
+    """The bytes of a manifest, a list of them or an index manifest, whose names are never given twice.
+
+    In an object store small ones are asked for once: a plan, its execution and its commit read the same ones.
+    """
+    data: bytes | None = store.kept.get(("manifest", path))
+    if data is None:
+        try:
+            data = store.file_io.read_bytes(path)
+        except FileNotFoundError as error:
+            raise CorruptFile(path, "the file is missing") from error
+        _keep(store, path, data)
     if size is not None and len(data) != size:
         raise CorruptFile(path, f"has {len(data)} bytes, {size} are recorded")
     return data
@@ -273,6 +281,12 @@ def _read(store: TableStore, path: str, size: int | None) -> bytes:
 def _write(store: TableStore, path: str, data: bytes) -> None:
     with store.file_io.open_output(path) as out:
         out.write(data)
+    _keep(store, path, data)
+
+
+def _keep(store: TableStore, path: str, data: bytes) -> None:
+    if len(data) <= _KEPT_BYTES and place_of(store.root):
+        store.kept.put(("manifest", path), data, len(data))
 
 
 # -- decoding at speed: DataFusion's Avro reader is many times faster than going record by record ----------------------

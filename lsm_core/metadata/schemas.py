@@ -33,10 +33,10 @@ def load_schema(file_io: FileIO, root: str, schema_id: int, branch: str = "main"
     """Return one schema. Raises CorruptFile naming the file when it is missing, too big, cut short or about another id."""
     path = schema_path(root, schema_id, branch)
     try:
-        size = file_io.size(path)
-        if size > _MOST_BYTES:
-            raise CorruptFile(path, f"a schema of {size} bytes")
-        schema = TableSchema.from_json(file_io.read_bytes(path), path)
+        with file_io.open_input(path) as source:
+            if source.size() > _MOST_BYTES:
+                raise CorruptFile(path, f"a schema of {source.size()} bytes")
+            schema = TableSchema.from_json(source.read(), path)
     except FileNotFoundError as error:
         raise CorruptFile(path, "the schema file is missing") from error
     if schema.id != schema_id:

@@ -71,12 +71,14 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
 
 def latest(store: TableStore) -> Snapshot | None:
     """Return the newest snapshot, or None when nothing was committed. Raises CorruptFile."""
+    hinted = hints.hinted_latest(store.file_io, store.snapshot_dir, PREFIX)
+    snapshot = None if hinted is None else try_read(store, hinted)
+    if snapshot is not None:
+        return snapshot
     for _ in range(_ATTEMPTS):
-        newest = latest_id(store)
-        if newest is None:
-            return None
-        snapshot = try_read(store, newest)
-        if snapshot is not None:
+        ids = list_ids(store)
+        snapshot = try_read(store, ids[-1]) if ids else None
+        if snapshot is not None or not ids:
             return snapshot
     # It vanished each time between finding and reading it: only a rollback does that.
     ids = list_ids(store)

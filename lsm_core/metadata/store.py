@@ -98,10 +98,11 @@ class TableStore:
         given = dict(dynamic_options or {})
         if not found.primary_keys or PAIMON_VERSION in found.options or PAIMON_VERSION in given:
             return cls(file_io, root, name, found, None, clock, branch, given)
-        written = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot")
+        kept = Kept()
+        written = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot", kept)
         settled = {} if written is None else {PAIMON_VERSION: str(written)}
         store = cls(file_io, root, name, found, None, clock, branch, {**given, **settled})
-        store._found = settled
+        store._found, store.kept = settled, kept
         return store
 
     # -- other views of the same table -----------------------------------------------------------------------------

@@ -69,8 +69,8 @@ def require_readable(store: TableStore, snapshot: Snapshot | None = None) -> Non
 
     Reads metadata only.
     """
-    for feature in _features(store, Purpose.READ, snapshot):
-        raise UnsupportedFeature(feature, store.name)
+    require_possible(store, Purpose.READ)
+    require_supported(store, Purpose.READ, snapshots.latest(store) if snapshot is None else snapshot)
 
 
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
@@ -95,13 +95,39 @@ def require_writable(store: TableStore) -> None:
 
     Raises LockRequired and InvalidOption too, where its commits could be lost for want of a lock, or the lock that it names cannot be.
     """
-    _require(store, Purpose.WRITE)
-    table_lock(store.file_io, store.root, store.name, store.options, store.clock)
+    require_possible(store, Purpose.WRITE)
+    require_supported(store, Purpose.WRITE, snapshots.latest(store))
 
 
-def require_compactable(store: TableStore) -> None:
-    """Raise UnsupportedFeature naming feature and table when a compaction could change answers or lose a side product."""
-    _require(store, Purpose.COMPACT)
+def require_possible(store: TableStore, purpose: Purpose) -> None:
+    """As :func:`require_writable` and :func:`require_compactable`, by what schema and options tell: no snapshot is looked at."""
+    for feature in _declared(store, purpose):
+        raise UnsupportedFeature(feature, store.name)
+    if purpose is Purpose.WRITE:
+        table_lock(store.file_io, store.root, store.name, store.options, store.clock)
+
+
+def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | None) -> None:
+    """Raise UnsupportedFeature for what the files of ``snapshot`` need; asked again it reads nothing, unless schema or indexes changed."""
+    if snapshot is None:
+        return
+    # No index manifest's name is given twice, and no file is of a newer schema than its snapshot.
+    asked = ("supported", purpose, store.schema.id, snapshot.schema_id, snapshot.index_manifest)
+    if store.kept.get(asked):
+        return
+    for feature in _in_use(store, purpose, snapshot):
+        raise UnsupportedFeature(feature, store.name)
+    if not _other_formats(store):
+        store.kept.put(asked, "yes", len(snapshot.index_manifest or ""))
+
+
+def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> None:
+    """Raise UnsupportedFeature naming feature and table when a compaction could change answers or lose a side product.
+
+    ``snapshot``: the newest, where it has just been read.
+    """
+    require_possible(store, Purpose.COMPACT)
+    require_supported(store, Purpose.COMPACT, snapshots.latest(store) if snapshot is None else snapshot)
 
 
 def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
@@ -110,11 +136,10 @@ def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
     A table opened before a column was added would rewrite newer files without it, one opened before the sequence field
     changed would keep the wrong row. ``entries``: manifest entries, with their schema_id.
     """
-    newest = schemas.latest_schema(store.file_io, store.root, store.branch)
     known = store.schema.id
+    now = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=known)
     newer = pc.any(pc.greater(entries.column("schema_id"), arrow_scalar(known)), min_count=0).as_py()
-    if newer or (newest is not None and newest.id > known and _meaning(newest) != _meaning(store.schema)):
-        now = known if newest is None else newest.id
+    if newer or (now > known and _meaning(store.schema_of(now)) != _meaning(store.schema)):
         raise WriterStale(
             f"table {store.name} was opened with schema {known} and has schema {now} now: open it again before {what}"
         )
@@ -132,15 +157,13 @@ def _meaning(schema: TableSchema) -> tuple[object, ...]:
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     """Return everything that stands in the way of ``purpose``, most telling first; empty when it is fine."""
-    return list(dict.fromkeys(_features(store, purpose)))
+    snapshot = snapshots.latest(store)
+    used = () if snapshot is None else _in_use(store, purpose, snapshot)
+    return list(dict.fromkeys([*_declared(store, purpose), *used]))
 
 
-def _require(store: TableStore, purpose: Purpose) -> None:
-    for feature in _features(store, purpose):
-        raise UnsupportedFeature(feature, store.name)
-
-
-def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = None) -> Iterator[str]:
+def _declared(store: TableStore, purpose: Purpose) -> Iterator[str]:
+    """What schema and options ask for."""
     yield from _options(store, purpose)
     for field in store.schema.fields:
         if any(kind.root in _REFUSED_TYPES for kind in field.type.with_inner()):
@@ -148,17 +171,19 @@ def _features(store: TableStore, purpose: Purpose, snapshot: Snapshot | None = N
     if purpose >= Purpose.WRITE:
         yield from _buckets(store)
         yield from _indexes_by_option(store)
-    snapshot = snapshots.latest(store) if snapshot is None else snapshot
-    if snapshot is not None:
-        if purpose >= Purpose.WRITE:
-            # An option may have been switched off while files still depend on the index.
-            kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
-            if store.bucket_mode is BucketMode.DYNAMIC:
-                kinds.discard(_HASH)
-            if _keeps_vectors(store):
-                kinds.discard(_VECTORS)
-            yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
-        yield from _files_in_use(store, snapshot)
+
+
+def _in_use(store: TableStore, purpose: Purpose, snapshot: Snapshot) -> Iterator[str]:
+    """What the files of a snapshot need."""
+    if purpose >= Purpose.WRITE:
+        # An option may have been switched off while files still depend on the index.
+        kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
+        if store.bucket_mode is BucketMode.DYNAMIC:
+            kinds.discard(_HASH)
+        if _keeps_vectors(store):
+            kinds.discard(_VECTORS)
+        yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
+    yield from _files_in_use(store, snapshot)
 
 
 def _keeps_vectors(store: TableStore) -> bool:
@@ -212,11 +237,16 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
 
 def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
     """Files of a format that was once allowed; entries are only read when the table's history makes that possible."""
-    ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
-    once = {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS
+    once = _other_formats(store)
     if not once:
         return
     live = manifests.live_entries(store, snapshot, columns=["file_name"]).column("file_name")
     for name in sorted(once):
         if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
             yield f"file format '{name}'"
+
+
+def _other_formats(store: TableStore) -> set[str]:
+    """Formats that files of the table may have had by one of its schemas, of those that are not read here."""
+    ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
+    return {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS

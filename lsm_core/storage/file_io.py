@@ -120,7 +120,7 @@ class FileIO(Protocol):
         ...
 
     def open_output(self, path: str) -> OutputFile:
-        """Create a new file (and its parents); raises FileExistsError instead of overwriting."""
+        """Create a new file (and its parents); FileExistsError instead of overwriting, raised here or before it is closed."""
         ...
 
     def write_exclusive(self, path: str, data: bytes) -> bool:

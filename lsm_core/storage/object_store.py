@@ -209,11 +209,8 @@ class ObjectStoreFileIO:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def open_output(self, path: str) -> ObjectOutputFile:
-        """Create an object; it is there once it is closed. Raises FileExistsError when the name is taken."""
+        """Create an object; it is there once it is closed. That a name is taken is told then, or before the first part is sent."""
         store, key = self._at(path)
-        with _step("create", path, "create"):
-            if _found(store, key):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return ObjectOutputFile(store, key, path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
@@ -301,8 +298,8 @@ class ObjectStoreFileIO:
 class ObjectOutputFile:
     """A new object: kept in memory up to `PART_BYTES`, then sent in parts. Nobody sees it before ``close`` returned.
 
-    Small objects are put on condition that there is none. A large one is not: its name was free when it was opened, and no two
-    writers make the same.
+    Small objects are put on condition that there is none, of which writing costs one request. A large one is not: its name was free
+    when its first part was sent, and no two writers make the same.
     """
 
     def __init__(self, store: Any, key: str, path: str) -> None:
@@ -340,6 +337,8 @@ class ObjectOutputFile:
         if self._held_bytes >= PART_BYTES:
             with _step("write", self.path, "create"):
                 if self._parts is None:
+                    if _found(self._store, self._key):
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
                     self._parts = obstore.open_writer(
                         self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
                     )

@@ -20,10 +20,10 @@ from assets.demo.answers import (
     expected_after_expiry,
 )
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
-from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
+from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
 from assets.demo.replay import REPLAY_JOB, what_arrives
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
-from assets.demo.tables import TABLES, WEATHER, DemoTable
+from assets.demo.tables import FLIGHT_STATUS, TABLES, WEATHER, DemoTable
 from lsm_core.clock import FileClock
 from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
@@ -98,6 +98,14 @@ class Story:
             self._hold_answers(tick.name, "after maintenance", newest)
             self._wait_for_quiet(max(run.ended or began for run in runs))
             self._hold_recovery(tick.name)
+        if tick.name == HELD.tick:
+            made = self.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag)
+            self._hold(
+                f"{tick.name}: tag {HELD.tag} of {HELD.table} names snapshot {HELD.snapshot}",
+                made.tagged == HELD.snapshot,
+                f"it names {made.tagged}",
+            )
+            self.say(f"     {HELD.table}: tag {HELD.tag} set on snapshot {made.tagged}")
         self._hold_dirt(tick.name)
         self._hold_totals(tick.name)
 
@@ -283,19 +291,41 @@ class Story:
         found = expiry_of(self.warehouse.table(WEATHER.identifier))
         self._hold(f"T3: {EXPIRY.text()}", found == EXPIRY, f"found {found}")
         self.say(f"     {EXPIRY.text()}")
+        held = held_of(self.warehouse.table(FLIGHT_STATUS.identifier))
+        self._hold(
+            f"T3: {HELD.held} data files of {HELD.table}/{HELD.partition} stay: {HELD.holder}",
+            len(held) == HELD.held and all(path.startswith(f"{HELD.partition}/") for path in held),
+            f"it holds {held}",
+        )
         self.clock.set(RETENTION_MS)
         self._run(names.RETENTION_JOB)
         for table in TABLES:
             left = len(self.warehouse.table(table.identifier).snapshots())
             wanted = min(before[table.identifier], _KEPT_SNAPSHOTS)
             self._hold(f"T4: {table.name} keeps {wanted} snapshots", left == wanted, f"it has {left}")
-        freed = len(files - self._files())
-        self._hold("T4: the trash's files are deleted after their grace", freed > 0, "no file was deleted")
+        freed = files - self._files()
+        self._hold_freed(freed, held)
         self.say(
-            f"T4   retention: {sum(before.values())} snapshots before, {freed} data and manifest files deleted after their grace"
+            f"T4   retention: {sum(before.values())} snapshots before, {len(freed)} data and manifest files deleted after their grace"
         )
         self._answers.clear()
         self._hold_answers(TICKS[-1].name, "after retention", self._newest(), {WEATHER.name: expected_after_expiry()})
+
+    def _hold_freed(self, freed: set[str], held: Sequence[str]) -> None:
+        """Which data files went with the expired snapshots, and that the tag still reads what it read when it was set."""
+        for table in TABLES:
+            root = self.warehouse.store(table.identifier).root
+            gone = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)
+            due = HELD.deleted if table.name == HELD.table else 0
+            self._hold(
+                f"T4: {due} data files of {table.name} are deleted after their grace", gone == due, f"{gone} are"
+            )
+        tagged, right = self.warehouse.table(FLIGHT_STATUS.identifier), expected(HELD.table, HELD.tick)
+        found = answer_of(tagged.to_arrow(tag=HELD.tag))
+        self._hold(f"T4: tag {HELD.tag} says {right.rows:,} rows, {right.checksum}", found == right, f"it says {found}")
+        self.say(
+            f"     {HELD.table}: {HELD.deleted} data files deleted, {len(held)} {HELD.holder}, which still reads {found.rows:,} rows"
+        )
 
     def _hold_dirt(self, tick: str) -> None:
         """Dirt of the source is neither made nor mended by maintenance; only what expires goes with its month."""

@@ -16,7 +16,7 @@ import pytest
 from assets.demo.answers import DIRT, NOTHING, answer_of, compacted_answer_of, dirt_of, expected, expected_after_expiry
 from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
-from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, changes, expiry_of, outcomes_due
+from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
 from assets.demo.replay import (
     batches_of,
     events_of,
@@ -28,7 +28,7 @@ from assets.demo.replay import (
     with_kinds,
     write_here,
 )
-from assets.demo.replay_clock import TICKS, Tick, commits_at
+from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
 from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption
@@ -117,6 +117,8 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
             table.compact(full=request.tags[names.TAG_ACTION] == "compact full", partitions=chosen[:1])
         hold_outcomes(house, tick, written)
         hold_answers(house, tick, recovered=tick is TICKS[-1])
+        if tick.name == HELD.tick:
+            assert house.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag).tagged == HELD.snapshot
     green = [event for event in house.tick(names.SORTED_RUN_SENSOR).asset_events if is_alert(event)]
     assert green and all(event.passed for event in green)
     counts = {table.name: len(house.warehouse.table(table.identifier).snapshots()) for table in TABLES}
@@ -137,6 +139,17 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
     left = {table.name: len(house.warehouse.table(table.identifier).snapshots()) for table in TABLES}
     dropped = {name: counts[name] + (name == "weather") - left[name] for name in counts}
     assert dropped == EXPIRED_SNAPSHOTS
+    flights = house.warehouse.table(FLIGHT_STATUS.identifier)
+    held, there = held_of(flights), data_files(flights)
+    assert [path.startswith(f"{HELD.partition}/") for path in held] == [True] * HELD.held
+    flights.sweep_trash(now_ms=RETENTION_MS)
+    assert len(there - data_files(flights)) == HELD.deleted
+    assert all(flights.store.file_io.exists(f"{flights.store.root}/{path}") for path in held)
+    assert answer_of(flights.to_arrow(tag=HELD.tag)) == expected(HELD.table, HELD.tick)
+
+
+def data_files(table: Table) -> set[str]:
+    return {path.name for path in Path(table.store.root).glob("*/bucket-*/data-*")}
 
 
 def is_alert(event: object) -> TypeGuard[dg.AssetCheckEvaluation]:

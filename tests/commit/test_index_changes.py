@@ -13,7 +13,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from lsm_core.commit import BATCH, CommitMessage, Committer, abort, committer
+from lsm_core.commit import BATCH, CommitMessage, Committer, abort, attempt, committer
 from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lsm_core.format.avro.metadata_file import write_records
@@ -36,8 +36,8 @@ from tests.commit.tables import EMPTY, live_files, make_store, message, part, re
 @pytest.fixture(autouse=True)
 def _open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests are of the committer: whether a whole kind of table can be written is decided elsewhere."""
-    monkeypatch.setattr(committer, "require_writable", lambda _: None)
-    monkeypatch.setattr(committer, "require_compactable", lambda _: None)
+    monkeypatch.setattr(committer, "require_possible", lambda *_: None)
+    monkeypatch.setattr(attempt, "require_supported", lambda *_: None)
 
 
 def hashes(store: TableStore, *values: int) -> IndexFileMeta:

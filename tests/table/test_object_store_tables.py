@@ -160,6 +160,28 @@ def test_the_command_line_looks_after_a_table_in_a_store(
     assert table.latest_snapshot().commit_kind == "COMPACT"  # type: ignore[union-attr]
 
 
+def test_a_compaction_looks_at_the_table_three_times_and_reads_each_manifest_once(house: Catalog, s3: S3Server) -> None:
+    """Before it plans, before it begins, and before it commits; nothing is asked bucket by bucket."""
+    writer = created(house, **{"bucket": "4", "changelog-producer": "none"})
+    for number in range(4):
+        writer.write(rows(range(number, number + 40), f"{number}-"))
+    table = house.table("db.t")
+    s3.requests()
+    report = table.compact(full=True)
+    assert (report.files_in, report.files_out) == (16, 4)
+    asked = s3.requests()
+    about = [(line["method"], line["path"].rpartition("/")[2]) for line in asked]
+    assert about.count(("GET", "LATEST")) == 3
+    manifests = [name for method, name in about if method == "GET" and name.startswith("manifest-")]
+    assert len(manifests) == len(set(manifests)) == 4 + 2
+    data = [name for _, name in about if name.startswith("data-")]
+    assert len(data) == 16 + 2 * 4  # inputs are read, outputs put and read again by the verification
+    assert len(about) - len(data) <= 28
+    s3.requests()
+    table.to_arrow()
+    assert len(s3.requests()) <= 4 + 4  # it knows the manifests that it has just written
+
+
 # -- stores that fail --------------------------------------------------------------------------------------------------
 
 

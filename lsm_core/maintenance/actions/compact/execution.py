@@ -12,6 +12,7 @@ from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, PlanStale
 from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
 from lsm_core.maintenance.actions.assign_buckets.assigning import (
     AssignItem,
@@ -48,13 +49,14 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
     Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
     arguments. Raises what :func:`execute` and :func:`place_rows` raise.
     """
-    mixed = None
+    mixed, snapshot = None, snapshots.latest(store)
     if store.schema.primary_keys:  # rows that were merged with the answers of one version meet those of another
-        mixed = paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
+        told = store.file_io, store.snapshot_dir, store.options, store.version_found
+        mixed = paimon_version.mixed(*told, store.kept, snapshot)
     assigned, units = _assign(store, plan, runner), plan
     if assigned.snapshot_id is not None:
-        units = plan_units(store, plan)
-    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash)
+        units, snapshot = plan_units(store, plan), None
+    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash, snapshot)
     changed, warnings = ChangedKeys(), [f"of {store.name}: {mixed}"] if mixed and done.results else []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
         # What the answers of an order-sensitive table lost by compacting it as Paimon does.
@@ -133,14 +135,23 @@ class Executed:
     tag: str = ""
 
 
-def execute(store: TableStore, plan: MaintenancePlan, runner: Runner, plan_hash: str | None = None) -> Executed:
+def execute(
+    store: TableStore,
+    plan: MaintenancePlan,
+    runner: Runner,
+    plan_hash: str | None = None,
+    snapshot: Snapshot | None = None,
+) -> Executed:
     """Run the plan's buckets through ``runner`` and publish one COMPACT commit, which tells ``plan_hash`` (None: the plan's).
+
+    ``snapshot``: the newest, where it has just been read.
 
     Buckets whose inputs are gone or moved are skipped, before the work or when the commit meets a conflict. Output of
     failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict.
     """
-    require_compactable(store)
-    tasks, stale = tasks_of_plan(store, plan)
+    snapshot = snapshot or snapshots.latest(store)
+    require_compactable(store, snapshot)
+    tasks, stale = tasks_of_plan(store, plan, snapshot)
     if not tasks:
         return Executed((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
@@ -210,14 +221,13 @@ def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def tasks_of_plan(
-    store: TableStore, plan: MaintenancePlan
+    store: TableStore, plan: MaintenancePlan, snapshot: Snapshot | None = None
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
-    """Work for the plan's items whose inputs are as planned, read from the newest snapshot; the others are stale.
+    """Work for the plan's items whose inputs are as planned in ``snapshot`` (None: the newest); the others are stale.
 
     Raises WriterStale when the table's schema changed since it was opened, CorruptFile.
     """
-    items = plan.items_of(CompactItem)
-    snapshot = snapshots.latest(store)
+    items, snapshot = plan.items_of(CompactItem), snapshot or snapshots.latest(store)
     if not items or snapshot is None:
         return [], [_stale(item, "the table has no snapshot any more") for item in items]
     partitions = sorted({item.partition for item in items})

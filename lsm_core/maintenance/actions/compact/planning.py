@@ -51,7 +51,8 @@ def plan_compaction(
     a bucket that no partition can have).
     """
     order = checked_order(store, order_by, strategy, buckets)
-    require_compactable(store)
+    snapshot = snapshots.latest(store)
+    require_compactable(store, snapshot)
     now = store.clock.now_ms() if now_ms is None else now_ms
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
@@ -65,7 +66,6 @@ def plan_compaction(
         **({"paimon_version": followed} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
     }
     plan = MaintenancePlan.begun("compact", store, None, arguments, now)
-    snapshot = snapshots.latest(store)
     if snapshot is None:
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
