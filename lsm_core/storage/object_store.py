@@ -47,6 +47,20 @@ _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _TIMEOUT: Final = timedelta(seconds=120)
 _LONGEST_TEXT: Final = 300
 _NO_BUCKET: Final = "<Code>NoSuchBucket</Code>"
+_KEY, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+_OTHER_SOURCES: Final = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_METADATA_ENDPOINT",
+    "AWS_SKIP_SIGNATURE",
+)
+"""What the library takes keys from beside the two variables, or that it needs none."""
+_NO_KEYS: Final = f"the environment holds no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
+_MACHINES_ROLE: Final = ("/latest/api/token", "/latest/meta-data/")
+"""Where the library asks the machine for the keys of its role, once the environment has none."""
+_processes: set[int] = set()
+"""The process that uses a store: what the library starts in it does not live on in one that is forked from it."""
 
 
 class _NotAnswered(OSError):
@@ -71,6 +85,8 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
         except BaseError as error:
             if _NO_BUCKET in str(error):
                 raise StorageRefused(path, "there is no such bucket", verb) from error
+            if any(part in str(error) for part in _MACHINES_ROLE):
+                raise StorageRefused(path, f"{_NO_KEYS}, and this machine has no role that gives any", verb) from error
             raise _NotAnswered(path, _said(error)) from error
 
 
@@ -84,8 +100,8 @@ class ObjectStoreFileIO:
     """FileIO on an object store: paths are whole addresses (``s3://bucket/folder/file``), of any bucket.
 
     ``options``: `STORAGE_OPTIONS`, others are passed over. Keys come from the environment as the store's own tools read them. Pickles without
-    connections, so that other processes open theirs. It must not be used in a process and then in one forked from it: the library's
-    threads do not survive that.
+    connections, so that other processes open theirs. In a process that was forked from one that used a store, every call raises
+    StorageRefused: the library's threads do not survive that.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -121,6 +137,13 @@ class ObjectStoreFileIO:
         place = place_of(path)
         if not place:
             raise CorruptFile(path, "lies in no object store, where the rest of the table does")
+        if os.getpid() not in _processes:
+            if _processes:
+                forked = "this process was forked from one that had used an object store, which nothing survives"
+                raise StorageRefused(
+                    path, f"{forked}: start it anew (multiprocessing: 'spawn' or 'forkserver')", "reach"
+                )
+            _processes.add(os.getpid())
         scheme, _, authority = place.partition("://")
         key = path[len(place) :]
         with self._lock:
@@ -138,6 +161,8 @@ class ObjectStoreFileIO:
         if scheme not in ("s3", "s3a"):
             return connect(place, **common)
         endpoint = self.options.get(S3_ENDPOINT)
+        given = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+        _require_keys(place, given)
         config: dict[str, Any] = {}
         if S3_REGION in self.options:
             config["region"] = self.options[S3_REGION]
@@ -148,7 +173,6 @@ class ObjectStoreFileIO:
                 endpoint = f"{parts.scheme}://{authority}.{parts.netloc}"
         if endpoint is not None:
             config["endpoint"] = endpoint
-        given = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
         if given.startswith("http://"):
             common["client_options"] = {**common["client_options"], "allow_http": True}
         return connect(f"s3://{authority}", config=config, **common)
@@ -394,6 +418,20 @@ class ObjectOutputFile:
             self.close()
         else:
             self.abort()
+
+
+def _require_keys(place: str, endpoint: str) -> None:
+    """Raise StorageRefused naming the variable that the environment lacks: the library would ask the machine for a role's keys.
+
+    Only Amazon's machines have such a role, for Amazon's own stores.
+    """
+    known = {name for name in (_KEY, _SECRET) if os.environ.get(name)}
+    if len(known) == 1:
+        missing = _SECRET if _KEY in known else _KEY
+        raise StorageRefused(place, f"the environment variable {missing} is not set, and {known.pop()} is", "reach")
+    elsewhere = endpoint and ".amazonaws.com" not in endpoint
+    if not known and elsewhere and not any(os.environ.get(name) for name in _OTHER_SOURCES):
+        raise StorageRefused(place, _NO_KEYS, "reach")
 
 
 def _folder(path: str) -> str:

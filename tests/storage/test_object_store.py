@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -76,6 +79,63 @@ def test_what_opens_the_store_elsewhere_holds_no_secret(s3: S3Server, monkeypatc
     assert storage_options(io) == s3.options
     assert b"hush-hush" not in pickle.dumps(io)
     assert pickle.loads(pickle.dumps(io)) == io
+
+
+@pytest.mark.parametrize(
+    ("keys", "variable"),
+    [
+        ({}, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "variable AWS_SECRET_ACCESS_KEY is not set, and AWS_ACCESS_KEY_ID is"),
+        ({"AWS_SECRET_ACCESS_KEY": "hush"}, "variable AWS_ACCESS_KEY_ID is not set, and AWS_SECRET_ACCESS_KEY is"),
+    ],
+)
+@pytest.mark.parametrize("options", [{"s3.endpoint": "http://127.0.0.1:1"}, {"s3.endpoint.region": "us-east-1"}])
+def test_missing_keys_are_told_by_the_names_of_their_variables(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], variable: str, options: dict[str, str]
+) -> None:
+    """For a store elsewhere at once; for Amazon's own once the machine has told that it has no role."""
+    monkeypatch.setattr("lsm_core.storage.object_store._RETRIES", 0)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    if "s3.endpoint" not in options:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")  # a machine without a role
+    with pytest.raises(StorageRefused, match=variable) as caught:
+        Catalog("s3://bucket/house", options).list_databases()
+    assert "hush" not in str(caught.value)
+
+
+_FORKED = """
+import os, sys
+from lsm_core import errors
+from lsm_core.storage import file_io_for
+io, root = file_io_for(sys.argv[1], {"s3.endpoint": sys.argv[2]})
+if os.fork() == 0:
+    print("not used before:", io.list_dir(root), flush=True)
+    os._exit(0)
+os.wait()
+io.list_dir(root)
+if os.fork() == 0:
+    for other in (io, file_io_for(root, {"s3.endpoint": sys.argv[2]})[0]):
+        try:
+            other.list_dir(root)
+        except errors.StorageRefused as error:
+            print(error, flush=True)
+    os._exit(0)
+os.wait()
+print("the one that forked:", io.list_dir(root))
+"""
+
+
+def test_a_process_that_is_forked_after_a_store_was_used_is_told_so(s3: S3Server) -> None:
+    bucket = s3.bucket()
+    command = [sys.executable, "-c", _FORKED, bucket, s3.endpoint]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout.splitlines()
+    refused = f"cannot reach {bucket}: this process was forked from one that had used an object store"
+    assert said[0] == "not used before: []"
+    assert [line.startswith(refused) and "spawn" in line for line in said[1:3]] == [True, True]
+    assert said[3:] == ["the one that forked: []"]
 
 
 def test_paths_of_a_store_stay_inside_their_folder() -> None:

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -110,6 +111,66 @@ def test_a_table_lives_in_a_store_as_on_a_disk(house: Catalog, tmp_path: Path) -
     assert life(house) == life(Catalog(str(tmp_path / "local"), clock=FixedClock(NOW)))
 
 
+def history(catalog: Catalog) -> list[Any]:
+    """What a table answers whose history is tagged, branched, rolled back, undone, restored, cleaned and repaired."""
+    clock = catalog.clock
+    assert isinstance(clock, FixedClock)
+    first, second = "2023-10-01", "2023-11-01"
+    table = created(catalog, bucket="1", **{"changelog-producer": "none", "snapshot.num-retained.min": "1"})
+    answers: list[Any] = []
+
+    def note(*found: object) -> None:
+        answers.append((*found, snapshots.list_ids(table.store), len(content(table))))
+
+    for number, part in enumerate((first, second, first)):
+        table.write(rows(range(number, number + 10), f"{number}-", part))
+    note(table.create_tag("v1", 2).tagged, table.create_tag("v2").tagged)
+    table.rename_tag("v2", "newest")
+    note(sorted(table.tags()), table.to_arrow(tag="v1").num_rows)
+    dev = table.create_branch("dev", from_tag="v1")
+    dev.write(rows(range(50, 55), "d", first))
+    note(dev.compact(full=True).files_in, len(content(dev)), len(content(catalog.table("db.t$branch_dev"))))
+    back = table.rollback_to("v1")
+    note(back.snapshot_id, sorted(table.tags()))
+    assert back.trash_id is not None
+    note(table.restore(back.trash_id).restored)
+    table.rollback_to(2)
+    table.write(rows(range(5), "y", second))
+    before = content(table)
+    compacted = table.compact(full=True)
+    assert compacted.run_id is not None
+    undone = table.undo(compacted.run_id)
+    note(compacted.files_in, compacted.files_out, undone.changed, content(table) == before)
+    expired = table.expire_snapshots(retain_max=1, retain_min=1)
+    assert expired.trash_id is not None
+    note(len(expired.expired), len(expired.held), table.restore(expired.trash_id).changed)
+    note(table.expire_snapshots(retain_max=1, retain_min=1).files_recorded > 0)
+    note(table.fast_forward("dev").changed, table.branches())
+    note(table.delete_branch("dev").changed, table.branches(), table.delete_tag("v1").changed, sorted(table.tags()))
+    dropped = table.expire_partitions(
+        older_than_ms=1_697_000_000_000, strategy="values-time", timestamp_formatter="yyyy-MM-dd"
+    )
+    note(list(dropped.expired), sorted({row[0] for row in content(table)}))
+    io, root = catalog.file_io, table.store.root
+    stray = f"{root}/p={second}/bucket-0/data-{uuid.uuid4()}-0.parquet"
+    io.overwrite(stray, b"left by a crash")
+    found = table.remove_orphan_files(older_than_ms=clock.now_ms(), max_share=100)
+    note(found.files_recorded, io.exists(stray))
+    io.overwrite(f"{table.store.snapshot_dir}/LATEST", b"1")
+    note(table.apply(table.plan_maintenance("repair")).changed, io.read_bytes(f"{table.store.snapshot_dir}/LATEST"))
+    swept = table.sweep_trash(now_ms=clock.now_ms() + 9 * DAY)
+    note(swept.files_deleted, swept.files_missing, io.exists(stray), len(list(swept.failed)))
+    note([entry.action for entry in table.ledger()], content(table))
+    return answers
+
+
+def test_a_tables_history_in_a_store_is_kept_and_cleaned_as_on_a_disk(s3: S3Server, tmp_path: Path) -> None:
+    """Tags, branches, rollback, undo, restored deletions, partition expiry, orphans and repair: the same answers from both."""
+    now = FixedClock(int(time.time() * 1000) + DAY // 24)  # stores date their objects themselves
+    there = history(Catalog(f"{s3.bucket()}/house", s3.options, clock=now))
+    assert there == history(Catalog(str(tmp_path / "local"), clock=now))
+
+
 def test_a_catalog_in_a_store_makes_lists_and_drops(house: Catalog) -> None:
     assert house.list_databases() == []
     with pytest.raises(errors.DatabaseNotFound):
@@ -157,6 +218,23 @@ def test_the_command_line_looks_after_a_table_in_a_store(
     assert "conditional put" in told
     assert run(["compact", "db.t", "--full"]) == 0
     assert run(["tables", "--warehouse", f"{house.root}/nothing-here"]) != 0
+    monkeypatch.delenv("DREDGE_WAREHOUSE")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    there = ["--warehouse", house.root, "--catalog-option", f"s3.endpoint={s3.endpoint}"]
+    capsys.readouterr()
+    for verb, said in (
+        (["tables"], "db.t"),
+        (["health", "db.t"], "bucket"),
+        (["tag", "create", "db.t", "v1"], "names snapshot 4"),
+        (["tag", "list", "db.t"], "v1"),
+        (["expire", "db.t", "--retain-max", "1", "--retain-min", "1"], "expired snapshots 1 to 3"),
+        (["trash", "db.t"], "expire-1-3"),
+        (["ledger", "db.t"], "expire_snapshots"),
+        (["orphans", "db.t", "--dry-run"], "orphan"),
+        (["holds", "db.t"], "v1"),
+    ):
+        assert run([*verb, *there]) == 0, (verb, capsys.readouterr())
+        assert said in capsys.readouterr().out, verb
     assert table.latest_snapshot().commit_kind == "COMPACT"  # type: ignore[union-attr]
 
 
