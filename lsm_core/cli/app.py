@@ -37,8 +37,11 @@ _VERBS: Final = {
     "branch": "branch",
     "consumers": "branch",
     "tag": "tag",
+    "sql": "sql",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
+_AT_LENGTH: Final = frozenset({"sql"})
+"""Those that may run for long, and with packages (Spark's) that need pandas."""
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
@@ -192,10 +195,10 @@ def _fail(message: str, code: int) -> int:
 
 def main() -> None:
     """Entry point of the console script."""
-    if sys.argv[1:2] and sys.argv[1] in _VERBS:
+    if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _AT_LENGTH:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    if sys.argv[1:2] and _verb(sys.argv[1]) is not None:
+    if sys.argv[1:2] and sys.argv[1] not in _AT_LENGTH and _verb(sys.argv[1]) is not None:
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
         # NumPy's linear algebra starts a thread per core when it is loaded, and no verb needs it.

@@ -1,19 +1,37 @@
 """The Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
 
-It takes no filters from Spark on purpose. Spark (4.1 to 4.3) keeps the reader that the first filtered query of a DataFrame made and hands
-it to later queries of that DataFrame which push none: `df.where("k = 2").count()` followed by `df.count()` would count one key. The option
-`filter` prunes files and rows instead, and means the same every time.
+It takes filters from Spark where the option `push-filters` asks for it, and not by itself: Spark (4.1 to 4.3) keeps the reader that the
+first filtered query of a DataFrame made and hands it to later queries of that DataFrame which push none, so `df.where("k = 2").count()`
+followed by `df.count()` would count one key. The option `filter` prunes files and rows and means the same every time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceWriter,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
@@ -24,6 +42,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.table_versions import startup
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.spark.spark_read import EXACT_TYPES, packed
 from lsm_core.spark.spark_sink import IN_CATALOG, TableWriter
 from lsm_core.spark.spark_tasks import require_workers, store_of, use_this_python
 from lsm_core.spark.spark_write import DYNAMIC_OVERWRITE, numbered_commit
@@ -34,11 +53,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from lsm_core.format.schema import DataField
+    from lsm_core.format.schema import DataField, TableSchema
 
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
-READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", "filter")
+PUSH_FILTERS: Final = "push-filters"
+"""Whether Spark's own conditions reach the files: for a frame that one query uses once (see the module)."""
+_SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp"}
+"""Options of the source for what the table's reading options say, too; a timestamp of digits is epoch ms."""
+READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, "branch", "filter", "limit", PUSH_FILTERS)
 TABLE_READ_OPTIONS: Final = READING
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
@@ -72,13 +95,22 @@ def table_to_read(options: Mapping[str, str]) -> Table:
     Raises InvalidOption for a key that is no option of a read and for two that choose a version, TableNotFound, UnsupportedFeature.
     """
     reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
+    for short, key in _SHORT.items():
+        if options.get(short):
+            digits = short == "timestamp" and options[short].isdigit()
+            reading["scan.timestamp-millis" if digits else key] = options[short]
     merging = {MERGE_ON_READ: options[MERGE_ON_READ]} if MERGE_ON_READ in options else {}
     accepted = f"{', '.join(READ_OPTIONS)}, {MERGE_ON_READ}, and the table's reading options (scan.*)"
     _check_keys(options, (*READ_OPTIONS, *reading, *merging), accepted)
+    name, branch = options["table"], options.get("branch")
+    if branch:
+        if "$" in name:
+            raise InvalidOption("branch", branch, f"the table alone beside it, not {name}")
+        name = f"{name}$branch_{branch}"
     if options.get("snapshot-id") and reading:
         rival = next(iter(reading))
         raise InvalidOption(rival, reading[rival], "nothing beside snapshot-id: either of them chooses what is read")
-    table = catalog_of(options).table(options["table"])
+    table = catalog_of(options).table(name)
     return table.copy({**reading, **merging}) if reading or merging else table
 
 
@@ -153,7 +185,10 @@ class TableSource(DataSource):
         require_schema(schema, self._fields(table), table.name)
         if isinstance(table, ReadOnlyTable):
             return SystemTableReader(dict(self.options))
-        return TableReader(table.store, self.options)
+        pushing = (self.options.get(PUSH_FILTERS) or "false").lower()
+        if pushing not in ("true", "false"):
+            raise InvalidOption(PUSH_FILTERS, pushing, "true or false", table.name)
+        return (PushingReader if pushing == "true" else TableReader)(table.store, self.options)
 
     def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802  (Spark's name)
         """Refuse. Raises UnsupportedFeature naming the table, when the query starts: `load` alone tells a data source nothing."""
@@ -171,10 +206,10 @@ class TableSource(DataSource):
 
 
 class SplitPartition(InputPartition):
-    """One split of the scan, as bytes; ``None`` stands for an empty table."""
+    """Splits of the scan that one task reads, as bytes; none for an empty table."""
 
-    def __init__(self, split: bytes | None) -> None:
-        super().__init__(split)
+    def __init__(self, splits: tuple[bytes, ...] = ()) -> None:
+        super().__init__(splits)
 
 
 class SpanPartition(InputPartition):
@@ -185,11 +220,11 @@ class SpanPartition(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reads one snapshot: a Spark partition per split, Arrow batches out."""
+    """Reads one snapshot: a Spark partition for some splits (`packed`), Arrow batches out; with a limit one partition that stops there."""
 
     def __init__(self, store: TableStore, options: Mapping[str, str]) -> None:
         # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
-        self._snapshot_id, self._filter = _snapshot_id(options), _filter(options)
+        self._snapshot_id, self._filter, self._limit = _snapshot_id(options), _filter(options), _limit(options)
         store, self._columns, self._tracked = _asked(store, options)
         self._store_text = store.to_json()
 
@@ -199,17 +234,21 @@ class TableReader(DataSourceReader):
         span = span_of_options(store) if self._snapshot_id is None else None
         if span is not None:
             Choice.of(store, self._columns, self._filter)
-            return [SpanPartition(one.start, one.end) for one in span_parts(span)] or [SplitPartition(None)]
-        scan = plan_scan(store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter)
-        return [SplitPartition(split.to_bytes()) for split in scan.splits] or [SplitPartition(None)]
+            if self._limit is not None:
+                raise InvalidOption("limit", self._limit, "nothing where changes are read", store.name)
+            return [SpanPartition(one.start, one.end) for one in span_parts(span)] or [SplitPartition()]
+        scan = plan_scan(
+            store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
+        )
+        tasks = packed(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
+        found = [SplitPartition(tuple(split.to_bytes() for split in splits)) for splits in tasks if splits]
+        return found or [SplitPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied."""
         store = TableStore.from_json(self._store_text)
         store = with_row_ids(store) if self._tracked else store
         target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
-        if partition.value is None:
-            return
         if isinstance(partition, SpanPartition):
             whole, (start, end) = span_of_options(store), partition.value
             assert whole is not None
@@ -218,8 +257,37 @@ class TableReader(DataSourceReader):
                 yield to_spark(batch, target)
             return
         predicate = parse_filter(self._filter, store.schema, store.name)
-        for batch in read_split(store, Split.from_bytes(partition.value), self._columns, predicate):
-            yield to_spark(batch, target)
+        left = self._limit
+        for data in partition.value:
+            if left is not None and left <= 0:
+                return
+            for batch in read_split(store, Split.from_bytes(data), self._columns, predicate):
+                yield to_spark(batch if left is None else batch.slice(0, left), target)
+                left = None if left is None else left - batch.num_rows
+                if left is not None and left <= 0:
+                    return
+
+
+class PushingReader(TableReader):
+    """Takes the conditions of the query that Dredge tests as Spark does; the others stay Spark's.
+
+    Spark raises an error of its own unless `spark.sql.python.filterPushdown.enabled` is true.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Keep the conditions that can be tested here, and yield those that cannot."""
+        schema = TableStore.from_json(self._store_text).schema
+        taken: list[tuple[str, str, Any]] = []
+        for one in filters:
+            test = spark_test(one, schema)
+            if test is None:
+                yield one
+            else:
+                taken.append(test)
+        if taken:
+            given = self._filter or [[]]
+            groups = given if isinstance(given[0], list) else [given]
+            self._filter = [[*group, *taken] for group in groups]
 
 
 class SystemTableReader(DataSourceReader):
@@ -262,6 +330,44 @@ def _asked(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, l
     return store, columns, tracked
 
 
+_COMPARISONS: Final[Mapping[type[Filter], str]] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    In: "in",
+    StringStartsWith: "starts with",
+}
+
+
+def spark_test(given: Filter, schema: TableSchema) -> tuple[str, str, Any] | None:
+    """A condition of Spark's as one test of a filter; None where Spark compares otherwise, or may (`EXACT_TYPES`)."""
+    if isinstance(given, Not):
+        child = given.child
+        return (
+            (child.attribute[0], "is not null", None) if isinstance(child, IsNull) and _is_own(child, schema) else None
+        )
+    if not _is_own(given, schema):
+        return None
+    column = given.attribute[0]
+    if isinstance(given, IsNull | IsNotNull):
+        return column, "is null" if isinstance(given, IsNull) else "is not null", None
+    operator = _COMPARISONS.get(type(given))
+    if operator is None or schema.field(column).type.root not in EXACT_TYPES:
+        return None
+    values = list(given.value) if isinstance(given, In) else [given.value]
+    if not values or any(not isinstance(one, int | str | date) or isinstance(one, bool | datetime) for one in values):
+        return None
+    return column, operator, values if isinstance(given, In) else values[0]
+
+
+def _is_own(given: Any, schema: TableSchema) -> bool:
+    """Whether the condition is on a column, not on a part of one."""
+    path = getattr(given, "attribute", ())
+    return len(path) == 1 and schema.has_field(path[0])
+
+
 def _columns(options: Mapping[str, str]) -> list[str] | None:
     text = options.get("columns")
     if not text:
@@ -288,6 +394,15 @@ def _filter(options: Mapping[str, str]) -> list[Any] | None:
     if all(isinstance(item[0], list) for item in value):
         return [[tuple(condition) for condition in group] for group in value]
     return [tuple(condition) for condition in value]
+
+
+def _limit(options: Mapping[str, str]) -> int | None:
+    text = options.get("limit")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise InvalidOption("limit", text, "a number of rows")
+    return int(text)
 
 
 def _snapshot_id(options: Mapping[str, str]) -> int | None:

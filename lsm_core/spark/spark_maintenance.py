@@ -25,7 +25,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.spark_assign import assign_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
-from lsm_core.spark.spark_tasks import raise_first, run_tasks, store_of
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +97,7 @@ def spark_runner(spark: SparkSession) -> Runner:
 def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) -> list[list[BucketTask]]:
     """The pieces of every task; keys of those that are cut are sampled by Spark tasks."""
     sizes = [rewritten_bytes(store, task) for task in tasks]
-    counts = pieces_wanted(sizes, _slots(spark), store.options.piece_size)
+    counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
     chosen = [at for at, count in enumerate(counts) if count > 1]
     payloads = [b"%d\n%b" % (counts[at], tasks[at].to_bytes()) for at in chosen]
     outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, partial(_bounds, store.to_json()))
@@ -109,14 +109,6 @@ def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) ->
             ranges = map(KeyRange, [None, *bounds], [*bounds, None])
             pieces[at] = [replace(tasks[at], piece=one) for one in ranges]
     return pieces
-
-
-def _slots(spark: SparkSession) -> int:
-    """Tasks that run at once; a session of Spark Connect does not tell, its shuffles are made for about as many."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except AttributeError:  # as Connect's sessions raise it
-        return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
 
 
 def _bounds(store_text: str, payload: bytes) -> bytes:

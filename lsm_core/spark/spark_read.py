@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.errors import InvalidOption
 from lsm_core.files.formats import open_source
+from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
-from lsm_core.read import Scan, Split, plan_scan, read_split
+from lsm_core.options import TableOptions, whole_number
+from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
+from lsm_core.read.predicate import Conjunct
+from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import shipped, store_of, translated, use_this_python
+from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, shipped, slots_of, store_of, translated, use_this_python
 from lsm_core.storage import place_of
 from lsm_core.table.system.reader import ReadOnlyTable
+from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 _BATCH_ROWS = 65_536
@@ -33,42 +40,196 @@ def read_table(
     columns: Sequence[str] | None = None,
     filter: object = None,  # noqa: A002  (the public name, engine.md)
     snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    incremental: tuple[int | str, int | str] | None = None,
+    limit: int | None = None,
 ) -> DataFrame:
-    """Return the merged rows of ``table`` at one snapshot (default: the latest, fixed at this call) as a DataFrame.
+    """Return the merged rows of ``table`` at one version (default: the latest, fixed at this call) as a DataFrame.
 
     Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
-    the rows for which it is true and prunes files; then all files go through Dredge. Options of the table that ask for another
-    version or for changes (`Table.copy`) are obeyed. Of an append table that tracks rows `_ROW_ID` and `_SEQUENCE_NUMBER` may be named, too. Only metadata is read here. A system table is read by one task.
-    Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, CorruptFile (a missing file), SparkFailed.
+    the rows for which it is true and prunes files. The version is a snapshot's, a tag's, or the newest not younger than ``timestamp_ms``
+    (epoch ms); ``incremental``: the rows that changed after one snapshot (or tag) up to and with another. Without any, options of the
+    table that ask for another version or for changes (`Table.copy`) are obeyed. ``limit``: at most so many rows, of as few files as hold
+    them. Of an append table that tracks rows `_ROW_ID` and `_SEQUENCE_NUMBER` may be named, too.
+
+    Files that need no merging are one scan of Spark's own reader, which pushes down what follows on the frame; the others are merged by
+    tasks that read ``columns`` only. `explain_read` tells which. Only metadata is read here. A system table is read by one task.
+    Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile (a missing file), SparkFailed.
     """
     use_this_python(spark)
     if isinstance(table, ReadOnlyTable):
-        return _system_rows(spark, table, columns, filter, snapshot_id)
-    store = store_of(table)
-    span = span_of_options(store) if snapshot_id is None else None
+        _refuse_for_system(table.name, tag=tag, timestamp_ms=timestamp_ms, incremental=incremental)
+        found = _system_rows(spark, table, columns, filter, snapshot_id)
+        return found if limit is None else found.limit(whole_number(limit, "limit", table.name, least=0))
+    store, version = _asked(store_of(table), snapshot_id, tag, timestamp_ms, incremental)
+    span = None if version else span_of_options(store)
     if span is not None:
-        return _changes(spark, Choice.of(store, columns, filter), span)
-    scan = plan_scan(store, snapshot_id=snapshot_id, columns=columns, filter=filter)
-    store = scan.store
-    ddl = spark_ddl(fields_of(store.schema, scan.columns, store.name), store.name)
-    what = f"reading table {store.name}"
-    with translated(what):
-        if scan.snapshot is None:
-            return spark.createDataFrame([], ddl)
-        # Spark's own reader may know nothing of the store, or need its keys said another way.
-        plain = scan.filter is None and not place_of(store.root)
-        raw = [split for split in scan.splits if plain and _as_stored(store, split)]
-        known = set(map(id, raw))
-        rest = [split for split in scan.splits if id(split) not in known]
-        frames: list[DataFrame] = []
-        if raw:
-            paths = [store.data_path(split.partition, split.bucket, file) for split in raw for file in split.files]
-            frames.append(parquet(spark, paths, ddl).select(*map(quoted, scan.columns)))
-        if rest:
-            frames.append(_merged(spark, store, scan, rest, ddl))
+        changed = _changes(spark, Choice.of(store, columns, filter), span)
+        return changed if limit is None else changed.limit(whole_number(limit, "limit", store.name, least=0))
+    scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
+    ddl = spark_ddl(fields_of(scan.schema, scan.columns, scan.store.name), scan.store.name)
+    with translated(f"reading table {scan.store.name}"):
+        frames = _frames(spark, scan, ddl, limit)
         if not frames:
             return spark.createDataFrame([], ddl)
-        return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+        found = frames[0]
+        for frame in frames[1:]:
+            found = found.unionAll(frame)
+        return found if limit is None else found.limit(limit)
+
+
+def _asked(
+    store: TableStore,
+    snapshot_id: int | None,
+    tag: str | None,
+    timestamp_ms: int | None,
+    incremental: tuple[int | str, int | str] | None,
+) -> tuple[TableStore, dict[str, Any]]:
+    """The table with the span asked for among its options, and the version asked for. Raises InvalidOption for both, or two versions."""
+    named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
+    version = {name: value for name, value in named.items() if value is not None}
+    if incremental is None:
+        return store, version
+    if version:
+        name = next(iter(version))
+        raise InvalidOption(name, version[name], "nothing beside incremental", store.name)
+    start, end = incremental
+    return store.copy({BETWEEN: f"{start},{end}"}), {}
+
+
+def _refuse_for_system(name: str, **given: object) -> None:
+    for key, value in given.items():
+        if value is not None:
+            raise InvalidOption(key, value, "nothing for a system table but snapshot_id", name)
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How a read will be done. ``files`` and ``bytes`` (of all that the version holds) against those that are read after pruning.
+
+    ``spark_files``: read by Spark's own reader, as they are; ``merged_files``: read by Dredge's ``tasks``, merged or filtered. ``filter``: what
+    is tested, None without one. ``snapshot_id`` None: nothing was committed.
+    """
+
+    table: str
+    snapshot_id: int | None
+    columns: tuple[str, ...]
+    filter: str | None
+    files: int
+    bytes: int
+    spark_files: int
+    spark_bytes: int
+    merged_files: int
+    merged_bytes: int
+    tasks: int
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        left = self.files - self.spark_files - self.merged_files
+        return [
+            f"{self.table}: snapshot {'-' if self.snapshot_id is None else self.snapshot_id}, columns {', '.join(self.columns)}",
+            f"  pushed filter: {self.filter or 'none'}; {left} of {self.files} files ({self.bytes:,} bytes) pruned",
+            f"  Spark's own reader: {self.spark_files} files ({self.spark_bytes:,} bytes)",
+            f"  Dredge: {self.merged_files} files ({self.merged_bytes:,} bytes) in {self.tasks} tasks",
+        ]
+
+
+def explain_read(
+    table: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: object = None,  # noqa: A002  (the public name, engine.md)
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    limit: int | None = None,
+    slots: int = DEFAULT_SLOTS,
+) -> ReadPlan:
+    """Return how `read_table` would read: what is pushed down and pruned, which files Spark reads itself, and how many tasks read the rest.
+
+    ``slots``: tasks that run at once. Needs no Spark; reads metadata only. Raises as `read_table`, and UnsupportedFeature for changes and
+    system tables, whose rows one task makes.
+    """
+    store, version = _asked(store_of(table), snapshot_id, tag, timestamp_ms, None)
+    scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
+    everything = plan_scan(store, columns=columns, **version).splits
+    plain, rest = _divided(scan)
+    raw = [split for splits in plain.values() for split in splits]
+    return ReadPlan(
+        scan.store.name,
+        None if scan.snapshot is None else scan.snapshot.id,
+        scan.columns,
+        None if scan.filter is None else str(scan.filter.expression),
+        sum(split.file_count for split in everything),
+        sum(split.size for split in everything),
+        sum(split.file_count for split in raw),
+        sum(split.size for split in raw),
+        sum(split.file_count for split in rest),
+        sum(split.size for split in rest),
+        len(packed(rest, slots, scan.store.options)),
+    )
+
+
+def packed(splits: Sequence[Split], slots: int, options: TableOptions) -> list[list[Split]]:
+    """Return the splits task by task, in their order: at most `source.split.target-size` each, less where that would leave ``slots`` idle.
+
+    A split counts at least `source.split.open-file-cost`; one that is larger than a task's share is a task.
+    """
+    weights = [max(split.size, options.open_file_cost) for split in splits]
+    share = min(options.source_split_target, max(options.open_file_cost, sum(weights) // max(slots, 1)))
+    found: list[list[Split]] = []
+    room = 0
+    for split, weight in zip(splits, weights, strict=True):
+        if not found or weight > room:
+            found.append([])
+            room = share
+        found[-1].append(split)
+        room -= weight
+    return found
+
+
+def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
+    """The splits that Spark's own reader of each format gives as they are (filtered by Spark), and the others."""
+    plain: dict[str, list[Split]] = {}
+    rest: list[Split] = []
+    store = scan.store
+    # Spark's own reader may know nothing of the store, or need its keys said another way; metadata know row ids, as a rule files do not.
+    able = not place_of(store.root) and not stores_row_ids(store.schema)
+    able = able and (scan.filter is None or condition_of(scan.filter, store.schema) is not None)
+    needed = _needed(scan)
+    alike: dict[int, bool] = {}
+    for split in scan.splits:
+        kind = _stored_as(store, split, needed, alike) if able else ""
+        if kind:
+            plain.setdefault(kind, []).append(split)
+        else:
+            rest.append(split)
+    return plain, rest
+
+
+def _needed(scan: Scan) -> list[str]:
+    """The columns that are read: those of the answer, and behind them what only the filter looks at."""
+    looked_at = () if scan.filter is None else scan.filter.columns
+    return [*scan.columns, *(name for name in looked_at if name not in scan.columns)]
+
+
+def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> list[DataFrame]:
+    """One frame for the files of each format that Spark reads itself, one for all that Dredge reads."""
+    store, needed = scan.store, _needed(scan)
+    plain, rest = _divided(scan)
+    frames: list[DataFrame] = []
+    for kind, splits in plain.items():
+        paths = [store.data_path(split.partition, split.bucket, file) for split in splits for file in split.files]
+        stored = _stored(spark, kind, paths, spark_ddl(fields_of(store.schema, needed, store.name), store.name))
+        if scan.filter is not None:
+            condition = condition_of(scan.filter, store.schema)
+            assert condition is not None
+            stored = stored.where(condition)
+        frames.append(stored.select(*map(quoted, scan.columns)))
+    if rest:
+        frames.append(_merged(spark, store, scan, rest, ddl, limit))
+    return frames
 
 
 def _system_rows(
@@ -124,14 +285,113 @@ def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
         return listed.mapInArrow(shipped(run), ddl)
 
 
-def _as_stored(store: TableStore, split: Split) -> bool:
-    """Whether Spark's own reader gives the split's rows: Parquet files of today's schema in which no row is deleted."""
-    return (
-        split.raw
-        and not stores_row_ids(store.schema)  # metadata know them, as a rule the file does not
-        and not any(split.deletions)
-        and all(f.schema_id == store.schema.id and f.file_name.endswith(".parquet") for f in split.files)
-    )
+# Of other types Spark's ORC reader says something else than the format does: days of the Julian calendar, timestamps in a time zone.
+_ORC_TYPES: Final = frozenset(
+    {
+        TypeRoot.BOOLEAN,
+        TypeRoot.TINYINT,
+        TypeRoot.SMALLINT,
+        TypeRoot.INT,
+        TypeRoot.BIGINT,
+        TypeRoot.FLOAT,
+        TypeRoot.DOUBLE,
+        TypeRoot.DECIMAL,
+        TypeRoot.VARCHAR,
+        TypeRoot.VARBINARY,
+    }
+)
+
+
+def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: dict[int, bool]) -> str:
+    """The format of a split whose rows Spark's own reader gives as they are; "" where it would not.
+
+    Its files say what is ``needed`` as the schema does (``alike``: known by the number of the file's schema), and no row is deleted.
+    """
+    if not split.raw or any(split.deletions):
+        return ""
+    kinds = {file.file_name.rpartition(".")[2] for file in split.files}
+    if len(kinds) != 1 or not kinds <= {"parquet", "orc"}:
+        return ""
+    for number in {file.schema_id for file in split.files} - alike.keys():
+        alike[number] = _same_columns(store, number, needed)
+    if not all(alike[file.schema_id] for file in split.files):
+        return ""
+    (kind,) = kinds
+    if kind == "orc" and any(store.schema.field(name).type.root not in _ORC_TYPES for name in needed):
+        return ""
+    return kind
+
+
+def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> bool:
+    """Whether files of an older schema hold the columns under the same names and types, or neither them nor others of their names."""
+    if schema_id == store.schema.id:
+        return True
+    then = store.schema_of(schema_id)
+    by_id = {field.id: field for field in then.fields}
+    for name in needed:
+        now = store.schema.field(name)
+        old = by_id.get(now.id)
+        if old is None and not then.has_field(name):
+            continue  # Spark and the format fill it with nulls
+        if old is None or old.name != now.name or old.type != now.type:
+            return False
+    return True
+
+
+def condition_of(predicate: Predicate, schema: TableSchema) -> Column | None:
+    """Return a filter as a column of Spark that is true for the same rows; None where Spark compares otherwise (floating point, NaN) or may."""
+    if predicate.groups is None or not predicate.groups:
+        return None
+    sides: list[str] = []
+    for group in predicate.groups:
+        tests = [_test_text(test, schema) for test in group]
+        if not tests or None in tests:
+            return None
+        sides.append("(" + " AND ".join(map(str, tests)) + ")")
+    from pyspark.sql import functions
+
+    return functions.expr(" OR ".join(sides))
+
+
+EXACT_TYPES: Final = frozenset(
+    {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.VARCHAR, TypeRoot.DATE}
+)
+"""Types whose values Spark SQL's literals say, and compare, as the format does."""
+
+
+def _test_text(test: Conjunct, schema: TableSchema) -> str | None:
+    """One test in Spark SQL; None where it cannot be said exactly."""
+    column, field = quoted(test.column), schema.field(test.column)
+    if test.op in ("is null", "is not null"):
+        return f"{column} {test.op.upper()}"
+    if field.type.root not in EXACT_TYPES or test.others:
+        return None
+    arrow = schema.arrow_schema.field(test.column).type
+    value = test.value
+    if value is None or value.type != arrow:
+        return None
+    if isinstance(value, pa.Array):
+        listed = [_literal(one) for one in value.to_pylist()]
+        return f"{column} {test.op.upper()} ({', '.join(listed)})" if listed and value.null_count == 0 else None
+    if not value.is_valid:
+        return None
+    if test.op == "starts with":
+        return f"startswith({column}, {_literal(value.as_py())})"
+    return f"{column} {'=' if test.op == '==' else test.op} {_literal(value.as_py())}"
+
+
+def _literal(value: Any) -> str:
+    """A value of `EXACT_TYPES` in Spark SQL, whatever characters it holds."""
+    if isinstance(value, str):
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    return f"DATE'{value.isoformat()}'" if isinstance(value, dt.date) else f"{value}L"
+
+
+def _stored(spark: SparkSession, kind: str, paths: Sequence[str], ddl: str) -> DataFrame:
+    """The rows of files of one format, all in one scan."""
+    if kind == "parquet":
+        return parquet(spark, paths, ddl)
+    return spark.read.schema(ddl).option("__globPaths__", "false").orc(list(paths))
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
@@ -176,8 +436,10 @@ def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fi
     return spread.mapInArrow(shipped(run), f"{ddl}, __dredge_file STRING")
 
 
-def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str) -> DataFrame:
-    """The rows of splits, each merged (or read) by one task; starting tasks costs less than planning a data source."""
+def _merged(
+    spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str, limit: int | None
+) -> DataFrame:
+    """The rows of splits, several small ones merged (or read) by one task; starting tasks costs less than planning a data source."""
     store_text, columns, predicate = store.to_json(), scan.columns, scan.filter
     tracked = stores_row_ids(store.schema)
 
@@ -185,15 +447,23 @@ def _merged(spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence
         store = TableStore.from_json(store_text)
         store = with_row_ids(store) if tracked else store
         target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+        left = limit
         for batch in batches:
             for place in range(batch.num_rows):  # one per split
+                if left is not None and left <= 0:
+                    return
                 split = Split.from_bytes(batch.column("split")[place].as_py())
                 for rows in read_split(store, split, columns, predicate):
                     yield to_spark(rows, target)
+                    left = None if left is None else left - rows.num_rows
+                    if left is not None and left <= 0:
+                        return
 
-    rows = [pa.array(range(len(splits)), pa.int32()), pa.array([split.to_bytes() for split in splits], pa.binary())]
-    listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(splits), "task")
+    tasks = packed(splits, slots_of(spark), store.options)
+    numbers = [number for number, together in enumerate(tasks) for _ in together]
+    rows = [pa.array(numbers, pa.int32()), pa.array([one.to_bytes() for task in tasks for one in task], pa.binary())]
+    listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(tasks), "task")
     return listed.mapInArrow(shipped(run), ddl)
 
 
-__all__ = ["parquet", "read_table", "stored_rows"]
+__all__ = ["EXACT_TYPES", "ReadPlan", "condition_of", "explain_read", "packed", "parquet", "read_table", "stored_rows"]

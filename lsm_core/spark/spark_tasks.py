@@ -187,6 +187,18 @@ def store_of(table: Any) -> TableStore:
     raise UnsupportedFeature(f"a Spark job on {type(table).__name__}: pass a Table or a TableStore")
 
 
+DEFAULT_SLOTS: Final = 8
+"""Tasks that run at once where nobody tells."""
+
+
+def slots_of(spark: SparkSession) -> int:
+    """Return how many tasks run at once; a session of Spark Connect does not tell, its shuffles are made for about as many."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:  # as Connect's sessions raise it
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions", str(DEFAULT_SLOTS))))
+
+
 @contextmanager
 def batches_of(spark: SparkSession, size: int) -> Iterator[None]:
     """Arrow batches between Spark and Python of ``size`` bytes at most; the session's own setting comes back."""
@@ -262,6 +274,7 @@ def failure(task: int, error: Exception) -> pa.RecordBatch:
 
 __all__ = [
     "ANSWER_DDL",
+    "DEFAULT_SLOTS",
     "PAYLOADS",
     "BatchFunction",
     "Outcome",
@@ -277,6 +290,7 @@ __all__ = [
     "require_workers",
     "run_tasks",
     "shipped",
+    "slots_of",
     "store_of",
     "translated",
     "typed",

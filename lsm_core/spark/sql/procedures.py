@@ -1,0 +1,800 @@
+"""Paimon's maintenance procedures (`CALL sys.name(...)`) by name, argument and default, each as plans of Dredge's own actions.
+
+`PROCEDURES` is the table of all of them (features.md 9). A call is bound (arguments checked and typed), prepared (steps, each of one table),
+and applied step by step; what a step does is the plan of an action (`plan_maintenance`), or one of the few verbs that have no plan.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import DredgeError, InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.partition_path import partition_value, partition_values
+from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
+from lsm_core.maintenance.apply import apply_plan
+from lsm_core.metadata import consumers, snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.totals import NEWEST, totals
+from lsm_core.options import duration, parse_catalog_options, parse_digits
+from lsm_core.read import parse_filter
+from lsm_core.read.prune import prune_partitions
+from lsm_core.read.table_versions import millis
+from lsm_core.spark.sql.call_statement import CallStatement, Literal, condition_groups, parse_call
+from lsm_core.table import Catalog
+from lsm_core.table.names import TableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lsm_core.table import Table
+
+WAREHOUSE_SETTING: Final = "spark.dredge.warehouse"
+"""The session's setting that names the warehouse of `call`."""
+_WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
+_CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
+
+
+class Kind(StrEnum):
+    """What a literal must be; values as `_typed` makes them."""
+
+    TEXT = "a text"
+    NUMBER = "a whole number"
+    FLAG = "true or false"
+    NAMES = "names with commas between"
+    NUMBERS = "whole numbers with commas between"
+    PARTITIONS = "partitions such as 'dt=2024-01-01,h=3;dt=2024-01-02,h=4'"
+    OPTIONS = "options such as 'key=value,other=value', or a map"
+    TIME = "a time such as '2024-01-31 12:00:00', or epoch ms"
+    AGE = "a time span such as '7 d'"
+    PATTERN = "a regular expression"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a procedure. ``ignored``: accepted because runbooks give it; here it has nothing to act on."""
+
+    name: str
+    kind: Kind = Kind.TEXT
+    required: bool = False
+    ignored: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """An action of maintenance on one table, with the arguments of its plan."""
+
+    table: Table
+    action: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The table."""
+        return self.table.name
+
+    def plan(self) -> MaintenancePlan:
+        """The plan as of now. Raises what the action's planning raises."""
+        return self.table.plan_maintenance(self.action, **self.arguments)
+
+
+@dataclass(frozen=True)
+class DirectStep:
+    """A change of a table that has no plan: ``what`` it is, for people, and the call that does it."""
+
+    table: Table
+    what: str
+    act: Callable[[], object]
+
+    @property
+    def name(self) -> str:
+        """The table."""
+        return self.table.name
+
+
+Step: TypeAlias = PlannedStep | DirectStep
+Arguments: TypeAlias = Mapping[str, Any]
+Prepare: TypeAlias = Callable[["Table", Arguments], Iterator[Step]]
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A procedure: Paimon's name and parameters in Paimon's order, and the steps that a call of it means.
+
+    ``prepare`` makes the steps for the table (with the dynamic options given); ``on_catalog`` takes the place of both where a call is
+    about several tables.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    prepare: Prepare | None = None
+    on_catalog: Callable[[Catalog, Arguments], Iterator[Step]] | None = None
+
+    @property
+    def form(self) -> str:
+        """How it is called: `sys.create_tag(table, tag, [snapshot], [time_retained])`."""
+        shown = (one.name if one.required else f"[{one.name}]" for one in self.parameters)
+        return f"sys.{self.name}({', '.join(shown)})"
+
+    def steps(self, catalog: Catalog, arguments: Arguments) -> Iterator[Step]:
+        """What a call with ``arguments`` does, table by table. Raises TableNotFound, InvalidOption and the like."""
+        if self.on_catalog is not None:
+            yield from self.on_catalog(catalog, arguments)
+            return
+        assert self.prepare is not None
+        yield from self.prepare(_open(catalog, arguments["table"], arguments.get("options")), arguments)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What became of one step: its ``plan`` (None: it has none), its ``report`` (None: nothing was applied, or it has none), its ``error``."""
+
+    table: str
+    what: str
+    plan: MaintenancePlan | None = None
+    report: Report | None = None
+    error: DredgeError | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The same for people."""
+        if self.error is not None:
+            return [f"{self.table}: {self.error}"]
+        return [self.what] if self.report is None else self.report.lines(self.table)
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What a call did, step by step; ``applied`` False: it was planned only (`dry_run`, `dredge sql` without --apply)."""
+
+    procedure: str
+    steps: tuple[StepResult, ...]
+    applied: bool
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """The reports of the plans that were applied."""
+        return tuple(step.report for step in self.steps if step.report is not None)
+
+    @property
+    def plans(self) -> tuple[MaintenancePlan, ...]:
+        """The plans, as they were applied, or as they would be."""
+        return tuple(step.plan for step in self.steps if step.plan is not None)
+
+    @property
+    def lines(self) -> list[str]:
+        """The same for people."""
+        return [line for step in self.steps for line in step.lines] or ["there is nothing to do"]
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """A call whose arguments are checked: :meth:`plan` says what it would do, :meth:`apply` does it."""
+
+    procedure: Procedure
+    catalog: Catalog
+    arguments: Arguments
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the call itself asks for a plan only."""
+        return bool(self.arguments.get("dry_run"))
+
+    def plan(self) -> CallResult:
+        """What would be done; changes nothing. Raises what opening the tables and planning raise."""
+        return CallResult(self.procedure.name, tuple(map(_planned, self._steps())), applied=False)
+
+    def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
+        """Do it, each step planned when its turn comes, or plan only with `dry_run`. ``runner`` executes compaction tasks.
+
+        Of several steps one that fails keeps no other from being done; its error is raised at the end, naming all that failed. Raises
+        what planning and applying raise.
+        """
+        if self.dry_run:
+            return self.plan()
+        steps = list(self._steps())
+        done = [_applied(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
+        failed = [one for one in done if one.error is not None]
+        if failed:
+            told = "; ".join(f"{one.table}: {one.error}" for one in failed)
+            raise DredgeError(f"sys.{self.procedure.name}: {len(failed)} of {len(done)} steps failed: {told}")
+        return CallResult(self.procedure.name, tuple(done), applied=True)
+
+    def _steps(self) -> Iterator[Step]:
+        return self.procedure.steps(self.catalog, self.arguments)
+
+
+def _planned(step: Step) -> StepResult:
+    if isinstance(step, DirectStep):
+        return StepResult(step.name, f"would {step.what}")
+    plan = step.plan()
+    return StepResult(step.name, f"would {step.action} {step.name}: plan {plan.hash}, {len(plan.items)} items", plan)
+
+
+def _applied(step: Step, runner: Runner | None, approved_by: str | None, *, alone: bool) -> StepResult:
+    try:
+        if isinstance(step, DirectStep):
+            step.act()
+            return StepResult(step.name, f"done: {step.what}")
+        plan = step.plan()
+        report = apply_plan(step.table.store, plan, runner, approved_by)
+    except DredgeError as error:
+        if alone:
+            raise
+        return StepResult(step.name, "failed", error=error)
+    return StepResult(step.name, f"{step.action} {step.name}", plan, report)
+
+
+def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCall:
+    """Check a statement against `PROCEDURES`; no table is opened yet.
+
+    Raises InvalidOption for what is no call, naming the procedures there are or the argument that is unknown, missing or of a wrong kind.
+    """
+    read = parse_call(statement) if isinstance(statement, str) else statement
+    found = PROCEDURES.get(read.procedure)
+    if found is None:
+        raise InvalidOption("CALL", f"sys.{read.procedure}", f"one of {', '.join(PROCEDURES)}")
+    return PreparedCall(found, catalog, _bound(found, read))
+
+
+def call(
+    spark: SparkSession,
+    statement: str,
+    *,
+    catalog: Catalog | str | None = None,
+    approved_by: str | None = None,
+) -> CallResult:
+    """Run a procedure by Paimon's name, arguments and defaults ("sys.compact(table => 'db.t')", also by position); compactions are Spark jobs.
+
+    ``catalog``: a Catalog or the warehouse's path; default: the session's setting `WAREHOUSE_SETTING`, else the environment's
+    DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS). A true `dry_run` returns the plans and changes nothing. Raises InvalidOption naming a
+    procedure or argument, and what planning and applying raise; DredgeError after the last of several steps for those that failed.
+    """
+    from lsm_core.spark.spark_maintenance import spark_runner
+
+    prepared = prepare_call(_catalog_of(spark, catalog), statement)
+    return prepared.apply(spark_runner(spark), approved_by)
+
+
+def _catalog_of(spark: SparkSession, given: Catalog | str | None) -> Catalog:
+    if isinstance(given, Catalog):
+        return given
+    named = given or spark.conf.get(WAREHOUSE_SETTING, None) or os.environ.get(_WAREHOUSE_VARIABLE)
+    if not named:
+        accepted = f"the warehouse's path: pass catalog=, or set {WAREHOUSE_SETTING} or {_WAREHOUSE_VARIABLE}"
+        raise InvalidOption("catalog", None, accepted)
+    return Catalog(str(named), parse_catalog_options(os.environ.get(_CATALOG_VARIABLE, ""), _CATALOG_VARIABLE))
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
+
+
+def _bound(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
+    """The arguments given, typed, by the parameters' names; null and blank texts count as not given, as in Paimon."""
+    parameters = {_plain(one.name): one for one in procedure.parameters}
+    if len(statement.positional) > len(parameters):
+        raise InvalidOption("CALL", f"{len(statement.positional)} arguments", procedure.form)
+    given: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
+    for name, value in statement.named.items():
+        if _plain(name) not in parameters:
+            raise InvalidOption(name, value, f"arguments of {procedure.form}")
+        given[_plain(name)] = value
+    found: dict[str, Any] = {}
+    for plain, parameter in parameters.items():
+        value = given.get(plain)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            if parameter.required:
+                raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} cannot do without it")
+            continue
+        found[parameter.name] = _typed(parameter, value)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Names without their case and underscores: Spark's procedures say `consumerId`, Flink's `consumer_id`."""
+    return name.lower().replace("_", "")
+
+
+def _typed(parameter: Parameter, value: Literal) -> Any:
+    """A literal as the parameter's kind. Raises InvalidOption naming the parameter."""
+    try:
+        return _READERS[parameter.kind](value)
+    except InvalidOption as error:
+        raise InvalidOption(parameter.name, value, error.accepted) from error
+    except (KeyError, TypeError, ValueError, re.error) as error:
+        raise InvalidOption(parameter.name, value, str(parameter.kind)) from error
+
+
+def _text(value: Literal) -> str:
+    if isinstance(value, bool | tuple | Mapping) or value is None:
+        raise TypeError(value)
+    return str(value)
+
+
+def _number_of(value: Literal) -> int:
+    number = value if isinstance(value, int) else parse_digits(_text(value).strip())
+    if number is None or isinstance(number, bool):
+        raise TypeError(value)
+    return number
+
+
+def _flag(value: Literal) -> bool:
+    return value if isinstance(value, bool) else {"true": True, "false": False}[_text(value).strip().lower()]
+
+
+def _time(value: Literal) -> int:
+    text = _text(value).strip()
+    number = parse_digits(text)
+    return millis("", "", text) if number is None else number
+
+
+def _names(value: Literal, sign: str = ",") -> list[str]:
+    return [part.strip() for part in _text(value).split(sign) if part.strip()]
+
+
+def _options(value: Literal) -> dict[str, str]:
+    return {key: _text(one) for key, one in value.items()} if isinstance(value, Mapping) else _pairs(_text(value))
+
+
+_READERS: Final[Mapping[Kind, Callable[[Literal], Any]]] = {
+    Kind.TEXT: _text,
+    Kind.NUMBER: _number_of,
+    Kind.FLAG: _flag,
+    Kind.NAMES: _names,
+    Kind.NUMBERS: lambda value: list(map(_number_of, _names(value))),
+    Kind.PARTITIONS: lambda value: [_pairs(part.replace("/", ",")) for part in _names(value, ";")],
+    Kind.OPTIONS: _options,
+    Kind.TIME: _time,
+    Kind.AGE: lambda value: duration(_text(value)),
+    Kind.PATTERN: lambda value: re.compile(_text(value)),
+}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """ "k=v,l=w" as a mapping. Raises ValueError."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not pairs or any(not sign or not key.strip() for key, sign, _ in pairs):
+        raise ValueError(text)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Table:
+    """The table or branch, with dynamic options. Raises TableNotFound, UnsupportedFeature for a system table, InvalidOption."""
+    name = name.replace("`", "")
+    if TableName.parse(name).system:
+        raise UnsupportedFeature("a procedure on a system table; name the table alone", name)
+    table = catalog.table(name)
+    return table.copy(dict(options)) if options else table
+
+
+# -- steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_action(action: str, **arguments: str) -> Prepare:
+    """One plan of ``action``, whose arguments (keys) are the procedure's (values)."""
+
+    def prepare(table: Table, given: Arguments) -> Iterator[Step]:
+        yield PlannedStep(table, action, {key: given[name] for key, name in arguments.items() if name in given})
+
+    return prepare
+
+
+def _of_each(action: str, argument: str, listed: str) -> Prepare:
+    """A plan of ``action`` for each of the names that the procedure's argument ``listed`` holds."""
+
+    def prepare(table: Table, given: Arguments) -> Iterator[Step]:
+        for name in given[listed]:
+            yield PlannedStep(table, action, {argument: name})
+
+    return prepare
+
+
+def _compact(table: Table, given: Arguments) -> Iterator[Step]:
+    """Full by default, as Paimon's batch jobs; sorted with `order_strategy`."""
+    strategy, order = given.get("compact_strategy", "full").lower(), given.get("order_strategy", "none").lower()
+    if strategy not in ("full", "minor"):
+        raise InvalidOption("compact_strategy", strategy, "full, minor", table.name)
+    if order not in ("none", "order", "zorder", "hilbert"):
+        raise InvalidOption("order_strategy", order, "none, order, zorder, hilbert", table.name)
+    if (order == "none") != ("order_by" not in given):
+        raise InvalidOption("order_by", given.get("order_by"), "columns exactly where order_strategy sorts", table.name)
+    if order != "none" and "partition_idle_time" in given:
+        raise InvalidOption("partition_idle_time", given["partition_idle_time"], "nothing beside a sort", table.name)
+    arguments = {
+        "partitions": _partitions(table.store, given),
+        "buckets": given.get("buckets"),
+        **({"full": strategy == "full"} if order == "none" else {"order_by": given["order_by"], "strategy": order}),
+    }
+    yield PlannedStep(table, "compact", arguments)
+
+
+def _compact_database(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+    """Every table whose "db.table" fits; the patterns match as a whole."""
+    every, none = re.compile(".*"), re.compile("(?!)")
+    for database in catalog.list_databases():
+        if not given.get("including_databases", every).fullmatch(database):
+            continue
+        for name in (f"{database}.{one}" for one in catalog.list_tables(database)):
+            wanted = given.get("including_tables", every).fullmatch(name)
+            if wanted and not given.get("excluding_tables", none).fullmatch(name):
+                yield from _compact(_open(catalog, name, given.get("options")), {})
+
+
+def _orphans(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+    """`db.*` means all tables of a database."""
+    name = given["table"].replace("`", "")
+    arguments = {"older_than_ms": given["older_than"]} if "older_than" in given else {}
+    database = name.removesuffix(".*")
+    names = [name] if database == name else [f"{database}.{one}" for one in catalog.list_tables(database)]
+    for one in names:
+        yield PlannedStep(_open(catalog, one, None), "orphans", arguments)
+
+
+def _repair(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+    """A table, or all of a database."""
+    name = given["database_or_table"].replace("`", "")
+    names = [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
+    for one in names:
+        yield PlannedStep(_open(catalog, one, None), "repair")
+
+
+def _replace_tag(table: Table, given: Arguments) -> Iterator[Step]:
+    known = tags.list_names(table.store)
+    if given["tag"] not in known:
+        raise SnapshotNotFound(f"table {table.name} has no tag {given['tag']}; it has: {', '.join(known) or 'none'}")
+    yield from _CREATE_TAG(table, {**given, "replace": True})
+
+
+def _tag_of_time(table: Table, given: Arguments) -> Iterator[Step]:
+    """The oldest snapshot of that time or later."""
+    for snapshot in snapshots.iterate(table.store):
+        if snapshot.time_millis >= given["timestamp"]:
+            yield from _CREATE_TAG(table, {**given, "snapshot": snapshot.id})
+            return
+    raise SnapshotNotFound(f"table {table.name} has no snapshot of {given['timestamp']} (ms) or later")
+
+
+def _rollback(table: Table, given: Arguments) -> Iterator[Step]:
+    """`version` is a snapshot's number or a tag's name."""
+    version = given.get("version")
+    named = {"snapshot_id": given.get("snapshot"), "tag": given.get("tag")}
+    if version is not None:
+        number = parse_digits(version)
+        named = {"tag": version} if number is None else {"snapshot_id": number}
+        if "snapshot" in given or "tag" in given:
+            raise InvalidOption("version", version, "nothing beside snapshot or tag", table.name)
+    yield PlannedStep(table, "rollback", {key: value for key, value in named.items() if value is not None})
+
+
+def _rollback_to_watermark(table: Table, given: Arguments) -> Iterator[Step]:
+    """The newest snapshot whose watermark is not beyond."""
+    for number in reversed(snapshots.list_ids(table.store)):
+        snapshot = snapshots.try_read(table.store, number)
+        if snapshot is not None and snapshot.watermark is not None and snapshot.watermark <= given["watermark"]:
+            yield PlannedStep(table, "rollback", {"snapshot_id": snapshot.id})
+            return
+    raise SnapshotNotFound(f"table {table.name} has no snapshot with a watermark up to {given['watermark']}")
+
+
+def _expire_partitions(table: Table, given: Arguments) -> Iterator[Step]:
+    arguments = {
+        "strategy": given.get("expire_strategy"),
+        "timestamp_pattern": given.get("timestamp_pattern"),
+        "timestamp_formatter": given.get("timestamp_formatter"),
+        "max_expires": given.get("max_expires"),
+    }
+    if "expiration_time" in given:
+        arguments["older_than_ms"] = table.store.clock.now_ms() - given["expiration_time"]
+    yield PlannedStep(table, "expire_partitions", {k: value for k, value in arguments.items() if value is not None})
+
+
+def _rescale(table: Table, given: Arguments) -> Iterator[Step]:
+    arguments = {"bucket_num": given.get("bucket_num"), "partitions": _partitions(table.store, given)}
+    yield PlannedStep(table, "rescale", arguments)
+
+
+def _purge(table: Table, given: Arguments) -> Iterator[Step]:
+    del given
+    yield PlannedStep(table, "purge", {"confirm": table.name})
+
+
+def _rename_tag(table: Table, given: Arguments) -> Iterator[Step]:
+    old, new = given["tag"], given["target_tag"]
+    yield DirectStep(table, f"rename tag {old} of {table.name} to {new}", partial(table.rename_tag, old, new))
+
+
+def _create_branch(table: Table, given: Arguments) -> Iterator[Step]:
+    name, tag = given["branch"], given.get("tag")
+    if given.get("ignoreIfExists") and name in table.branches():
+        return
+    what = f"create branch {name} of {table.name}{f' from tag {tag}' if tag else ''}"
+    yield DirectStep(table, what, partial(table.create_branch, name, tag))
+
+
+def _rename_branch(table: Table, given: Arguments) -> Iterator[Step]:
+    old, new = given["from_branch"], given["to_branch"]
+    yield DirectStep(table, f"rename branch {old} of {table.name} to {new}", partial(table.rename_branch, old, new))
+
+
+def _reset_consumer(table: Table, given: Arguments) -> Iterator[Step]:
+    name, following = given["consumerId"], given.get("nextSnapshotId")
+    what = f"let consumer {name} of {table.name} read from snapshot {following} on"
+    if following is None:
+        what = f"forget consumer {name} of {table.name}"
+    yield DirectStep(table, what, partial(table.reset_consumer, name, following))
+
+
+def _clear_consumers(table: Table, given: Arguments) -> Iterator[Step]:
+    every, none = re.compile(".*"), re.compile("(?!)")
+    for name in consumers.list_consumers(table.store):
+        wanted = given.get("includingConsumers", every).fullmatch(name)
+        if wanted and not given.get("excludingConsumers", none).fullmatch(name):
+            yield DirectStep(table, f"forget consumer {name} of {table.name}", partial(table.forget_consumer, name))
+
+
+def _mark_done(table: Table, given: Arguments) -> Iterator[Step]:
+    chosen = [_nulls(table.store, spec) for spec in given["partitions"]]
+    named = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in chosen)
+    yield DirectStep(table, f"mark {named} of {table.name} done", partial(table.mark_partitions_done, chosen))
+
+
+def _automatic_tags(table: Table, given: Arguments) -> Iterator[Step]:
+    del given
+    from lsm_core.maintenance.automatic_tags import make_automatic_tags
+
+    what = f"make the tags of {table.name} that are due (tag.automatic-creation)"
+    yield DirectStep(table, what, partial(make_automatic_tags, table.store, batch=False))
+
+
+# -- partitions ----------------------------------------------------------------------------------------------------------
+
+
+def _nulls(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
+    """The partition with null where its text is the name of null."""
+    null = store.options.partition_default_name
+    return {key: None if value == null else value for key, value in spec.items()}
+
+
+def _partitions(store: TableStore, given: Arguments) -> list[dict[str, Any]] | None:
+    """The table's partitions that `partitions`, `where` and `partition_idle_time` choose, as typed values; None: all, without a choice.
+
+    Raises InvalidOption for `partitions` beside `where` and for a table without partitions, InvalidFilter for a condition that is not on
+    partition columns.
+    """
+    specs, where, idle = (given.get(name) for name in ("partitions", "where", "partition_idle_time"))
+    if specs is None and where is None and idle is None:
+        return None
+    if specs is not None and where is not None:
+        raise InvalidOption("where", where, "nothing beside partitions", store.name)
+    keys = store.schema.partition_keys
+    if not keys:
+        raise InvalidOption("partitions", specs or where or idle, "nothing: the table has no partitions", store.name)
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return []
+    found = totals(store, snapshot, ("partition",), waiting=True)
+    if idle is not None:
+        since = store.clock.now_ms() - idle
+        found = found.filter(pc.less_equal(pc.fill_null(found.column(NEWEST), pa.scalar(0, pa.int64())), since))
+    if specs is not None or where is not None:
+        groups = condition_groups(where, store.name) if specs is None else [_equal_to(store, one) for one in specs]
+        groups = [[_typed_test(store, test) for test in group] for group in groups]
+        found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
+    return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
+
+
+def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    return [(key, "is null" if value is None else "=", value) for key, value in _nulls(store, spec).items()]
+
+
+def _typed_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
+    """A test with texts as the column's own values. Raises InvalidFilter."""
+    column, operator, value = test
+    keys, of = store.schema.partition_keys, f"table {store.name}: "
+    named = next((key for key in keys if key == column), None) or next(
+        (key for key in keys if key.lower() == column.lower()), None
+    )
+    if named is None:
+        raise InvalidFilter(f"{of}'{column}' is no partition column; they are {', '.join(keys)}")
+    kind = store.schema.partition_types[keys.index(named)]
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    values = [one if one is None else partition_value(named, one, kind, of) for one in (value if several else [value])]
+    return named, operator, values if several else values[0]
+
+
+# -- the table of procedures -----------------------------------------------------------------------------------------------
+
+
+_TABLE: Final = Parameter("table", required=True)
+_OPTIONS: Final = Parameter("options", Kind.OPTIONS)
+_DRY_RUN: Final = Parameter("dry_run", Kind.FLAG)
+_PARALLELISM: Final = Parameter("parallelism", Kind.NUMBER, ignored=True)
+_RETAINED: Final = Parameter("time_retained")
+_TAG: Final = Parameter("tag", required=True)
+_CREATE_TAG: Final = _of_action(
+    "create_tag", tag="tag", snapshot_id="snapshot", time_retained="time_retained", replace="replace"
+)
+_EXPIRY: Final = (
+    Parameter("retain_max", Kind.NUMBER),
+    Parameter("retain_min", Kind.NUMBER),
+    Parameter("older_than", Kind.TIME),
+    Parameter("max_deletes", Kind.NUMBER),
+)
+
+
+def _number(name: str, *, required: bool = False) -> Parameter:
+    return Parameter(name, Kind.NUMBER, required)
+
+
+PROCEDURES: Final[Mapping[str, Procedure]] = {
+    one.name: one
+    for one in (
+        Procedure(
+            "compact",
+            (
+                _TABLE,
+                Parameter("partitions", Kind.PARTITIONS),
+                Parameter("compact_strategy"),
+                Parameter("order_strategy"),
+                Parameter("order_by", Kind.NAMES),
+                Parameter("where"),
+                _OPTIONS,
+                Parameter("partition_idle_time", Kind.AGE),
+                Parameter("buckets", Kind.NUMBERS),
+            ),
+            _compact,
+        ),
+        Procedure(
+            "compact_database",
+            (
+                Parameter("including_databases", Kind.PATTERN),
+                Parameter("including_tables", Kind.PATTERN),
+                Parameter("excluding_tables", Kind.PATTERN),
+                _OPTIONS,
+            ),
+            on_catalog=_compact_database,
+        ),
+        Procedure("compact_manifest", (_TABLE, _OPTIONS, _DRY_RUN), _of_action("manifests")),
+        Procedure("create_tag", (_TABLE, _TAG, _number("snapshot"), _RETAINED), _CREATE_TAG),
+        Procedure("replace_tag", (_TABLE, _TAG, _number("snapshot"), _RETAINED), _replace_tag),
+        Procedure(
+            "create_tag_from_timestamp",
+            (_TABLE, _TAG, Parameter("timestamp", Kind.TIME, required=True), _RETAINED),
+            _tag_of_time,
+        ),
+        Procedure("rename_tag", (_TABLE, _TAG, Parameter("target_tag", required=True)), _rename_tag),
+        Procedure(
+            "delete_tag", (_TABLE, Parameter("tag", Kind.NAMES, required=True)), _of_each("delete_tag", "tag", "tag")
+        ),
+        Procedure(
+            "expire_tags",
+            (_TABLE, Parameter("older_than", Kind.TIME)),
+            _of_action("expire_tags", older_than_ms="older_than"),
+        ),
+        Procedure("trigger_tag_automatic_creation", (_TABLE,), _automatic_tags),
+        Procedure("rollback", (_TABLE, Parameter("version"), _number("snapshot"), Parameter("tag")), _rollback),
+        Procedure(
+            "rollback_to",
+            (_TABLE, Parameter("tag"), _number("snapshot_id")),
+            _of_action("rollback", tag="tag", snapshot_id="snapshot_id"),
+        ),
+        Procedure(
+            "rollback_to_timestamp",
+            (_TABLE, Parameter("timestamp", Kind.TIME, required=True)),
+            _of_action("rollback", timestamp_ms="timestamp"),
+        ),
+        Procedure("rollback_to_watermark", (_TABLE, _number("watermark", required=True)), _rollback_to_watermark),
+        Procedure(
+            "create_branch",
+            (_TABLE, Parameter("branch", required=True), Parameter("tag"), Parameter("ignoreIfExists", Kind.FLAG)),
+            _create_branch,
+        ),
+        Procedure(
+            "rename_branch",
+            (_TABLE, Parameter("from_branch", required=True), Parameter("to_branch", required=True)),
+            _rename_branch,
+        ),
+        Procedure(
+            "delete_branch",
+            (_TABLE, Parameter("branch", Kind.NAMES, required=True)),
+            _of_each("delete_branch", "branch", "branch"),
+        ),
+        Procedure(
+            "fast_forward", (_TABLE, Parameter("branch", required=True)), _of_action("fast_forward", branch="branch")
+        ),
+        Procedure(
+            "expire_snapshots",
+            (_TABLE, *_EXPIRY, _OPTIONS),
+            _of_action(
+                "expire_snapshots",
+                retain_max="retain_max",
+                retain_min="retain_min",
+                older_than_ms="older_than",
+                max_deletes="max_deletes",
+            ),
+        ),
+        Procedure(
+            "expire_changelogs",
+            (_TABLE, *_EXPIRY, Parameter("delete_all", Kind.FLAG)),
+            _of_action(
+                "expire_changelogs",
+                retain_max="retain_max",
+                retain_min="retain_min",
+                older_than_ms="older_than",
+                max_deletes="max_deletes",
+                delete_all="delete_all",
+            ),
+        ),
+        Procedure(
+            "expire_partitions",
+            (
+                _TABLE,
+                Parameter("expiration_time", Kind.AGE),
+                Parameter("timestamp_formatter"),
+                Parameter("timestamp_pattern"),
+                Parameter("expire_strategy"),
+                _number("max_expires"),
+                _OPTIONS,
+            ),
+            _expire_partitions,
+        ),
+        Procedure("mark_partition_done", (_TABLE, Parameter("partitions", Kind.PARTITIONS, required=True)), _mark_done),
+        Procedure(
+            "remove_orphan_files",
+            (_TABLE, Parameter("older_than", Kind.TIME), _DRY_RUN, _PARALLELISM, Parameter("mode", ignored=True)),
+            on_catalog=_orphans,
+        ),
+        Procedure("remove_unexisting_files", (_TABLE, _DRY_RUN, _PARALLELISM), _of_action("remove_unexisting_files")),
+        Procedure("remove_unexisting_manifests", (_TABLE, _DRY_RUN), _of_action("remove_unexisting_manifests")),
+        Procedure("purge_files", (_TABLE,), _purge),
+        Procedure(
+            "rescale",
+            (
+                _TABLE,
+                _number("bucket_num"),
+                Parameter("partitions", Kind.PARTITIONS),
+                Parameter("where"),
+                Parameter("scan_parallelism", Kind.NUMBER, ignored=True),
+                Parameter("sink_parallelism", Kind.NUMBER, ignored=True),
+            ),
+            _rescale,
+        ),
+        Procedure(
+            "reset_consumer",
+            (_TABLE, Parameter("consumerId", required=True), _number("nextSnapshotId")),
+            _reset_consumer,
+        ),
+        Procedure(
+            "clear_consumers",
+            (_TABLE, Parameter("includingConsumers", Kind.PATTERN), Parameter("excludingConsumers", Kind.PATTERN)),
+            _clear_consumers,
+        ),
+        Procedure("repair", (Parameter("database_or_table", required=True),), on_catalog=_repair),
+        Procedure("analyze", (_TABLE, Parameter("columns", Kind.NAMES)), _of_action("analyze", columns="columns")),
+    )
+}
+"""Every procedure that can be called, in the order in which people read them."""
+
+
+__all__ = [
+    "PROCEDURES",
+    "WAREHOUSE_SETTING",
+    "CallResult",
+    "DirectStep",
+    "Kind",
+    "Parameter",
+    "PlannedStep",
+    "PreparedCall",
+    "Procedure",
+    "StepResult",
+    "call",
+    "prepare_call",
+]
