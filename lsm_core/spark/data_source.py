@@ -364,7 +364,7 @@ def spark_test(given: Filter, schema: TableSchema) -> tuple[str, str, Any] | Non
 
 def _is_own(given: Any, schema: TableSchema) -> bool:
     """Whether the condition is on a column, not on a part of one."""
-    path = getattr(given, "attribute", ())
+    path: tuple[str, ...] = getattr(given, "attribute", ())
     return len(path) == 1 and schema.has_field(path[0])
 
 

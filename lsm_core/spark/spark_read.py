@@ -27,7 +27,7 @@ from lsm_core.table.system.reader import ReadOnlyTable
 from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _BATCH_ROWS = 65_536
@@ -338,8 +338,8 @@ def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> b
     return True
 
 
-def condition_of(predicate: Predicate, schema: TableSchema) -> Column | None:
-    """Return a filter as a column of Spark that is true for the same rows; None where Spark compares otherwise (floating point, NaN) or may."""
+def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
+    """Return a filter in Spark SQL that is true for the same rows; None where Spark compares otherwise (floating point, NaN) or may."""
     if predicate.groups is None or not predicate.groups:
         return None
     sides: list[str] = []
@@ -348,9 +348,7 @@ def condition_of(predicate: Predicate, schema: TableSchema) -> Column | None:
         if not tests or None in tests:
             return None
         sides.append("(" + " AND ".join(map(str, tests)) + ")")
-    from pyspark.sql import functions
-
-    return functions.expr(" OR ".join(sides))
+    return " OR ".join(sides)
 
 
 EXACT_TYPES: Final = frozenset(

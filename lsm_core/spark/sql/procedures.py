@@ -585,7 +585,7 @@ def _partitions(store: TableStore, given: Arguments) -> list[dict[str, Any]] | N
         since = store.clock.now_ms() - idle
         found = found.filter(pc.less_equal(pc.fill_null(found.column(NEWEST), pa.scalar(0, pa.int64())), since))
     if specs is not None or where is not None:
-        groups = condition_groups(where, store.name) if specs is None else [_equal_to(store, one) for one in specs]
+        groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
         groups = [[_typed_test(store, test) for test in group] for group in groups]
         found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
     return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]

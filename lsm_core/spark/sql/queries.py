@@ -1,0 +1,307 @@
+"""Queries over a warehouse's tables: each table that a query names becomes a frame of only the columns and rows that the query can need.
+
+The query's text stays as it is, but for the names of tables, in whose place temporary views are named; Spark parses and answers it. What is
+pushed down is worked out here, since Spark asks no source for it: a column is read where the query names it, and of a WHERE those
+tests that compare a column of a table, which is not the optional side of a join, with a literal that means the same to both.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
+from lsm_core.format.schema import TableSchema
+from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
+from lsm_core.metadata.row_tracking import tracks_rows
+from lsm_core.read import resolve
+from lsm_core.read.table_versions import millis
+from lsm_core.spark.spark_columns import quoted
+from lsm_core.spark.spark_read import EXACT_TYPES, explain_read, read_table
+from lsm_core.spark.spark_tasks import translated
+from lsm_core.table import Catalog
+from lsm_core.table.names import TableName
+from lsm_core.table.system.reader import ReadOnlyTable
+from lsm_core.types import TypeRoot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+try:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+except ImportError as missing:
+    raise UnsupportedFeature(f"queries without the package sqlglot ({missing}): install dredge[spark]") from missing
+
+Test = tuple[str, str, Any]
+_INNER: Final = frozenset({"", "INNER", "CROSS"})
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_SYSTEM_NAME: Final = re.compile(r"(?<![\w`$])(\w+)\.(\w+(?:\$\w+)+)")
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """One mention of a table in a query: where it stands in the text, and what is read for it.
+
+    ``alias``: the name that the query goes on to use. ``version``: the `VERSION` or `TIMESTAMP` asked for, for people.
+    """
+
+    start: int
+    end: int
+    alias: str
+    table: Any
+    columns: tuple[str, ...]
+    tests: tuple[Test, ...] = ()
+    version: str = ""
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query whose tables are open: its text, and one read for each mention of a table, in the order of the text."""
+
+    text: str
+    reads: tuple[TableRead, ...] = field(default=())
+
+    def lines(self) -> list[str]:
+        """What is read for each mention of a table, and how, for people (`explain_read`)."""
+        found: list[str] = []
+        for read in self.reads:
+            if isinstance(read.table, ReadOnlyTable):
+                found.append(f"{read.table.name}: a system table, columns {', '.join(read.columns)}")
+            else:
+                found += explain_read(read.table, columns=read.columns, filter=list(read.tests) or None).lines()
+        return found or ["no table is read"]
+
+    def with_views(self, names: Sequence[str]) -> str:
+        """The text with these views in the place of the tables."""
+        parts, at = [], 0
+        for read, name in zip(self.reads, names, strict=True):
+            parts += [self.text[at : read.start], name, f" AS {quoted(read.alias)}" if read.alias else ""]
+            at = read.end
+        return "".join([*parts, self.text[at:]])
+
+
+@contextmanager
+def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
+    """The answer of ``query`` as a frame, to be collected inside; the views that it needs are gone afterwards. Raises SparkFailed and as `read_table`."""
+    prefix = f"dredge_{uuid.uuid4().hex[:12]}"
+    names = [f"{prefix}_{number}" for number in range(len(query.reads))]
+    made: list[str] = []
+    with translated("answering the query"):
+        try:
+            for name, read in zip(names, query.reads, strict=True):
+                frame = read_table(
+                    spark,
+                    read.table,
+                    columns=read.columns,
+                    filter=list(read.tests) or None,
+                    snapshot_id=read.snapshot_id,
+                )
+                frame.createOrReplaceTempView(name)
+                made.append(name)
+            yield spark.sql(query.with_views(names))
+        finally:
+            for name in made:
+                spark.catalog.dropTempView(name)
+
+
+def planned_query(catalog: Catalog, text: str) -> Query:
+    """Read a query and open its tables; needs no Spark.
+
+    Tables are named `database.table`, with a branch or a system table behind a `$`, and may be followed by `VERSION AS OF` (a snapshot's
+    number, a tag, `watermark-N`) or `TIMESTAMP AS OF` (a time in UTC, or seconds since 1970). Raises InvalidOption for a text that cannot be parsed,
+    UnsupportedFeature for statements other than queries, TableNotFound, SnapshotNotFound.
+    """
+    text = (
+        _SYSTEM_NAME.sub(lambda found: f"{found[1]}.`{found[2]}`", text)
+        if "'" not in text and '"' not in text
+        else text
+    )
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+        tokens = sqlglot.tokenize(text, read="spark")
+    except SqlglotError as error:
+        raise InvalidOption("SQL", text, f"a query in Spark SQL: {' '.join(str(error).split())}") from error
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise UnsupportedFeature("statements other than one query (SELECT) or CALL")
+    tree = trees[0]
+    common = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    named = {token.text.lower() for token in tokens}
+    everything = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+    everything = everything or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join))
+    reads: list[TableRead] = []
+    for node in tree.find_all(exp.Table):
+        if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
+            continue  # a function, or the name of a common table expression
+        table, version, snapshot_id = _opened(catalog, node)
+        schema = _schema_of(table, snapshot_id)
+        columns = _columns_of(table, schema, None if everything else named)
+        end = _end_of(node, tokens)
+        reads.append(
+            TableRead(
+                node.parts[0].meta["start"],
+                end,
+                "" if node.alias or node.args.get("sample") else node.name,
+                table,
+                columns,
+                () if isinstance(table, ReadOnlyTable) else tuple(_tests_of(node, schema)),
+                version,
+                snapshot_id,
+            )
+        )
+    return Query(text, tuple(sorted(reads, key=lambda read: read.start)))
+
+
+def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
+    """The table of a mention at its version; of a system table the number of the snapshot, beside it."""
+    if node.catalog or not node.db:
+        raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
+    name = f"{node.db}.{node.name}"
+    try:
+        table = catalog.table(name)
+    except DatabaseNotFound as error:
+        raise TableNotFound(f"there is no table {name}: {error}") from error
+    asked = node.args.get("version")
+    if asked is None:
+        return table, "", None
+    options = _version_options(asked, name)
+    version = " ".join(f"{key}={value}" for key, value in options.items())
+    if not isinstance(table, ReadOnlyTable):
+        return table.copy(options), version, None
+    snapshot = resolve(catalog.store(TableName.parse(name).on_branch).copy(options)).snapshot
+    return table, version, None if snapshot is None else snapshot.id
+
+
+def _version_options(asked: exp.Version, table: str) -> dict[str, str]:
+    """The table's reading option that a `VERSION AS OF` or `TIMESTAMP AS OF` means. Raises InvalidOption for what is no literal."""
+    value = asked.expression
+    if isinstance(value, exp.Cast) and isinstance(value.this, exp.Literal):
+        value = value.this
+    if not isinstance(value, exp.Literal):
+        raise InvalidOption(f"{asked.name} AS OF", asked.expression.sql(dialect="spark"), "a literal", table)
+    if asked.name.upper() == "VERSION":
+        return {"scan.version": value.name}
+    if not value.is_string:
+        if not value.name.isdigit():
+            raise InvalidOption("TIMESTAMP AS OF", value.name, "a text, or whole seconds since 1970", table)
+        return {"scan.timestamp-millis": str(int(value.name) * 1000)}
+    moment = value.name.strip()
+    zoned = (
+        moment
+        if re.search(r"(Z|[+-]\d\d(:?\d\d)?)$", moment[10:])
+        else f"{moment} +00:00"
+        if len(moment) > 10
+        else f"{moment} 00:00 +00:00"
+    )
+    return {"scan.timestamp-millis": str(millis(table, "TIMESTAMP AS OF", zoned.replace(" +", "+")))}
+
+
+def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:
+    if isinstance(table, ReadOnlyTable):
+        return table.schema_at(snapshot_id)
+    return resolve(table.store).store.schema
+
+
+def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tuple[str, ...]:
+    """The columns that the query names (None: all); where it names none, as `count(*)` does, one that costs little."""
+    if named is None:
+        return schema.field_names
+    tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)
+    known = (*schema.field_names, *(ROW_TRACKING if tracked else ()))
+    found = tuple(name for name in known if name.lower() in named)
+    return found or ((schema.primary_keys or schema.field_names)[:1] if schema.field_names else ())
+
+
+def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
+    """Where the mention ends in the text: behind its name, or behind its version."""
+    last = node.parts[-1].meta["end"]
+    following = [token for token in tokens if token.start > last]
+    asked = node.args.get("version")
+    if asked is None:
+        return int(last) + 1
+    words = 3 + (following[0].text.upper() == "FOR") + (not isinstance(asked.expression, exp.Literal))
+    return int(following[words].end) + 1
+
+
+# -- filters -------------------------------------------------------------------------------------------------------------
+
+
+def _tests_of(node: exp.Table, schema: TableSchema) -> Iterator[Test]:
+    """The tests of the WHERE beside the table that hold for every row of it which the query can need."""
+    select = node.find_ancestor(exp.Select)
+    if select is None or select.args.get("laterals") or node.args.get("joins") or node.args.get("sample"):
+        return
+    first, joins, where = select.args.get("from_"), select.args.get("joins") or [], select.args.get("where")
+    sources = [first.this if first is not None else None, *(join.this for join in joins)]
+    if where is None or not any(source is node for source in sources):
+        return
+    if any(join.side or join.kind.upper() not in _INNER or join.method for join in joins):
+        return
+    name, alone = (node.alias or node.name).lower(), len(sources) == 1
+    condition = where.this
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        test = _test(part.unnest())
+        if test is None:
+            continue
+        column, operator, values = test
+        if (column.table.lower() != name and (column.table or not alone)) or column.args.get("db"):
+            continue
+        fields = [one for one in schema.fields if one.name.lower() == column.name.lower()]
+        if len(fields) != 1:
+            continue
+        typed = [_value(value, fields[0].type.root) for value in values]
+        if operator in ("is null", "is not null"):
+            yield fields[0].name, operator, None
+        elif fields[0].type.root in EXACT_TYPES and typed and None not in typed:
+            yield fields[0].name, operator, typed if operator == "in" else typed[0]
+
+
+_COMPARISONS: Final[dict[type[exp.Expr], str]] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}
+_TURNED: Final = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+
+
+def _test(part: exp.Expr) -> tuple[exp.Column, str, list[exp.Expr]] | None:
+    """A condition as column, operator and literals; None for others."""
+    operator = _COMPARISONS.get(type(part))
+    if operator is not None:
+        left, right = part.this.unnest(), part.expression.unnest()
+        if isinstance(right, exp.Column):
+            left, right, operator = right, left, _TURNED[operator]
+        return (left, operator, [right]) if isinstance(left, exp.Column) else None
+    negated = isinstance(part, exp.Not)
+    inner = part.this.unnest() if negated else part
+    if isinstance(inner, exp.Is) and isinstance(inner.this, exp.Column) and isinstance(inner.expression, exp.Null):
+        return inner.this, "is not null" if negated else "is null", []
+    listed = isinstance(part, exp.In) and isinstance(part.this, exp.Column) and not part.args.get("query")
+    return (part.this, "in", list(part.expressions)) if listed and part.expressions else None
+
+
+def _value(literal: exp.Expr, kind: TypeRoot) -> int | str | dt.date | None:
+    """A literal as a value of the column's type; None for what Spark would compare in another way."""
+    negative = isinstance(literal, exp.Neg)
+    literal = literal.this if negative else literal
+    if kind is TypeRoot.DATE:
+        inner = literal.this if isinstance(literal, exp.Cast) and literal.is_type("date") else literal
+        if negative or not isinstance(inner, exp.Literal) or not _DATE.fullmatch(inner.name):
+            return None
+        try:
+            return dt.date.fromisoformat(inner.name)
+        except ValueError:
+            return None
+    if not isinstance(literal, exp.Literal):
+        return None
+    if kind is TypeRoot.VARCHAR:
+        return literal.name if literal.is_string else None
+    if literal.is_string or not literal.name.isdigit():
+        return None
+    return -int(literal.name) if negative else int(literal.name)
+
+
+__all__ = ["Query", "TableRead", "answered", "planned_query"]
