@@ -22,15 +22,19 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_maintenance import compact_table as compact_table
     from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
+    from lsm_core.spark.spark_read import explain_read as explain_read
     from lsm_core.spark.spark_read import read_table as read_table
     from lsm_core.spark.spark_verify import verify_table as verify_table
     from lsm_core.spark.spark_write import write_table as write_table
+    from lsm_core.spark.sql.procedures import call as call
 
 _WHERE = {
     "ConnectServer": "connect",
     "await_server": "connect",
+    "call": "sql.procedures",
     "compact_table": "spark_maintenance",
     "expire_snapshots": "spark_maintenance",
+    "explain_read": "spark_read",
     "find_java": "java",
     "read_table": "spark_read",
     "register": "data_source",
@@ -47,8 +51,10 @@ _WHERE = {
 __all__ = [
     "ConnectServer",
     "await_server",
+    "call",
     "compact_table",
     "expire_snapshots",
+    "explain_read",
     "find_java",
     "read_table",
     "register",
