@@ -39,6 +39,8 @@ ALLOWED: dict[str, str] = {
     "read/scan.py: _exact_partitions": "partitions named by the user's filter",
     "spark/spark_assign.py: _read": "one item per file",
     "spark/spark_read.py: run": "one item per split",
+    "spark/spark_read.py: _test_text": "values of the user's filter",
+    "spark/sql/procedures.py: _partitions": "partitions that a call chooses",
     "spark/spark_sort.py: run": "one item per task",
     "spark/spark_sort.py: _received": "one item per message of some megabytes",
     "spark/spark_tasks.py: run": "one item per task",
