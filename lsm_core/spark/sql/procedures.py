@@ -1,6 +1,6 @@
 """Paimon's maintenance procedures (`CALL sys.name(...)`) by name, argument and default, each as plans of Dredge's own actions.
 
-`PROCEDURES` is the table of all of them (features.md 9). A call is bound (arguments checked and typed), prepared (steps, each of one table),
+`PROCEDURES` is the table of all of them. A call is bound (arguments checked and typed), prepared (steps, each of one table),
 and applied step by step; what a step does is the plan of an action (`plan_maintenance`), or one of the few verbs that have no plan.
 """
 
