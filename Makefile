@@ -44,7 +44,7 @@ screenshots: setup  ## the pictures of docs/images (needs Debian's chromium)
 	@$(PY) scripts/screenshots.py
 
 soak: setup  ## the long random runs that are too slow for `make test`
-	@$(PY) -m pytest tests -m soak -p no:cacheprovider
+	@sh scripts/test.sh -m soak
 
 bench: setup  ## every benchmark, with targets
 	@$(PY) -m bench

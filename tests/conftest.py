@@ -31,6 +31,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn_of(item.nodeid))
 
 
+_COUNTED = ("fault points, disk", "fault points, object store", "kill points", "interleavings")
+"""Properties that tests of faults record: how many points they came to."""
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many faults, kills and interleavings the tests of this run saw."""
+    counts = dict.fromkeys(_COUNTED, 0)
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, value in report.user_properties:
+            if name in counts:
+                counts[name] += value
+    told = [f"{count:,} {name}" for name, count in counts.items() if count]
+    if told:
+        terminalreporter.write_line(f"counted: {'; '.join(told)}")
+
+
 @pytest.fixture(scope="session")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSession]:
     """The session of the whole run, with its event log and its workers' trace: a process has one, and starting it takes seconds."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import pyarrow as pa
 
-from lsm_core.storage.file_io import Buffer, FileIO, FileStatus, Guarantee, OutputFile
+from lsm_core.storage.file_io import Buffer, Deleted, FileIO, FileStatus, Guarantee, OutputFile
 
 Mode = Literal["before", "after"]
 T = TypeVar("T")
@@ -114,6 +114,19 @@ class FaultyFileIO:
     def delete_dir(self, path: str) -> bool:
         """See FileIO."""
         return self.run("delete_dir", path, lambda: self.inner.delete_dir(path))
+
+
+class FaultyStore(FaultyFileIO):
+    """The same over a store that deletes many files with one request: that request is one step, of which each file is told."""
+
+    inner: Any
+
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
+        """See DeletesMany."""
+        try:
+            yield from self.run("delete_many", paths[0] if paths else "", lambda: list(self.inner.delete_many(paths)))
+        except InjectedFault as fault:
+            yield from [fault] * len(paths)
 
 
 class FaultyOutputFile:

@@ -1,7 +1,7 @@
 """Processes that are killed in the middle of their work, exactly at one line of their own I/O trace.
 
 Run as `python -m tests.faults.victims`: a nursery that has imported everything once and forks a victim per command. A victim stops
-itself (SIGSTOP) when its trace reaches the wanted line; the nursery then kills it with SIGKILL, so nothing of it runs any more: no
+itself (SIGSTOP) when its trace reaches the wanted line, or a point of the wanted name; the nursery then kills it with SIGKILL, so nothing of it runs any more: no
 `finally`, no `atexit`, no flush.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from tests.faults.histories import ACTS, opened
 from tests.faults.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,6 +41,10 @@ def work(what: str, warehouse: str, number: int) -> None:
     """What a victim does: a commit of two buckets, the same with a buffer that spills, a long-lived writer's life, a compaction."""
     from lsm_core import Catalog
 
+    if what in ACTS:
+        act = ACTS[what]
+        act.run(opened(warehouse, act.at_ms, options=act.options))
+        return
     if what == "pieces":  # a compaction in three pieces, whatever the machine and however small the table
         from lsm_core.compact import local
         from lsm_core.compact import pieces as cut
@@ -76,16 +82,36 @@ def stream(table: Any, number: int) -> None:
             commit.filter_and_commit({identifier: messages})
 
 
-def _stop_at(line: int) -> None:
-    """Stop this process for good when its trace has `line` lines."""
+_KINDS = (
+    (r"/snapshot/snapshot-\d+", "snapshot"),
+    (r"/(EARLIEST|LATEST)", "hint"),
+    (r"/manifest/(manifest-list|index-manifest|manifest)-[^/]+", r"\1"),
+    (r"/(index|statistics|tag|schema|changelog)/[^/]+", r"\1"),
+    (r"/dredge/(trash|plans|ledger)/[^/]+?(\.[a-z]+)?", r"\1\2"),
+    (r"/bucket-[^/]+/(data|changelog)-[^/]+", r"\1 file"),
+)
+
+
+def point_of(event: str, step: str, path: str) -> str:
+    """The name of a point in a trace: what begins or ends there, and the kind of file to which it is done."""
+    place = "of a branch " if "/branch-" in path else ""
+    for pattern, kind in _KINDS:
+        found = re.search(pattern + "$", path)
+        if found:
+            return f"{event} {step} {place}{found.expand(kind)}"
+    return f"{event} {step} {place}folder"
+
+
+def _stop_at(line: int, point: str) -> None:
+    """Stop this process for good when its trace has `line` lines, or has come to `point`."""
     from lsm_core.storage import trace
 
     append, seen = trace._append, [0]
 
-    def counting(*arguments: Any) -> None:
-        append(*arguments)
+    def counting(target: str, event: str, name: str, path: str) -> None:
+        append(target, event, name, path)
         seen[0] += 1
-        if seen[0] == line:
+        if seen[0] == line or point_of(event, name, path) == point:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     trace._append = counting
@@ -93,8 +119,8 @@ def _stop_at(line: int) -> None:
 
 def _victim(command: dict[str, Any]) -> int:
     os.environ["DREDGE_TRACE"] = command["trace"]
-    if command["line"]:
-        _stop_at(command["line"])
+    if command["line"] or command["point"]:
+        _stop_at(command["line"], command["point"])
     work(command["what"], command["warehouse"], command["number"])
     return 0
 
@@ -150,11 +176,20 @@ class Nursery:
             text=True,
         )
 
-    def run(self, what: str, warehouse: Path, trace: Path, *, number: int, line: int = 0) -> str:
-        """Let one victim work; `line` 0 lets it live."""
+    def run(
+        self, what: str, warehouse: Path | str, trace: Path, *, number: int = 0, line: int = 0, point: str = ""
+    ) -> str:
+        """Let one victim work; without `line` and `point` it lives."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        command = {"what": what, "warehouse": str(warehouse), "trace": str(trace), "number": number, "line": line}
+        command = {
+            "what": what,
+            "warehouse": str(warehouse),
+            "trace": str(trace),
+            "number": number,
+            "line": line,
+            "point": point,
+        }
         self._process.stdin.write(json.dumps(command) + "\n")
         self._process.stdin.flush()
         return str(json.loads(self._process.stdout.readline()))

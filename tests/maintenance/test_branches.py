@@ -222,6 +222,42 @@ def test_deleting_a_branch_frees_what_only_it_needs_after_the_grace(place: Path)
         later.restore(str(again.trash_id))
 
 
+def test_a_branch_goes_and_comes_back_with_its_newest_snapshot_in_sight(place: Path) -> None:
+    """Ids of one digit and of two: nobody reads an older version for the newest, whatever the step."""
+    table = at(place, NOW)
+    dev = dev_of(table)
+    folder = Path(dev.store.snapshot_path(5)).parent
+    for number in range(6, 12):
+        source = 3 if number < 11 else 5
+        text = (folder / f"snapshot-{source}").read_text()
+        (folder / f"snapshot-{number}").write_text(text.replace(f'"id" : {source},', f'"id" : {number},'))
+    wanted = content(dev)
+    assert content(dev, 10) != wanted == content(dev, 11)
+    seen: list[list[tuple[object, ...]]] = []
+
+    class Watching(LocalFileIO):
+        def _look(self) -> None:
+            with suppress(TableNotFound):
+                seen.append(content(Table(branches.open_branch(at(place, NOW).store, "dev"))))
+
+        def delete(self, path: str) -> bool:
+            self._look()
+            return super().delete(path)
+
+        def write_exclusive(self, path: str, data: bytes) -> bool:
+            self._look()
+            return super().write_exclusive(path, data)
+
+    watched = with_io(table, Watching())
+    report = watched.delete_branch("dev")
+    gone = len(seen)
+    watched.restore(str(report.trash_id))
+    assert gone > 10
+    assert len(seen) > gone + 10
+    assert all(found in (wanted, []) for found in seen)
+    assert content(dev_of(table)) == wanted
+
+
 def test_direct_mode_deletes_at_once(place: Path) -> None:
     table = at(place, NOW).copy({"dredge.delete-mode": "direct"})
     report = table.delete_branch("dev")

@@ -3,7 +3,8 @@
 `python -m tests.support.s3_server` prints its port and serves until its standard input closes. One request is carried out at a time:
 moto looks for an object and then puts another as two steps, which of two conditional puts at once would let both through.
 
-Beside S3: `GET /_control/requests` gives (and forgets) what was asked for, `POST /_control/fail` what is to fail next.
+Beside S3: `GET /_control/requests` gives (and forgets) what was asked for, `POST /_control/fail` says what is to fail next, and `copy`,
+`list` and `drop` there treat many objects at once.
 """
 
 from __future__ import annotations
@@ -78,10 +79,30 @@ class Application:
         with self._lock:
             if path == "/_control/requests":
                 data, self._diary = json.dumps(self._diary).encode(), []
-            else:
+            elif path == "/_control/fail":
                 self._failures = json.loads(body)
+            else:
+                data = json.dumps(_with_prefix(path.rpartition("/")[2], **json.loads(body))).encode()
         start_response("200 OK", [("Content-Length", str(len(data))), ("Content-Type", "application/json")])
         return data
+
+
+def _with_prefix(verb: str, bucket: str, prefix: str, to: str = "") -> dict[str, str]:
+    """Copy, list (names and what tells their content) or drop all objects whose keys begin with ``prefix``, without a request for each."""
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    keys = backend.get_bucket(bucket).keys
+    found = {name: key for name, key in list(keys.items()) if name.startswith(prefix)}
+    if verb == "copy":
+        for name, key in found.items():
+            made = backend.put_object(bucket, to + name.removeprefix(prefix), key.value, disable_notification=True)
+            made.set_metadata(dict(key.metadata), replace=True)
+    elif verb == "drop":
+        for name in found:
+            del keys[name]
+    return {name.removeprefix(prefix): str(key.etag) for name, key in found.items()} if verb == "list" else {}
 
 
 def serve() -> None:
@@ -128,6 +149,24 @@ class S3Server:
         """Answer the next requests of ``method`` for paths with ``part`` by 500: not carried out (mode before), or carried out (after)."""
         wanted = [{"method": method, "part": part, "mode": mode, "times": times}] if times else []
         self._ask("POST", "/_control/fail", json.dumps(wanted).encode())
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy all objects whose address begins with ``source``, to addresses of the same bucket that begin with ``target``."""
+        bucket, _, prefix = source.removeprefix("s3://").partition("/")
+        self._all("copy", bucket=bucket, prefix=prefix, to=target.removeprefix(f"s3://{bucket}/"))
+
+    def contents(self, address: str) -> dict[str, str]:
+        """The rest of the address of all objects whose address begins so, with what tells their content."""
+        bucket, _, prefix = address.removeprefix("s3://").partition("/")
+        return self._all("list", bucket=bucket, prefix=prefix)
+
+    def drop(self, address: str) -> None:
+        """Forget all objects whose address begins so."""
+        bucket, _, prefix = address.removeprefix("s3://").partition("/")
+        self._all("drop", bucket=bucket, prefix=prefix)
+
+    def _all(self, verb: str, **arguments: str) -> dict[str, str]:
+        return dict(json.loads(self._ask("POST", f"/_control/{verb}", json.dumps(arguments).encode())))
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.endpoint + path, data=body, method=method)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
@@ -215,9 +216,11 @@ def _recorded(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> Tra
 
 
 def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
-    """Until the last schema goes the branch can be opened: a branch without one would keep everybody from deleting anything."""
-    order = sorted(record.metadata, key=lambda path: ("/schema/schema-" in path, path))
-    for path in order:
+    """Until the last schema goes the branch can be opened: a branch without one would keep everybody from deleting anything.
+
+    The newest snapshot goes last of all, so that nobody reads an older one for it.
+    """
+    for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
             put_back(store, record)
             forget(store, record.trash_id)
@@ -228,6 +231,15 @@ def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
     branches.remove_folder(store, record.branch)
 
 
+_NUMBERED: Final = re.compile(r"/(snapshot|schema)/\1-([0-9]+)")
+
+
+def _age(path: str) -> tuple[int, int, str]:
+    """The order in which a branch's files go: hints, tags and what else there is, snapshots by their numbers, schemas."""
+    found = _NUMBERED.search(path)
+    return (0, 0, path) if found is None else (1 + (found[1] == "schema"), int(found[2]), path)
+
+
 def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
     """Where a file of the branch's metadata lies. Raises CorruptFile for one that is not the branch's."""
     if not path.startswith(f"branch/branch-{record.branch}/"):
@@ -236,8 +248,8 @@ def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
 
 
 def put_back(store: TableStore, record: TrashRecord) -> None:
-    """Write those of the branch's own files that are gone, schemas first: until its first snapshot is there it is empty."""
-    for path in sorted(record.metadata, key=lambda path: ("/schema/schema-" not in path, path)):
+    """Write those of the branch's own files that are gone, schemas first, then the newest snapshot: until that is there the branch is empty."""
+    for path in sorted(record.metadata, key=_age, reverse=True):
         where = _own_path(store, record, path)
         store.file_io.write_exclusive(where, record.metadata[path])
 

@@ -1,0 +1,91 @@
+"""What must hold of a table whatever was done to it, and wherever that broke: told without the code that decides what may be deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from lsm_core import Table
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.maintenance import read_trash
+from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read.inputs import as_tree
+from lsm_core.tree.invariants import find_violations
+from tests.faults.histories import FAR, HOUR, Rows, content, opened
+from tests.support.references import changelog_references, file_names, metadata_references
+
+_HISTORY: Final = re.compile(
+    r"(branch/branch-[^/]+/)?(snapshot/(snapshot-\d+|EARLIEST|LATEST)|schema/schema-\d+|tag/tag-.+|changelog/(changelog-\d+|EARLIEST|LATEST))"
+)
+_OWN: Final = re.compile(r"dredge/(ledger|plans)/.+")
+_FOLDER: Final = ".folder"
+"""An empty object that stands for a folder."""
+
+
+def answers(table: Table) -> dict[str, Rows]:
+    """The rows of every branch."""
+    return {store.branch: content(Table(store)) for store in branches.all_stores(table.store)}
+
+
+class Truth:
+    """What each version said when it was first read: whatever has the same metadata must say the same ever after."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Rows] = {}
+
+    def require_sound(self, table: Table, at: object) -> None:
+        """Every snapshot and tag of every branch can be read and says what it always said; trees of live files are trees."""
+        for store in branches.all_stores(table.store):
+            one = Table(store)
+            for snapshot in snapshots.iterate(store):
+                self._same(store, snapshot.to_json(), content(one, snapshot_id=snapshot.id), (at, snapshot.id))
+                if store.schema.primary_keys:
+                    for _, _, _, found in bucket_groups(manifests.live_entries(store, snapshot)):
+                        tree = as_tree(store, [entry.file for entry in table_to_entries(found)])
+                        assert not find_violations(tree), at
+            for name, tagged in tags.list_tags(store).items():
+                self._same(store, tagged.to_json(), content(one, tag=name), (at, name))
+
+    def was_said(self, found: Rows) -> bool:
+        """Whether some version said so."""
+        return found in self._known.values()
+
+    def _same(self, store: TableStore, version: bytes, found: Rows, at: object) -> None:
+        assert self._known.setdefault(version, found) == found, (store.name, at)
+
+
+def needed(table: Table) -> set[str]:
+    """Bare names of all files that a snapshot, tag or changelog of any branch needs."""
+    names = set[str]()
+    for store in branches.all_stores(table.store):
+        for snapshot in [*snapshots.iterate(store), *tags.list_tags(store).values()]:
+            names |= metadata_references(store, snapshot)
+            names |= file_names(manifests.live_entries(store, snapshot))
+            names |= file_names(manifests.changelog_entries(store, snapshot))
+        for number in changelogs.list_changelogs(store):
+            names |= changelog_references(store, changelogs.read_changelog(store, number))
+    return names
+
+
+def cleaned(warehouse: str, file_io: Any) -> Table:
+    """The table after its orphan files and its trash went, at a time when all of them are old."""
+    table = opened(warehouse, FAR, file_io)
+    table.remove_orphan_files(older_than_ms=FAR, max_share=100)
+    swept = table.sweep_trash(now_ms=FAR + 48 * HOUR)
+    assert not swept.failed
+    return opened(warehouse, FAR, file_io)
+
+
+def require_clean(table: Table, files: Iterable[str], at: object) -> None:
+    """``files`` (relative to the table's root) are all that the table needs, and nothing else; the trash is empty."""
+    assert not read_trash(table.store).records, at
+    wanted = needed(table)
+    others = {name for name in files if not _HISTORY.fullmatch(name) and not _OWN.fullmatch(name)}
+    there = {name.rpartition("/")[2] for name in others} - {_FOLDER}
+    assert there == wanted, (at, "strays", there - wanted, "lost", wanted - there)
+
+
+__all__ = ["Truth", "answers", "cleaned", "needed", "require_clean"]
