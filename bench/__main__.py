@@ -11,8 +11,10 @@ from pathlib import Path
 
 from bench import (
     changelog,
+    commits,
     compaction,
     dynamic,
+    expiry,
     hashing,
     java_read,
     lookup,
@@ -22,6 +24,7 @@ from bench import (
     orphans,
     planning,
     reading,
+    recovery,
     repeating_text,
     sorting,
     spark_writing,
@@ -81,6 +84,18 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "orphans": (
         orphans.run,
         "planning the removal of orphans among a million files, and deleting them; --rows is the number of files",
+    ),
+    "expiry": (
+        expiry.run,
+        "expiring 1,900 of 2,000 snapshots with 100,000 files, and deleting what that frees; --rows is the number of files",
+    ),
+    "recovery": (
+        recovery.run,
+        "health and the first pass of recovery of 900,000 level-0 files, and peak RSS beside a tenth of them; --rows is the number of files",
+    ),
+    "commit": (
+        commits.run,
+        "commits: of 10,000 files in 1,000 buckets, to a table of 5,000 manifests, and the 99th percentile of small ones",
     ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (

@@ -38,6 +38,7 @@ _VERBS: Final = {
     "consumers": "branch",
     "tag": "tag",
     "sql": "sql",
+    "recover": "recover",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 _AT_LENGTH: Final = frozenset({"sql"})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lsm_core.commit.drafts import abort as abort
     from lsm_core.commit.drafts import discard_on_failure as discard_on_failure
     from lsm_core.commit.drafts import messages_of as messages_of
+    from lsm_core.commit.drafts import origin_at as origin_at
     from lsm_core.commit.drafts import origin_of as origin_of
     from lsm_core.commit.message import CommitMessage as CommitMessage
     from lsm_core.commit.message import Origin as Origin
@@ -36,6 +37,7 @@ __getattr__, __dir__ = lazy_names(
             "abort",
             "discard_on_failure",
             "messages_of",
+            "origin_at",
             "origin_of",
         ),
         "message": (

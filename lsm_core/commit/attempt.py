@@ -11,8 +11,9 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.commit.base_entries import BaseEntries
 from lsm_core.commit.changes import NO_ENTRIES, partitions_of, rows_of
-from lsm_core.commit.conflicts import NEEDED_COLUMNS, Rescan, StrictMode, adds_above_level0, check
+from lsm_core.commit.conflicts import Rescan, StrictMode, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange, next_index_manifest
@@ -29,7 +30,7 @@ from lsm_core.errors import (
 )
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.json_text import parse_object
-from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
 from lsm_core.metadata.row_tracking import assign, tracks_rows
@@ -38,8 +39,6 @@ from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import written_as
 
 _LOG = logging.getLogger(__name__)
-_MOST_DELTAS = 32
-_MOST_REMEMBERED = 100_000
 
 
 class Phase(StrEnum):
@@ -99,57 +98,13 @@ class Request:
     purpose: Purpose = Purpose.WRITE
 
 
-class KnownBase:
-    """Live entries as last seen: the next look (a retry, or the next commit of a stream) reads only the deltas since."""
-
-    def __init__(self) -> None:
-        self._snapshot_id = 0
-        self._delta_list = ""
-        self._what: tuple[list[bytes], list[str] | None] | None = None
-        self._live: pa.Table | None = None
-
-    def at(self, store: TableStore, latest: Snapshot, partitions: list[bytes], columns: list[str] | None) -> pa.Table:
-        """Live entries of ``partitions`` at ``latest``, the given columns of `ENTRY_SCHEMA` (None: all)."""
-        live = self._advanced(store, latest) if self._what == (partitions, columns) else None
-        if live is None:
-            live = manifests.live_entries(store, latest, partitions=partitions, columns=columns)
-        keep = live.num_rows <= _MOST_REMEMBERED
-        self._live, self._what = (live, (partitions, columns)) if keep else (None, None)
-        self._snapshot_id, self._delta_list = latest.id, latest.delta_manifest_list
-        return live
-
-    def _advanced(self, store: TableStore, latest: Snapshot) -> pa.Table | None:
-        """What we knew plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
-        until = latest.id
-        if (
-            self._live is None
-            or self._what is None
-            or not self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
-        ):
-            return None
-        wanted = pa.array(self._what[0], pa.binary())
-        tables = [self._live]
-        try:
-            # A rollback hands ids out again: names of manifest lists are unique.
-            known = latest if until == self._snapshot_id else snapshots.read(store, self._snapshot_id)
-            if known.delta_manifest_list != self._delta_list:
-                return None
-            for snapshot_id in range(self._snapshot_id + 1, until + 1):
-                delta = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
-                mine = delta.filter(pc.is_in(delta.column("partition"), wanted))
-                tables.append(mine.select(self._live.column_names))
-            return merge_entries(pa.concat_tables(tables).combine_chunks())
-        except (SnapshotNotFound, CorruptFile, OSError):
-            return None
-
-
 class CommitRun:
     """Carries one :class:`Request` through attempts (Java `FileStoreCommitImpl.tryCommit`).
 
     Every file that an attempt creates is removed after a definite failure and kept when the outcome is unknown.
     """
 
-    def __init__(self, store: TableStore, request: Request, hooks: CommitHooks, base: KnownBase | None = None) -> None:
+    def __init__(self, store: TableStore, request: Request, hooks: CommitHooks) -> None:
         # New metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
         self._files = RecordingFileIO(store.file_io)
         self._store = store
@@ -162,7 +117,7 @@ class CommitRun:
         self._changelog: tuple[str, int] | None = None
         self._delta_files: list[str] = []
         self._base_id = self._next_row_id = 0
-        self._known = base or KnownBase()
+        self._base = BaseEntries(store)
 
     def run(self) -> int:
         """Return the id of the published snapshot.
@@ -223,6 +178,8 @@ class CommitRun:
         self._base_id = latest.id if latest is not None else 0
         self._hooks.enter(Phase.READ_BASE, snapshot_id=self._base_id, attempt=self._retries.attempt)
         require_supported(store, request.purpose, latest)
+        # All manifests of the latest snapshot, base then delta, are the base of the next one.
+        old = [] if latest is None else manifests.data_manifests(store, latest)
         if request.rescan is not None:
             base, entries = request.rescan(latest)
             self._forget_delta()
@@ -230,10 +187,9 @@ class CommitRun:
             entries = request.entries
             if latest is None:
                 base = entries.slice(0, 0)
-            else:  # live entries of the touched partitions; on a retry the last ones plus the deltas committed since
-                columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
-                partitions = list(dict.fromkeys(partitions_of(entries) + request.index.partitions))
-                base = self._known.at(store, latest, partitions, columns)
+            else:
+                are_new = request.added is not None and request.added.are_new(latest)
+                base = self._base.at(latest, old, entries, request.index, are_new=are_new)
         if request.strict is not None:
             request.strict.check(latest, request.kind, list({*partitions_of(entries), *request.index.partitions}))
         check(store, base, entries, request.kind, latest)
@@ -252,11 +208,6 @@ class CommitRun:
                 self._changelog = manifests.write_list(self._drafts, told)
             self._delta_files = self._files.take()
         index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries, request.user)
-        # All manifests of the latest snapshot, base then delta, are the base of the next one.
-        old: list[ManifestFileMeta] = []
-        if latest is not None:
-            old += manifests.read_list(store, latest.base_manifest_list, latest.base_manifest_list_size)
-            old += manifests.read_list(store, latest.delta_manifest_list, latest.delta_manifest_list_size)
         base_list = manifests.write_list(self._drafts, request.merge(store, old, self._drafts))
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
@@ -345,4 +296,4 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
     return latest.statistics if found.get("schemaId") == schema_id else None
 
 
-__all__ = ["CommitHooks", "CommitRun", "Hook", "KnownBase", "Phase", "Request"]
+__all__ = ["CommitHooks", "CommitRun", "Hook", "Phase", "Request"]

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import empty_table
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange
 from lsm_core.commit.message import CommitMessage
 from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA, DataFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.snapshot import CommitKind
+from lsm_core.metadata.manifests import NO_ENTRIES
 
-NO_ENTRIES = empty_table(ENTRY_SCHEMA)
 IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
 """Columns that make two entries speak of one file (Java `FileEntry.Identifier`)."""
 

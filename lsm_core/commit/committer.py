@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.attempt import CommitHooks, CommitRun, KnownBase, Request
+from lsm_core.commit.attempt import CommitHooks, CommitRun, Request
 from lsm_core.commit.changes import Parts, deletions_of, has_deletes, partitions_of, split
 from lsm_core.commit.conflicts import Rescan, StrictMode, replacing_all_of, unchanged_since
 from lsm_core.commit.drafts import abort, is_unknown, messages_of, missing_file, remove, without_changelog
@@ -60,7 +60,6 @@ class Committer:
         self._named = commit_user is not None
         self.commit_user = commit_user or str(uuid.uuid4())
         self._hooks = hooks or CommitHooks()
-        self._base = KnownBase()
         self._signatures = Signatures()
         self._strict = StrictMode.of(store, self.commit_user)
 
@@ -364,7 +363,7 @@ class Committer:
             return []
 
     def _run(self, request: Request) -> int:
-        return CommitRun(self._store, request, self._hooks, self._base).run()
+        return CommitRun(self._store, request, self._hooks).run()
 
     # ----------------------------------------------------------------------------------------------------------------
 

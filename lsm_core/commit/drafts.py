@@ -15,6 +15,7 @@ from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.message import CommitMessage, Origin, WrittenFile
 from lsm_core.errors import CommitUnknown, DredgeError, InvalidData
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.store import TableStore
@@ -175,8 +176,14 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
 
 
 def origin_of(store: TableStore) -> Origin:
-    """What messages made now carry. Ask before they are handed out: nobody can have committed them yet."""
-    return Origin(store.name, store.root, store.branch, snapshots.latest_id(store) or 0)
+    """What messages made now carry. Ask before they are handed out: nobody can have committed them yet. Raises CorruptFile."""
+    return origin_at(store, snapshots.latest(store))
+
+
+def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
+    """What messages carry that were made when ``snapshot`` was the newest."""
+    number, known = (0, "") if snapshot is None else (snapshot.id, snapshot.delta_manifest_list)
+    return Origin(store.name, store.root, store.branch, number, known)
 
 
 def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
@@ -236,6 +243,7 @@ __all__ = [
     "discard_on_failure",
     "messages_of",
     "missing_file",
+    "origin_at",
     "origin_of",
     "remove",
     "without_changelog",

@@ -139,6 +139,23 @@ def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) 
     return pick(known) - _CLOCK_SKEW_MS if known and len(known) == len(created) else None
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A snapshot (0: before the first) that was the newest once. A rollback hands ids out again; names of manifest lists are unique."""
+
+    snapshot_id: int
+    delta_list: str = ""
+
+    def is_below(self, store: TableStore, latest: Snapshot) -> bool | None:
+        """Whether it is ``latest`` or one that it came from; None where that cannot be told: it has expired, or its list is not known."""
+        if not 0 < self.snapshot_id <= latest.id:
+            return self.snapshot_id == 0
+        if not self.delta_list:
+            return None
+        there = latest if self.snapshot_id == latest.id else snapshots.try_read(store, self.snapshot_id)
+        return None if there is None else there.delta_manifest_list == self.delta_list
+
+
 class AddedFiles:
     """The new files of some messages, and whether the table knows, or knew, any of them.
 
@@ -148,29 +165,46 @@ class AddedFiles:
     """
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
-        self._store, self._complete, self._checked = store, True, 0
+        self._store, self._complete = store, True
         mine = [message for message in messages if message.written()]
         self.names = frozenset(file.file_name for message in mine for file in message.written())
         self._partitions = sorted({message.partition for message in mine})
-        origins = [None if message.origin is None else message.origin.snapshot_id for message in mine]
-        known = [number for number in origins if number is not None]
-        self._after = min(known, default=0) if len(known) == len(origins) else None
+        known = [message.origin for message in mine if message.origin is not None]
+        oldest = min(
+            (_Seen(one.snapshot_id, one.delta_list) for one in known), key=lambda one: one.snapshot_id, default=_Seen(0)
+        )
+        self._origin = oldest if len(known) == len(mine) else None
+        self._checked: _Seen | None = None
+        self._lines: dict[tuple[_Seen, str], bool | None] = {}
         self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
+
+    def are_new(self, latest: Snapshot) -> bool:
+        """Whether all snapshots since the messages were made are there and none of them added a file: then no file was ever in the table.
+
+        What was read is not read again, by :meth:`require_new` neither.
+        """
+        if not self._is_below(self._checked, latest) and not self._is_below(self._origin, latest):
+            return False
+        for snapshot in self._later(latest, self._checked):
+            if snapshot.commit_kind in _ADDS_LEVEL0 and self._named(manifests.delta_entries(self._store, snapshot)):
+                return False
+        if self._complete:
+            self._checked = _Seen(latest.id, latest.delta_manifest_list)
+        return self._complete
 
     def require_new(self, latest: Snapshot | None) -> None:
         """Raise :class:`CommitConflict` naming files that were in the table, and the commit that added them where it is known.
 
         Asked again at a later snapshot, it reads those that came since.
         """
-        newest = 0 if latest is None else latest.id
-        for snapshot in self._later(latest, self._checked if self._checked <= newest else 0):
+        for snapshot in self._later(latest, self._checked):
             if snapshot.commit_kind in _ADDS_LEVEL0:
                 found = self._named(manifests.delta_entries(self._store, snapshot))
                 if found:
                     self._refuse(found, snapshot)
         if not self._complete:
             self._refuse(self._kept(), None)
-        self._checked = newest
+        self._checked = None if latest is None else _Seen(latest.id, latest.delta_manifest_list)
 
     def in_use(self) -> set[str]:
         """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch, changelog or deletion record."""
@@ -184,12 +218,16 @@ class AddedFiles:
             found |= self.names & _index_names(self._store, snapshot)
         return found if self._complete else found | self._kept()
 
-    def _later(self, latest: Snapshot | None, known: int = 0) -> Iterator[Snapshot]:
+    def _later(self, latest: Snapshot | None, known: _Seen | None = None) -> Iterator[Snapshot]:
         """Snapshots after ``known``, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
         self._complete = True
-        newest = 0 if latest is None else latest.id
-        counted = self._after is not None and self._after <= newest  # else the table was rolled back: ask the clock
-        for number in range(newest, max(known, self._after if counted and self._after is not None else 0), -1):
+        newest, counted, first = 0 if latest is None else latest.id, False, 0
+        if latest is not None and known is not None and self._is_below(known, latest):
+            counted, first = True, known.snapshot_id
+        elif latest is not None and self._origin is not None:
+            counted = self._is_below(self._origin, latest) is not False  # else the table was rolled back: ask the clock
+            first = self._origin.snapshot_id if counted else 0
+        for number in range(newest, first, -1):
             snapshot = latest if latest is not None and number == newest else snapshots.try_read(self._store, number)
             if snapshot is None:
                 self._complete = False
@@ -197,6 +235,15 @@ class AddedFiles:
             if not counted and self._oldest is not None and snapshot.time_millis < self._oldest:
                 return
             yield snapshot
+
+    def _is_below(self, seen: _Seen | None, latest: Snapshot) -> bool | None:
+        """As `_Seen.is_below`, asked once an attempt; False without one."""
+        if seen is None:
+            return False
+        line = (seen, latest.delta_manifest_list)
+        if line not in self._lines:
+            self._lines[line] = seen.is_below(self._store, latest)
+        return self._lines[line]
 
     def _kept(self) -> set[str]:
         """Names of files that expired snapshots left behind: tags and branches hold them, changelogs tell of them, or they wait to be deleted."""

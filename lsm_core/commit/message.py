@@ -36,12 +36,16 @@ _OPTIONAL: Final = ("index_state", "keys_as_of", "keys_after", "follows")
 
 @dataclass(frozen=True)
 class Origin:
-    """The table whose writer made a message: its name, directory and branch, and its newest snapshot then (0: none)."""
+    """The table whose writer made a message: its name, directory and branch, and its newest snapshot then (0: none).
+
+    ``delta_list``: that snapshot's delta manifest list, "" where it is not known. A rollback hands ids out again, names are unique.
+    """
 
     table: str
     root: str
     branch: str
     snapshot_id: int
+    delta_list: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,9 @@ class CommitMessage:
             state, as_of, after, follows = (document.get(member) for member in _OPTIONAL)
             made_by, origin = document.get("origin"), None
             if made_by is not None:
-                table, root, branch, snapshot_id = (made_by[member.name] for member in fields(Origin))
-                origin = Origin(str(table), str(root), str(branch), int(snapshot_id))
+                table, root, branch = (str(made_by[member]) for member in ("table", "root", "branch"))
+                known = str(made_by.get("delta_list", ""))  # not told before Dredge could roll tables back
+                origin = Origin(table, root, branch, int(made_by["snapshot_id"]), known)
             return CommitMessage(
                 base64.b64decode(document["partition"], validate=True),
                 int(document["bucket"]),

@@ -68,6 +68,10 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
     from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
     from lsm_core.maintenance.actions.purge.purging import PurgeReport as PurgeReport
+    from lsm_core.maintenance.actions.recover.recovering import RecoveryPass as RecoveryPass
+    from lsm_core.maintenance.actions.recover.recovering import RecoveryReport as RecoveryReport
+    from lsm_core.maintenance.actions.recover.recovering import plan_recovery as plan_recovery
+    from lsm_core.maintenance.actions.recover.recovering import recover as recover
     from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import (
         MissingFilesReport as MissingFilesReport,
     )
@@ -187,6 +191,12 @@ __getattr__, __dir__ = lazy_names(
         "actions.remove_unexisting_files.missing_files": ("MissingFilesReport",),
         "actions.remove_unexisting_manifests.missing_manifests": ("MissingManifestsReport",),
         "actions.repair.history_repair": ("RepairReport",),
+        "actions.recover.recovering": (
+            "RecoveryPass",
+            "RecoveryReport",
+            "plan_recovery",
+            "recover",
+        ),
         "actions.rescale.rescaling": (
             "RescaleItem",
             "RescaleReport",

@@ -44,6 +44,7 @@ BUILT_IN: Final = (
     "delete_tag",
     "expire_tags",
     "rollback",
+    "recover",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 

@@ -177,16 +177,16 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or bool(place_of(path))
 
 
-def deletable_path(store: TableStore, path: str) -> str:
+def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
     """Where a file of a plan or of a deletion record lies: ``path`` is relative to the table's root or, in a declared external place, absolute.
 
-    Raises CorruptFile for one that would leave both, also through a link.
+    ``linkless``: folders looked at for this act, see `inside_really`. Raises CorruptFile for one that would leave both, also through a link.
     """
     if not is_absolute(path):
-        return inside_really(store.root, f"{store.root}/{path}")
+        return inside_really(store.root, f"{store.root}/{path}", linkless)
     for place in external_places(store):
         with suppress(CorruptFile):
-            return inside_really(place, path)
+            return inside_really(place, path, linkless)
     raise CorruptFile(
         path, "an absolute path that data-file.external-paths does not declare, or that leads out of there"
     )

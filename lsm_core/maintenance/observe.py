@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,10 +15,10 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
-from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
+from lsm_core.metadata.live_files import live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.prune import expiry_of
@@ -111,35 +111,46 @@ def health(
     snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if snapshot is None:
         return []
-    entries = manifests.live_entries(store, snapshot, partitions=chosen)
     marked = {
         name: rows
         for files in vector_files(store, snapshot, chosen).values()
         for name, rows in deleted_rows(files).items()
     }
-    return health_of_entries(store, entries, store.clock.now_ms() if now_ms is None else now_ms, marked)
+    now = store.clock.now_ms() if now_ms is None else now_ms
+    if chosen is not None and chosen and not store.schema.partition_keys:
+        chosen = None  # all entries have the one empty partition
+    parts = live_parts(store, snapshot, columns=_columns(store), partitions=chosen)
+    return _health_of_parts(store, (part for _, part in parts), now, marked)
 
 
-def health_of_entries(
-    store: TableStore, entries: pa.Table, now_ms: int, marked: Mapping[str, int] = NOTHING_DELETED
+def _columns(store: TableStore) -> list[str]:
+    return list(_COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS))
+
+
+def _health_of_parts(
+    store: TableStore, parts: Iterator[pa.Table], now_ms: int, marked: Mapping[str, int]
 ) -> list[BucketHealth]:
-    """Health of the buckets among live ``entries`` (`ENTRY_SCHEMA`); postponed rows are in none yet.
+    """Health of the buckets among live entries, which come in parts that nobody else holds; postponed rows are in none yet.
 
     ``marked``: by file name, how many of its rows a deletion vector marks.
     """
+    columns = _columns(store)
+    table = pa.concat_tables([manifests.NO_ENTRIES.select(columns), *(part.select(columns) for part in parts)])
     if store.bucket_mode is BucketMode.POSTPONE:
-        entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))
-    if entries.num_rows == 0:
+        table = table.filter(pc.greater_equal(table.column("bucket"), 0))
+    if table.num_rows == 0:
         return []
-    columns = _COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS)
-    table = entries.select(columns).combine_chunks()
+    table = table.combine_chunks()
     # A dense number for every entry's bucket.
     indices = one_array(table.column("partition")).dictionary_encode().indices
     numbers = numpy_array(table.column("bucket")).astype(np.int64)
     pairs: Ints = numpy_array(indices).astype(np.int64) * (1 << 32) + (numbers + (1 << 16))
+    del indices, numbers
     codes = np.unique(pairs, return_inverse=True)[1].astype(np.int64)
+    del pairs
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(arrow_array(order)), codes[order]
+    del order
     buckets = _Buckets(store, table, codes, _marked_rows(table, marked))
     due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked)
     found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]

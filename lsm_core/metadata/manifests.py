@@ -41,7 +41,17 @@ from lsm_core.types import DataType
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
 _REMEMBERED_BYTES = 16 * 1024
 _KEPT_BYTES = 1 << 20
-_IDENTITY = ("kind", "partition", "bucket", "level", "file_name", "extra_files", "embedded_index", "external_path")
+NO_ENTRIES = empty_table(ENTRY_SCHEMA)
+IDENTITY_COLUMNS = (
+    "kind",
+    "partition",
+    "bucket",
+    "level",
+    "file_name",
+    "extra_files",
+    "embedded_index",
+    "external_path",
+)
 
 
 def read_list(store: TableStore, name: str, size: int | None = None) -> list[ManifestFileMeta]:
@@ -103,8 +113,10 @@ def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -
     table, fails. Raises StorageFull.
     """
     written: list[ManifestFileMeta] = []
+    tables = [entries] if isinstance(entries, pa.Table) else entries
+    parts = (table.select(ENTRY_SCHEMA.names) for table in tables)
     try:
-        for part, data in _rolled_tables([entries] if isinstance(entries, pa.Table) else entries, store):
+        for part, data in _rolled(parts, store.options.manifest_target_size):
             name = store.new_file_name("manifest-")
             _write(store, store.manifest_path(name), data)
             written.append(manifest_meta(part, name, len(data), store.schema.partition_types, store.schema.id))
@@ -113,23 +125,6 @@ def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -
             store.file_io.delete(store.manifest_path(meta.file_name))
         raise
     return written
-
-
-def _rolled_tables(tables: Iterable[pa.Table], store: TableStore) -> Iterator[tuple[pa.Table, bytes]]:
-    target = store.options.manifest_target_size
-    waiting: list[pa.Table] = []
-    enough = _FIRST_TRY
-    for table in tables:
-        waiting.append(table.select(ENTRY_SCHEMA.names))
-        held = sum(one.num_rows for one in waiting)
-        if held < 2 * enough:
-            continue
-        # The last part may be far from full: it waits for what follows.
-        *whole, (rest, _) = _rolled(pa.concat_tables(waiting), target)
-        yield from whole
-        waiting, enough = [rest], max((part.num_rows for part, _ in whole), default=held)
-    if waiting:
-        yield from _rolled(pa.concat_tables(waiting), target)
 
 
 def base_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -171,13 +166,13 @@ def live_entries(
     metas = data_manifests(store, snapshot)
     metas = prune(metas, store.schema.partition_types, partitions, buckets, levels)
     metas = metas if choose is None else choose(metas)
-    needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in _IDENTITY]
+    needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in IDENTITY_COLUMNS]
     parts = []
     for entries in iter_entries(store, metas):
         part = keep_rows(entries, partitions, buckets, levels)
         parts.append((part if keep is None else keep(part)).select(needed))
     if not parts:
-        return empty_table(ENTRY_SCHEMA).select(names)
+        return NO_ENTRIES.select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
     added = pc.equal(merged.column("kind"), arrow_scalar(0))
     # A deletion without its addition is rare, and leaving out no row would still copy all of them.
@@ -193,7 +188,7 @@ def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
     with_deletions = [meta for meta in metas if meta.num_deleted_files]
     gone = [_deletions(read_manifest(store, meta)) for meta in with_deletions]
     try:
-        cancelling = Cancelling(pa.concat_tables([empty_table(ENTRY_SCHEMA).select(_IDENTITY), *gone]))
+        cancelling = Cancelling(pa.concat_tables([NO_ENTRIES.select(IDENTITY_COLUMNS), *gone]))
     except HashesMeet:
         yield live_entries(store, snapshot)
         return
@@ -202,7 +197,7 @@ def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
 
 
 def _deletions(entries: pa.Table) -> pa.Table:
-    return entries.filter(pc.equal(entries.column("kind"), 1)).select(_IDENTITY)
+    return entries.filter(pc.equal(entries.column("kind"), 1)).select(IDENTITY_COLUMNS)
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
@@ -213,13 +208,13 @@ def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog. Raises CorruptFile."""
     if snapshot.changelog_manifest_list is None:
-        return empty_table(ENTRY_SCHEMA)
+        return NO_ENTRIES
     return entries_of(store, read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:
     """Return the entries of several manifests one after the other, unmerged. Raises CorruptFile."""
-    return pa.concat_tables([empty_table(ENTRY_SCHEMA), *iter_entries(store, metas)])
+    return pa.concat_tables([NO_ENTRIES, *iter_entries(store, metas)])
 
 
 def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEntry]:
@@ -406,21 +401,29 @@ def _row_may_be_in(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -
 
 
 _FIRST_TRY = 8_192  # entries encoded before the size of one is known
-_SLACK = 1.2
+_AIM, _SLACK = 1.08, 1.2
+_MOST_TRIES = 4
 
 
-def _rolled(entries: pa.Table, target: int) -> Iterator[tuple[pa.Table, bytes]]:
-    """Yield consecutive slices with their encoded form, each of about ``target`` bytes (order is kept)."""
-    at, rows = 0, _FIRST_TRY
-    while at < entries.num_rows:
-        part = entries.slice(at, rows)
+def _rolled(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
+    """Yield consecutive slices with their encoded form, each of ``target`` bytes and a little more, the last of less (order is kept).
+
+    None is a little smaller than that, or every commit would merge it again (`commit.manifest_merge`).
+    """
+    waiting, rows, tries = next(parts, NO_ENTRIES), _FIRST_TRY, 0
+    while True:
+        while waiting.num_rows <= rows and (more := next(parts, None)) is not None:
+            waiting = pa.concat_tables([waiting, more]) if waiting.num_rows else more
+        if not waiting.num_rows:
+            return
+        part = waiting.slice(0, rows)
         data = encode_manifest(part)
-        fitting = max(1, int(target * part.num_rows / len(data)))
+        fitting = max(1, int(target * _AIM * part.num_rows / len(data)))
         too_much = len(data) > target * _SLACK and fitting < part.num_rows
-        too_little = at == 0 and rows == _FIRST_TRY < min(fitting, entries.num_rows)
-        if too_much or too_little:
-            rows = fitting
+        too_little = len(data) < target and part.num_rows < min(fitting, waiting.num_rows)
+        rows, tries = fitting, tries + 1
+        if (too_much or too_little) and tries < _MOST_TRIES:
             continue
+        tries = 0
         yield part, data
-        at += part.num_rows
-        rows = fitting
+        waiting = waiting.slice(part.num_rows)

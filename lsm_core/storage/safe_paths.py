@@ -41,16 +41,24 @@ def inside(root: str, path: str) -> str:
     return place + clean
 
 
-def inside_really(root: str, path: str) -> str:
-    """Like ``inside``, and no symbolic link may lie between ``root`` and ``path``; ask this before every delete."""
+def inside_really(root: str, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
+    """Like ``inside``, and no symbolic link may lie between ``root`` and ``path``; ask this before every delete.
+
+    ``linkless``: pairs of a root and a folder below that were found just now to have no link between them, which are not looked at again; it
+    gets those that are found so. Whoever deletes many files at once has one for them.
+    """
     clean = inside(root, path)
     if place_of(root):  # an object store has no links
         return clean
     base = posixpath.normpath(root)
     folder = posixpath.dirname(clean)
+    if linkless is not None and (root, folder) in linkless:
+        return clean
     expected = posixpath.normpath(posixpath.join(os.path.realpath(base), posixpath.relpath(folder, base)))
     if os.path.realpath(folder) != expected:
         raise CorruptFile(path, f"is reached through a symbolic link, which may lead out of {root}")
+    if linkless is not None:
+        linkless.add((root, folder))
     return clean
 
 

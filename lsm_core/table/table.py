@@ -28,6 +28,7 @@ if (
         MaintenancePlan,
         OrphanReport,
         PartitionExpiryReport,
+        RecoveryReport,
         Report,
         RestoreReport,
         RollbackReport,
@@ -347,6 +348,14 @@ class Table(Readable):
         """
         plan = maintenance.plan_compaction(self.store, full, partitions, buckets, None, order_by, strategy)
         return cast("CompactionReport", self.apply(plan))
+
+    def recover(self, passes: int | None = None, files: int | None = None) -> RecoveryReport:
+        """Bring a very large level 0 back by up to ``passes`` passes (None: all) of ``files`` level-0 files, the oldest first.
+
+        Each pass is planned anew, verified and committed: whoever stops half-way loses nothing, and goes on by asking again.
+        Raises InvalidOption, UnsupportedFeature, VerificationFailed, CommitConflict.
+        """
+        return maintenance.recover(self.store, passes, files)
 
     def expire_snapshots(
         self,

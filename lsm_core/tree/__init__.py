@@ -10,6 +10,7 @@ from lsm_core.tree.invariants import Violation, check_levels, find_violations
 from lsm_core.tree.levels import Levels, newest_first, oldest_first
 from lsm_core.tree.model import CompactUnit, DataFile, LevelSortedRun, SortedRun
 from lsm_core.tree.off_peak import OffPeakHours
+from lsm_core.tree.recovery import pick_oldest
 from lsm_core.tree.strategy import (
     ForceUpLevel0Compaction,
     PickOptions,
@@ -55,6 +56,7 @@ __all__ = [
     "oldest_first",
     "pick_full_compaction",
     "pick_full_window",
+    "pick_oldest",
     "pick_small_files",
     "pick_windows",
     "plan_task",

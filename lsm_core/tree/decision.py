@@ -25,6 +25,7 @@ class Trigger(StrEnum):
     FULL = "full"
     SMALL_FILES = "small-files"
     SORT = "sort"
+    RECOVERY = "recovery"
 
 
 class DeclineReason(StrEnum):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit import CommitMessage, Origin, origin_of
+from lsm_core.commit import CommitMessage, origin_at, origin_of
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLarge
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.partition_path import java_texts, partition_text
@@ -282,12 +282,7 @@ class TableWrite:
         if self._indexes is not None:
             self._indexes.write()
         self._pool.close()
-        if self._planned:
-            snapshot = self._history.snapshot
-            newest = 0 if snapshot is None else snapshot.id
-            origin = Origin(self.store.name, self.store.root, self.store.branch, newest)
-        else:
-            origin = origin_of(self.store)
+        origin = origin_at(self.store, self._history.snapshot) if self._planned else origin_of(self.store)
         messages = [replace(writer.drain(), origin=origin) for writer in writers]
         if self._keys_as_of is not None:
             named, self._named = self._named, set()

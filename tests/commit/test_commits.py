@@ -437,7 +437,7 @@ messages = st.builds(
     group,
     group,
     group,
-    origin=st.none() | st.builds(Origin, st.text(), st.text(), st.text(), st.integers(0, 2**62)),
+    origin=st.none() | st.builds(Origin, st.text(), st.text(), st.text(), st.integers(0, 2**62), st.text()),
 )
 
 

@@ -13,10 +13,17 @@ from typing import Any
 import pytest
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.format.snapshot import CommitKind
 from tests.faults.victims import SCHEMA, STREAM_COMMITS, Nursery, rows
 
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261121"))
-KILLS = {"writer": 20, "compaction": 20, "spilling writer": 8, "stream": 12}  # tests/spark kills Spark workers
+KILLS = {
+    "writer": 20,
+    "compaction": 20,
+    "spilling writer": 8,
+    "stream": 12,
+    "recovery": 10,
+}  # tests/spark kills Spark workers
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +53,7 @@ def _new_table(warehouse: Path) -> None:
 
 def _states(what: str, before: list[tuple[Any, ...]], number: int) -> list[list[tuple[Any, ...]]]:
     """What the table may say after a kill: what it said before, and then after each commit of the victim."""
-    if what == "compaction":
+    if what in {"compaction", "recovery"}:
         return [before]
     count = 300 // STREAM_COMMITS if what == "stream" else 300
     states = [before]
@@ -74,13 +81,14 @@ def test_a_killed_process_changes_nothing_or_everything_and_a_retry_works(
     whole = _lines(tmp_path / "whole.trace")
     assert len(whole) > 20
     killed: list[int] = []
-    published = 0
+    published = halfway = 0
+    between = _between_passes(whole) if what == "recovery" else []
     while len(killed) < kills:
         number = len(killed)
         warehouse, trace = tmp_path / f"w{number}", tmp_path / f"{number}.trace"
         shutil.copytree(tmp_path / "master", warehouse, dirs_exist_ok=True)
         # Lines 2 .. n-1: the first I/O step has begun and the last has not ended.
-        line = chance.randrange(2, len(whole) - 1)
+        line = between.pop() if between else chance.randrange(2, len(whole) - 1)
         place = f"seed {SEED}, {what}, kill {number} at line {line} of {len(whole)} (DREDGE_KILL_SEED={SEED} pytest {__file__})"
         before = _content(Catalog(str(warehouse)).table("db.t"))
         ended = nursery.run(what, warehouse, trace, number=number, line=line)
@@ -99,6 +107,7 @@ def test_a_killed_process_changes_nothing_or_everything_and_a_retry_works(
         now = _content(table)
         assert now in states, place
         published += now != before
+        halfway += what == "recovery" and _is_halfway(table)
         assert nursery.run(what, warehouse, tmp_path / "retry.trace", number=number) == "ended", place
         assert _content(Catalog(str(warehouse)).table("db.t")) == states[-1], place
         shutil.rmtree(warehouse)
@@ -107,3 +116,22 @@ def test_a_killed_process_changes_nothing_or_everything_and_a_retry_works(
     )
     record_property("kill points", len(set(killed)))
     assert len(set(killed)) > kills // 3
+    assert halfway or what != "recovery"
+
+
+def _between_passes(whole: list[dict[str, Any]]) -> list[int]:
+    """How many lines the trace has when a pass has told the ledger and the next one has not begun."""
+    told = [
+        n
+        for n, line in enumerate(whole, 1)
+        if (line["event"], line["step"]) == ("end", "link") and "/ledger/" in line["path"]
+    ]
+    assert len(told) > 1
+    return told[:-1]
+
+
+def _is_halfway(table: Table) -> bool:
+    """Whether a recovery was killed after a pass, and another one is left."""
+    kinds = [snapshot.commit_kind for snapshot in table.snapshots()]
+    left = table.copy({"num-sorted-run.compaction-trigger": "3"}).plan_maintenance("recover", files=3)
+    return kinds[-1] is CommitKind.COMPACT and bool(left.items)

@@ -63,6 +63,8 @@ def work(what: str, warehouse: str, number: int) -> None:
         table.new_commit().commit(messages)
     elif what == "stream":
         stream(table, number)
+    elif what == "recovery":  # several passes, each of its own commit
+        table.copy({"num-sorted-run.compaction-trigger": "3"}).recover(files=3)
     else:
         table.compact(full=True)
 

@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
 from lsm_core.format import EMPTY_ROW, EMPTY_STATS, ENTRY_SCHEMA, encode_row, entries_to_table, table_to_entries
 from lsm_core.format.avro.codecs import compress
 from lsm_core.format.avro.container import header
-from lsm_core.format.avro.metadata_file import read_records, write_records
+from lsm_core.format.avro.metadata_file import read_records, records_piece, write_records
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, SimpleStats
 from lsm_core.format.manifest import (
     ManifestFileMeta,
@@ -28,6 +28,7 @@ from lsm_core.format.manifest import (
     manifest_meta,
     merge_entries,
 )
+from lsm_core.format.manifest.manifest_entries import _encoded, _record
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY
 from lsm_core.types import parse
 
@@ -104,6 +105,11 @@ def test_a_null_in_a_required_field_is_never_written() -> None:
     column = table.column_names.index("file_name")
     with pytest.raises(ValueError, match="required"):
         encode_manifest(table.set_column(column, pa.field("file_name", pa.string()), pa.array([None], pa.string())))
+
+
+def test_few_entries_have_the_bytes_that_many_have() -> None:
+    few = entries_to_table([entry(f"data-{number}.parquet") for number in range(3)])
+    assert records_piece(MANIFEST_ENTRY, map(_record, few.to_pylist())).data.tobytes() == _encoded(few).data.tobytes()
 
 
 def scalar_merge(entries: list[ManifestEntry]) -> list[ManifestEntry]:

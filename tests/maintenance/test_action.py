@@ -151,6 +151,10 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     made.append(longer.plan_maintenance("expire_tags"))
     longer.write(rows([9]))
     made.append(longer.plan_maintenance("rollback", tag="v"))
+    backlog = keyed(tmp_path, name="db.backlog", **{"num-sorted-run.compaction-trigger": "2", "write-only": "true"})
+    for number in range(3):
+        backlog.write(rows([number]))
+    made.append(backlog.plan_maintenance("recover"))
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan

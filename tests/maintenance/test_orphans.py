@@ -488,9 +488,17 @@ def test_a_file_that_cannot_be_deleted_is_told_and_left_for_the_next_sweep(tmp_p
     table.store.clock.advance(DAY)
     swept = with_io(table, Stuck()).sweep_trash()
     assert (swept.files_deleted, [item.subject for item in swept.failed]) == (2, [DIRT[1]])
+    assert outcomes(table) == {DIRT[0]: "deleted", DIRT[1]: "failed", DIRT[2]: "deleted"}
+    assert "Permission denied" in next(line["reason"] for line in table.ledger()[-1].lines if line["event"] == "failed")
     again = table.sweep_trash()
     assert (again.files_deleted, again.files_missing, again.failed) == (1, 2, ())
+    assert outcomes(table) == {DIRT[0]: "gone already", DIRT[1]: "deleted", DIRT[2]: "gone already"}
     assert not table.sweep_trash().records
+
+
+def outcomes(table: Table) -> dict[str, str]:
+    """What the newest run says became of each file."""
+    return {line["file"]: line["event"] for line in table.ledger()[-1].lines if "file" in line}
 
 
 def test_holders_are_ranked_by_what_they_hold_alone(tmp_path: Path) -> None:

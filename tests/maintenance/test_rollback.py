@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from lsm_core import Catalog, Table
-from lsm_core.errors import CommitUnknown, InvalidOption, PlanRefused, PlanStale, SnapshotNotFound
+from lsm_core.errors import (
+    CommitConflict,
+    CommitUnknown,
+    ConflictKind,
+    InvalidOption,
+    PlanRefused,
+    PlanStale,
+    SnapshotNotFound,
+)
 from lsm_core.maintenance import DeleteItem, MaintenancePlan, read_trash
 from lsm_core.metadata import branches, snapshots
 from lsm_core.storage import LocalFileIO
@@ -280,6 +288,25 @@ def test_a_stream_that_outlives_a_rollback_knows_its_files_anew(tmp_path: Path) 
     assert {row[0] for row in content(table)} == {1, 2, 10, 4}
     table.compact(full=True)
     assert {row[0] for row in content(table)} == {1, 2, 10, 4}
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2, 3])
+def test_messages_that_outlive_a_rollback_are_committed_once(tmp_path: Path, commits: int) -> None:
+    table = keyed(tmp_path, write_only="true")
+    for number in range(3):
+        table.write(rows([number]))
+    with table.new_write() as writer:
+        writer.write(rows([7]))
+        messages = writer.prepare_commit()
+    table.new_commit().commit(messages)
+    table.rollback_to(2)
+    table.new_commit().commit(messages)  # now snapshot 3, which the messages have for older than they are
+    for number in range(commits):
+        table.write(rows([10 + number]))
+    with pytest.raises(CommitConflict) as raised:
+        table.new_commit().commit(messages)
+    assert raised.value.kind is ConflictKind.FILES_KNOWN
+    assert {row[0] for row in content(table)} == {0, 1, 7, *range(10, 10 + commits)}
 
 
 @pytest.mark.parametrize(("ending", "lost"), [("snapshot-4", False), ("snapshot-7", True)])

@@ -272,3 +272,11 @@ def test_picked_versions_are_compared_to_the_bit() -> None:
     )
     assert unequal_rows(mine, theirs, schema).tolist() == [False, True, True, False, False, True]
     assert not unequal_rows(mine, mine, schema).any()
+
+
+def test_many_small_files_are_sampled_too(tmp_path: Path) -> None:
+    table = keyed(tmp_path, write_only="true")
+    for number in range(5):
+        table.write(rows(range(number * 500, number * 500 + 1_000), v=number))
+    report = table.compact(full=True)
+    assert report.rows_in == 5_000 and report.verification.level == "V2"

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
@@ -40,6 +41,28 @@ def write_records(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes
     # A manifest list has a few records: encoding them column by column takes five times as long.
     fastavro.writer(out, dict(schema), rows, codec=_CODEC, codec_compression_level=_ZSTD_LEVEL, sync_marker=marker)
     return out.getvalue()
+
+
+@lru_cache(maxsize=16)
+def _writable(text: str) -> Any:
+    """A schema as fastavro writes by it: checked once."""
+    return fastavro.parse_schema(json.loads(text))
+
+
+def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
+    """The bytes of ``records`` one by one: the same as `record_encoder.encode_columns` makes of columns, and quicker for a few.
+
+    Raises ValueError for a null in a required field.
+    """
+    out, ends, writable = io.BytesIO(), [0], _writable(json.dumps(schema))
+    try:
+        for record in records:
+            fastavro.schemaless_writer(out, writable, record)
+            ends.append(out.tell())
+    except TypeError as error:
+        raise ValueError(f"a required Avro field does not hold what it should: {error}") from error
+    places = np.array(ends, np.int64)
+    return Piece(places[1:] - places[:-1], np.frombuffer(out.getvalue(), np.uint8))
 
 
 def write_pieces(schema: Mapping[str, Any], pieces: Iterable[Piece]) -> bytes:
@@ -125,4 +148,13 @@ def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
     return start + data[container.header_bytes :], True
 
 
-__all__ = ["Record", "arrow_schema", "read_records", "read_table", "with_record_root", "write_pieces", "write_records"]
+__all__ = [
+    "Record",
+    "arrow_schema",
+    "read_records",
+    "read_table",
+    "records_piece",
+    "with_record_root",
+    "write_pieces",
+    "write_records",
+]

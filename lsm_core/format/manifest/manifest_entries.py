@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.avro.metadata_file import arrow_schema, read_table, write_pieces
+from lsm_core.format.avro.metadata_file import arrow_schema, read_table, records_piece, write_pieces
 from lsm_core.format.avro.record_encoder import Piece, encode_columns
 from lsm_core.format.file_meta import ADD, ENTRY_SCHEMA
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, VERSION
@@ -39,6 +40,8 @@ _STATS_FIELDS = (("_MIN_VALUES", "min"), ("_MAX_VALUES", "max"), ("_NULL_COUNTS"
 _STATS = {"_KEY_STATS": "key_stats", "_VALUE_STATS": "value_stats"}
 # Small enough for the processor's cache, large enough that calls do not count.
 _SLICE_ROWS = 4096
+_FEW_ROWS = 64
+"""Entries that are encoded one by one in less time than column by column."""
 _TOP_FIELDS = (
     ("_KIND", "kind"),
     ("_PARTITION", "partition"),
@@ -59,6 +62,8 @@ def encode_manifest(table: pa.Table) -> bytes:
     Raises :class:`UnsupportedFeature` naming the file where an addition has fields that would be lost.
     """
     require_known(table)
+    if table.num_rows <= _FEW_ROWS:
+        return write_pieces(MANIFEST_ENTRY, [records_piece(MANIFEST_ENTRY, map(_record, table.to_pylist()))])
     slices = [table.slice(first, _SLICE_ROWS) for first in range(0, table.num_rows, _SLICE_ROWS)]
     return write_pieces(MANIFEST_ENTRY, (_encoded(part) for part in slices))
 
@@ -79,6 +84,14 @@ def has_unknown(table: pa.Table) -> tuple[str, str] | None:
     kept = pc.and_(pc.is_valid(unknown), pc.equal(table.column("kind"), ADD))
     found = table.select(["unknown", "file_name"]).filter(kept).slice(0, 1).to_pylist()
     return (found[0]["unknown"], found[0]["file_name"]) if found else None
+
+
+def _record(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """One entry as Avro has it."""
+    file = {avro: entry[name] for avro, name in _FILE_FIELDS}
+    for avro, name in _STATS.items():
+        file[avro] = {member: entry[f"{name}_{suffix}"] for member, suffix in _STATS_FIELDS}
+    return {"_VERSION": VERSION, **{avro: entry[name] for avro, name in _TOP_FIELDS}, "_FILE": file}
 
 
 def _encoded(table: pa.Table) -> Piece:

@@ -157,7 +157,7 @@ def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Samp
     found = [_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)]
     special = np.concatenate([ranks[: max(1, _SPECIAL * keys // KEYS)] for ranks in found])
     share = _AT_FIRST * keys / max(file.row_count for file in inputs)
-    return Sample(int(min(share, 1.0) * _ALL), np.unique(special))
+    return Sample(min(_ALL, int(share * _ALL)), np.unique(special))
 
 
 class Catch:

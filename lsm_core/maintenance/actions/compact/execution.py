@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -41,9 +42,24 @@ from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_fil
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.tree import Trigger
+
+EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], pa.Table]
+"""Live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, as far as carrying the items out needs them."""
 
 
-def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def all_of_their_buckets(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
+    """All live entries of the items' buckets (and of some others)."""
+    partitions, buckets = sorted({item.partition for item in items}), sorted({item.bucket for item in items})
+    return manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
+
+
+def apply_compaction(
+    store: TableStore,
+    plan: MaintenancePlan,
+    runner: Runner | None = None,
+    entries_of: EntriesOf = all_of_their_buckets,
+) -> Outcome:
     """Execute the plan and say what it did, bucket by bucket for the ledger; its report is a CompactionReport.
 
     Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
@@ -56,7 +72,7 @@ def apply_compaction(store: TableStore, plan: MaintenancePlan, runner: Runner | 
     assigned, units = _assign(store, plan, runner), plan
     if assigned.snapshot_id is not None:
         units, snapshot = plan_units(store, plan), None
-    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash, snapshot)
+    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash, snapshot, entries_of)
     changed, warnings = ChangedKeys(), [f"of {store.name}: {mixed}"] if mixed and done.results else []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
         # What the answers of an order-sensitive table lost by compacting it as Paimon does.
@@ -141,6 +157,7 @@ def execute(
     runner: Runner,
     plan_hash: str | None = None,
     snapshot: Snapshot | None = None,
+    entries_of: EntriesOf = all_of_their_buckets,
 ) -> Executed:
     """Run the plan's buckets through ``runner`` and publish one COMPACT commit, which tells ``plan_hash`` (None: the plan's).
 
@@ -151,7 +168,7 @@ def execute(
     """
     snapshot = snapshot or snapshots.latest(store)
     require_compactable(store, snapshot)
-    tasks, stale = tasks_of_plan(store, plan, snapshot)
+    tasks, stale = tasks_of_plan(store, plan, snapshot, entries_of)
     if not tasks:
         return Executed((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
@@ -221,7 +238,10 @@ def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def tasks_of_plan(
-    store: TableStore, plan: MaintenancePlan, snapshot: Snapshot | None = None
+    store: TableStore,
+    plan: MaintenancePlan,
+    snapshot: Snapshot | None = None,
+    entries_of: EntriesOf = all_of_their_buckets,
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
     """Work for the plan's items whose inputs are as planned in ``snapshot`` (None: the newest); the others are stale.
 
@@ -232,7 +252,7 @@ def tasks_of_plan(
         return [], [_stale(item, "the table has no snapshot any more") for item in items]
     partitions = sorted({item.partition for item in items})
     buckets = sorted({item.bucket for item in items})
-    entries = manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
+    entries = entries_of(store, snapshot, items)
     support.require_current(store, entries, "compacting it")
     live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
     require_in_place(store, snapshot, entries)
@@ -280,6 +300,10 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, mar
             return f"input {planned.name} moved from level {planned.level} to {found.level}"
     if item.bins:
         return ""
+    taken = {planned.name for planned in item.inputs}
+    between = {file.level for file in files if 0 < file.level <= item.output_level and file.name not in taken}
+    if item.trigger == Trigger.RECOVERY and between:  # what is newer than the output must lie above it
+        return f"level {min(between)} got other files"
     return why_tree_is_stale(store, item, now, table, marked)
 
 

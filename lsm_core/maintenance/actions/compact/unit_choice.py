@@ -178,7 +178,7 @@ def plan_tree(
         facts["rows"] = sum(file.row_count for file in files)
         return place.declined(str(decision.reason), why_declined(decision, levels, store.options), facts)
     unit = decision.unit
-    task = _task_of(store, levels, unit, expired, marked)
+    task = task_of(store, levels, unit, expired, marked)
     kept = not store.options.deletion_vectors_enabled and keeps_tombstones(store, task.rewritten_files, now_ms)
     drop = task.drop_delete and not kept
     deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
@@ -219,7 +219,7 @@ def why_tree_is_stale(
     """Why ``item`` no longer fits the bucket whose live files these are, of which ``marked`` have a deletion vector; "" when it does."""
     unit = CompactUnit(item.output_level, tuple(files[p.name] for p in item.inputs), item.full, item.by_file)
     expired = NOTHING_EXPIRED if item.expire_at_ms is None else expired_files(store, entries, item.expire_at_ms)
-    again = _task_of(store, levels_of(store, tuple(files.values())), unit, expired, marked)
+    again = task_of(store, levels_of(store, tuple(files.values())), unit, expired, marked)
     if item.drop_delete and not again.drop_delete:
         return f"older files lie below level {item.output_level} now, so deletes may not be dropped"
     if {file.name for file in again.upgrades} != set(item.upgrades):
@@ -232,9 +232,10 @@ def as_planned(file: DataFile) -> PlannedFile:
     return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
 
 
-def _task_of(
+def task_of(
     store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles, marked: Collection[str]
 ) -> TaskPlan:
+    """What compacting ``unit`` does to each of its files; ``expired`` and ``marked`` (names) as :func:`decide` takes them."""
     options = store.options
     marked = marked if unit.output_level == levels.max_level else ()
     return plan_task(

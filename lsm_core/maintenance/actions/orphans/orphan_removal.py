@@ -21,7 +21,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
 from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind
 from lsm_core.maintenance.actions.orphans.listing import Listing, list_table
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_files
 from lsm_core.maintenance.deletions import deletable_path, is_absolute
 from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
@@ -383,7 +383,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
         held=tuple(held),
     )
     if direct:
-        swept = sweep_records(store, plan_sweep(store))
+        swept, lines = sweep_files(store, plan_sweep(store))
         report = replace(
             report,
             files_deleted=swept.files_deleted,
@@ -393,7 +393,8 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
             held=(*held, *swept.kept),
             failed=swept.failed,
         )
-    lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
+    else:
+        lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
     return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -120,11 +121,9 @@ def _held(file: DeleteItem, used: Used) -> Declined:
 
 def apply_sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Apply a plan of :func:`plan_sweep`; its report is a SweepReport."""
-    report = sweep_records(store, plan)
+    report, outcomes = sweep_files(store, plan)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
-    deleted = plan.items_of(DeleteItem)[:_MOST_LINES]
-    lines += [{"event": "deleted", "file": item.path, "reason": item.reason} for item in deleted]
-    return Outcome(report, [*lines, *map(held_line, report.kept[:_MOST_LINES])])
+    return Outcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
 
 
 def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
@@ -147,10 +146,16 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
 
 
 def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
+    """What :func:`sweep_files` did, without the outcome of each file."""
+    return sweep_files(store, plan)[0]
+
+
+def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, list[dict[str, Any]]]:
     """Phase two: claim the plan's records, learn anew what is used, delete the rest, drop the records.
 
     The used set is computed after the claims: a restore that came first keeps its record, one that comes later is
-    refused. Files still needed stay, and from then on belong to whoever needs them.
+    refused. Files still needed stay, and from then on belong to whoever needs them. Returns the report, and for the ledger what became of
+    each file that nothing needs: "deleted", "gone already", "failed" or "skipped", and why; of very many the first ones.
     """
     chosen = set(str(plan.arguments.get("records") or "").split())
     everything = trash.read_trash(store).records
@@ -166,8 +171,10 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     deleted = freed = missing = 0
     kept, failed = [], []
+    outcomes = _Outcomes()
     for record in mine:
         left = 0  # free only now, or once another record is gone: they wait for a later plan
+        linkless: set[tuple[str, str]] = set()
         free: list[tuple[DeleteItem, str]] = []
         for file in record.files:
             if PurePosixPath(file.path).name in used.holders:
@@ -175,13 +182,16 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
                 left += PurePosixPath(file.path).name in used.waiting
             elif (record.trash_id, file.path) not in planned:
                 left += 1
+                outcomes.add("skipped", file, "nothing needs it since the plan was made: the next sweep takes it")
             else:  # a record that names another place ends the sweep
-                free.append((file, deletable_path(store, file.path)))
+                free.append((file, deletable_path(store, file.path, linkless)))
         for (file, _), gone in zip(free, delete_files(store.file_io, [path for _, path in free]), strict=True):
             if isinstance(gone, OSError):
                 left += 1
                 failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
+                outcomes.add("failed", file, str(gone))
                 continue
+            outcomes.add("deleted" if gone else "gone already", file, file.reason)
             deleted += gone
             freed += file.size if gone else 0
             missing += not gone
@@ -189,7 +199,7 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):
         trash.forget(store, trash_id)
-    return SweepReport(
+    report = SweepReport(
         plan_hash=plan.hash,
         records=tuple(record.trash_id for record in mine),
         files_deleted=deleted,
@@ -199,3 +209,22 @@ def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
         declined=tuple(item for item in declined if item.reason != "held"),
         failed=tuple(failed),
     )
+    return report, outcomes.lines()
+
+
+class _Outcomes:
+    """What became of each file, for the ledger."""
+
+    def __init__(self) -> None:
+        self._lines: list[dict[str, Any]] = []
+        self._more: Counter[str] = Counter()
+
+    def add(self, event: str, file: DeleteItem, why: str) -> None:
+        if len(self._lines) < _MOST_LINES:
+            self._lines.append({"event": event, "file": file.path, "reason": why})
+        else:
+            self._more[event] += 1
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A line a file; where there are too many the last ones tell how many more had which outcome."""
+        return [*self._lines, *({"event": event, "more_files": count} for event, count in sorted(self._more.items()))]

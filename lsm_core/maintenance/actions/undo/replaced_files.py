@@ -26,6 +26,7 @@ from lsm_core.read.compacted import compacted_only
 
 UNDO_PROPERTY: Final = "dredge.undo-of"
 """Snapshot property: the run that the snapshot undid."""
+_COMPACTING: Final = frozenset({"compact", "recover"})
 _RUNS_SHOWN: Final = 5
 _TAG_ADVICE: Final = (
     "a tag on the snapshot before keeps them: 'dredge.pre-compaction-tag' = 'true' makes one at each compaction"
@@ -142,7 +143,7 @@ def _compaction_entry(store: TableStore, run_id: str) -> LedgerEntry:
         entry = find_entry(store, run_id)
     except InvalidOption as error:
         raise InvalidOption("run_id", run_id, _known_runs(store), store.name) from error
-    if entry.action != "compact":
+    if entry.action not in _COMPACTING:
         raise InvalidOption("run_id", run_id, f"{_known_runs(store)}; this one did {entry.action!r}", store.name)
     number = entry.snapshot_id
     if number is None and entry.outcome == UNKNOWN:
@@ -160,7 +161,7 @@ def _known_runs(store: TableStore) -> str:
     newest = [
         entry.run_id
         for entry in read_ledger(store, 100, heads=True)
-        if entry.action == "compact" and entry.outcome == DONE and entry.snapshot_id is not None
+        if entry.action in _COMPACTING and entry.outcome == DONE and entry.snapshot_id is not None
     ]
     return f"a run that compacted: {', '.join(newest[-_RUNS_SHOWN:])}" if newest else "no run compacted this table"
 

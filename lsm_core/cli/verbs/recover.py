@@ -1,0 +1,59 @@
+"""The verb that brings a table with a very large level 0 back, pass after pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lsm_core.cli.render import print_json, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Settings, TableArgument, Warehouse, open_table
+from lsm_core.cli.verbs.maintain import show_plan, show_report
+from lsm_core.maintenance.action import find_action
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance import RecoveryPass
+
+
+def recover(
+    warehouse: Warehouse,
+    table: TableArgument,
+    passes: Annotated[
+        int | None, typer.Option("--passes", help="So many passes, then stop (all that are left).", show_default=False)
+    ] = None,
+    files: Annotated[
+        int | None, typer.Option("--files", help=find_action("recover").arguments[0].help, show_default=False)
+    ] = None,
+    dry_run: DryRun = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Bring a very large level 0 back by bounded passes, the oldest files first; says what is left after each, and may be stopped at any time."""
+    from lsm_core import maintenance
+
+    opened = open_table(warehouse, table, clock, settings)
+    if dry_run:
+        plan = opened.plan_maintenance("recover", files=files)
+        typer.echo(plan.to_json()) if as_json else show_plan(plan)
+        return
+
+    made: list[RecoveryPass] = []
+
+    def told(done: RecoveryPass) -> None:
+        made.append(done)
+        if not as_json:
+            say(f"pass of plan {done.plan_hash}:")
+            show_report(done, opened.name)
+
+    try:
+        report = maintenance.recover(opened.store, passes, files, told)
+    except KeyboardInterrupt:
+        done = f"{len(made)} pass{'' if len(made) == 1 else 'es'} done, the one under way is committed as a whole or not at all"
+        typer.echo(f"stopped: {done}; the same command goes on from here", err=True)
+        raise
+    if as_json:
+        print_json(report.to_object())
+        return
+    for line in report.lines():
+        say(line)

@@ -1,0 +1,154 @@
+"""What a commit reads of the table that it builds on: the live entries that its change may meet, and no manifest that cannot hold one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit.changes import NO_ENTRIES, partitions_of
+from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0
+from lsm_core.commit.index_changes import IndexChange
+from lsm_core.errors import CorruptFile, SnapshotNotFound
+from lsm_core.format.file_meta import ADD, DELETE
+from lsm_core.format.manifest import ManifestFileMeta, merge_entries
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.live_files import Search, find_live
+from lsm_core.metadata.store import TableStore
+
+_MOST_DELTAS: Final = 32
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A live entry of a partition, and the manifest that lists it."""
+
+    manifest: str
+    entry: pa.Table
+
+
+class BaseEntries:
+    """The base of one change, asked at each attempt: the first time manifests are read, then only the deltas committed since."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._snapshot_id = 0
+        self._delta_list = ""
+        self._search: Search | None = None
+        self._near: pa.Table | None = None
+        self._told: dict[bytes, _Told] = {}
+        self._seen: frozenset[str] = frozenset()
+
+    def at(
+        self,
+        latest: Snapshot,
+        metas: Sequence[ManifestFileMeta],
+        entries: pa.Table,
+        index: IndexChange,
+        *,
+        are_new: bool,
+    ) -> pa.Table:
+        """Live entries at ``latest`` that ``entries`` may meet: `NEEDED_COLUMNS`, or all columns where files are added above level 0.
+
+        Besides, one of each partition, which tells its number of buckets. ``metas``: all manifests of ``latest``; ``are_new``: no file that
+        ``entries`` add was in the table before. Raises CorruptFile.
+        """
+        search = _search_of(self._store, entries, index, are_new=are_new)
+        near = None if search.is_empty else self._advanced(latest, search)
+        if near is None:
+            near = find_live(self._store, latest, search, metas)
+        self._snapshot_id, self._delta_list = latest.id, latest.delta_manifest_list
+        self._search, self._near = search, near
+        asked, known = (
+            set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), 0)))) for side in (entries, near)
+        )
+        return pa.concat_tables([near, *self._one_of_each(metas, asked - known, search.columns)])
+
+    def _one_of_each(
+        self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """A live entry of each of ``partitions`` that tells a number of buckets, the newest manifests asked first; none where none is live.
+
+        All live files of a partition tell the same number (`conflicts.check`), so one says it. One that was found at an attempt before is
+        live while its manifest is listed and none came that takes files away.
+        """
+        names = frozenset(meta.file_name for meta in metas)
+        if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):
+            self._told.clear()
+        self._seen = names
+        left, later = set(partitions), NO_ENTRIES.select(list(columns))
+        for partition in partitions:
+            told = self._told.get(partition)
+            if told is not None and told.manifest in names and told.entry.column_names == list(columns):
+                left.discard(partition)
+                yield told.entry
+        for meta in reversed(metas):
+            if not left:
+                return
+            if not manifests.prune([meta], self._store.schema.partition_types, list(left), None, None):
+                continue
+            here = manifests.read_manifest(self._store, meta).select(list(columns))
+            here = manifests.keep_rows(here, list(left), None, None)
+            here = here.filter(pc.greater(here.column("total_buckets"), 0))
+            # What was deleted later is not live.
+            merged = merge_entries(pa.concat_tables([here, later]).combine_chunks())
+            live = merged.filter(pc.equal(merged.column("kind"), ADD))
+            for partition in partitions_of(live):
+                left.discard(partition)
+                entry = live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary()))).slice(0, 1)
+                self._told[partition] = _Told(meta.file_name, entry)
+                yield entry
+            later = merged.filter(pc.equal(merged.column("kind"), DELETE))
+
+    def _advanced(self, latest: Snapshot, search: Search) -> pa.Table | None:
+        """What was read plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
+        until = latest.id
+        known = self._search == search and self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
+        if self._near is None or not known:
+            return None
+        tables = [self._near]
+        try:
+            # A rollback hands ids out again: names of manifest lists are unique.
+            base = latest if until == self._snapshot_id else snapshots.read(self._store, self._snapshot_id)
+            if base.delta_manifest_list != self._delta_list:
+                return None
+            for number in range(self._snapshot_id + 1, until + 1):
+                delta = manifests.delta_entries(self._store, snapshots.read(self._store, number))
+                tables.append(search.keep(delta))
+            merged = merge_entries(pa.concat_tables(tables).combine_chunks())
+        except (SnapshotNotFound, CorruptFile, OSError):
+            return None
+        return merged.filter(pc.equal(merged.column("kind"), ADD))
+
+
+def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_new: bool) -> Search:
+    """What a commit's ``entries`` and its change of index files may meet.
+
+    Where a bucket loses files, the loss tells whether the commit was made before: those that it gets need not be looked for.
+    """
+    columns = (entries.column(name).to_pylist() for name in ("kind", "partition", "bucket", "file_name", "level"))
+    listed = list(zip(*columns, strict=True))  # a tuple a file of the commit
+    losing = {(partition, bucket) for kind, partition, bucket, _, _ in listed if kind == DELETE}
+    sought = frozenset(
+        (name, level)
+        for kind, partition, bucket, name, level in listed
+        if kind == DELETE or not (are_new or (partition, bucket) in losing)
+    )
+    marked = frozenset(one.data_file for entry in index.added for one in entry.deletion_vectors or ())
+    tree = bool(store.schema.primary_keys) and adds_above_level0(entries)
+    return Search(
+        partitions=list(dict.fromkeys(partitions_of(entries) + index.partitions)),
+        buckets=sorted({bucket for _, _, bucket, _, _ in listed} | {entry.bucket for entry in index.added}),
+        names=sorted({name for _, _, _, name, _ in listed} | marked),
+        sought=sought,
+        columns=NO_ENTRIES.column_names if tree else list(NEEDED_COLUMNS),
+        anywhere=marked,
+        tree=tree,
+    )
+
+
+__all__ = ["BaseEntries"]

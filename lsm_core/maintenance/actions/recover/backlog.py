@@ -1,0 +1,150 @@
+"""How much lies on level 0, bucket by bucket, as numbers: 50 bytes a file, whatever its metadata holds, and which of it a pass takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.store import TableStore
+
+Ints = npt.NDArray[np.int64]
+Place = tuple[bytes, int]
+_COLUMNS: Final = (
+    "partition",
+    "bucket",
+    "level",
+    "delete_row_count",
+    "min_sequence_number",
+    "max_sequence_number",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Backlog:
+    """The live files of a snapshot's buckets as columns, one number a file.
+
+    ``bucket``: position in ``places`` (partition as the manifest has it, bucket); ``manifest``: position in ``manifests``, of which
+    "" stands for files that were taken away and added again. ``retracts``: whether it may hold retracts.
+    """
+
+    snapshot: Snapshot
+    places: list[Place]
+    manifests: list[str]
+    bucket: npt.NDArray[np.int32]
+    manifest: npt.NDArray[np.int32]
+    level: npt.NDArray[np.int16]
+    retracts: npt.NDArray[np.bool_]
+    first: Ints
+    last: Ints
+
+    @staticmethod
+    def of(store: TableStore, snapshot: Snapshot) -> Backlog:
+        """Read from the manifests, one after another. Postponed rows are in no bucket yet. Raises CorruptFile."""
+        places: dict[Place, int] = {}
+        names: list[str] = []
+        chunks: tuple[list[npt.NDArray[Any]], ...] = ([], [], [], [], [], [])
+        for name, part in live_parts(store, snapshot, columns=_COLUMNS):
+            part = part.filter(pc.greater_equal(part.column("bucket"), arrow_scalar(0, pa.int32())))
+            count = part.num_rows
+            deletes = pc.not_equal(pc.fill_null(part.column("delete_row_count"), arrow_scalar(1)), arrow_scalar(0))
+            columns = (
+                _numbered(part, places).astype(np.int32),
+                np.full(count, len(names), np.int32),
+                numpy_array(part.column("level")).astype(np.int16),
+                numpy_array(deletes),
+                numpy_array(part.column("min_sequence_number")),
+                numpy_array(part.column("max_sequence_number")),
+            )
+            for chunk, column in zip(chunks, columns, strict=True):
+                chunk.append(column)
+            names.append(name)
+        return Backlog(snapshot, list(places), names, *map(_joined, chunks))
+
+    def level0_counts(self) -> Ints:
+        """Level-0 files of each bucket."""
+        found: Ints = np.bincount(self.bucket[self.level == 0], minlength=len(self.places)).astype(np.int64)
+        return found
+
+    def runs(self) -> Ints:
+        """Sorted runs of each bucket: level-0 files, and levels in use above."""
+        upper = self.level > 0
+        used = np.unique(self.bucket[upper].astype(np.int64) * 1024 + self.level[upper])
+        found: Ints = self.level0_counts() + np.bincount(used // 1024, minlength=len(self.places))
+        return found
+
+    def cut(self, place: int, files: int) -> Cut:
+        """Where the ``files`` oldest of a bucket's level-0 files end, which are fewer than all."""
+        mine = (self.bucket == place) & (self.level == 0)
+        first, last, retracts = self.first[mine], self.last[mine], self.retracts[mine]
+        bound = int(np.partition(last, files - 1)[files - 1])
+        older = last <= bound  # of files with one last number the cut may go through the middle
+        apart = int(older.sum()) == files and bool(first[~older].min() > bound)
+        return Cut(bound, apart, bool(retracts[older].any()))
+
+    def entries(self, store: TableStore, bounds: Mapping[int, int | None]) -> pa.Table:
+        """Manifest entries (`ENTRY_SCHEMA`) of some buckets: level-0 files whose last sequence number is at most the bound (None: all), all others.
+
+        Reads only the manifests that list one of them. Raises CorruptFile.
+        """
+        limits = np.full(len(self.places), np.iinfo(np.int64).min, np.int64)
+        for place, bound in bounds.items():
+            limits[place] = np.iinfo(np.int64).max if bound is None else bound
+        chosen = np.zeros(len(self.places), np.bool_)
+        chosen[list(bounds)] = True
+        rows = chosen[self.bucket] & ((self.level > 0) | (self.last <= limits[self.bucket]))
+        listing = {self.manifests[number] for number in np.unique(self.manifest[rows]).tolist()}
+        again = "" in listing  # their manifests are not known
+        numbers = {place: number for number, place in enumerate(self.places)}
+
+        def wanted(part: pa.Table) -> pa.Table:
+            part = part.filter(pc.greater_equal(part.column("bucket"), arrow_scalar(0, pa.int32())))
+            codes = _numbered(part, numbers)  # one snapshot: no place is new
+            last, level = (numpy_array(part.column(name)) for name in ("max_sequence_number", "level"))
+            return part.filter(arrow_array(chosen[codes] & ((level > 0) | (last <= limits[codes]))))
+
+        parts = live_parts(store, self.snapshot, columns=ENTRY_SCHEMA.names, only=None if again else listing)
+        return pa.concat_tables([wanted(part) for name, part in parts if name in listing])
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The end of the oldest files of a bucket: their last sequence number, and whether all others begin ``apart``, behind it.
+
+    ``retracts``: whether they may hold retracts.
+    """
+
+    last: int
+    apart: bool
+    retracts: bool
+
+
+def _joined(chunks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The chunks as one array; they are let go, so that one column at a time is held twice."""
+    joined = np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
+    chunks.clear()
+    return joined
+
+
+def _numbered(part: pa.Table, places: dict[Place, int]) -> Ints:
+    """For each entry the number of its place, which ``places`` gets where it is new: one step a bucket of a manifest, not a file."""
+    if not part.num_rows:
+        return np.zeros(0, np.int64)
+    encoded = one_array(part.column("partition")).dictionary_encode()
+    buckets = numpy_array(part.column("bucket")).astype(np.int64)
+    pairs = numpy_array(encoded.indices).astype(np.int64) << 32 | buckets
+    distinct, inverse = np.unique(pairs, return_inverse=True)
+    partitions: Sequence[bytes] = encoded.dictionary.to_pylist()
+    listed = ((partitions[pair >> 32], pair & 0xFFFFFFFF) for pair in distinct.tolist())
+    codes: Ints = np.array([places.setdefault(place, len(places)) for place in listed], np.int64)
+    found: Ints = codes[inverse]
+    return found

@@ -1,0 +1,400 @@
+"""A pass of a recovery: its plan, its application, and pass after pass until level 0 is small again.
+
+Passes take the oldest files of a bucket first. Those are neighbours in age whatever their keys are, so that merging them first changes no
+answer where the order of merging does not matter; parts of a key range would not do, since files of level 0 mostly hold keys of the whole
+bucket. Where the order matters a bucket's runs are merged at once, as an ordinary compaction of such a table merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.partition_path import partition_text
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Runner, facts_of
+from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
+from lsm_core.maintenance.actions.compact.execution import apply_compaction, tasks_of_plan
+from lsm_core.maintenance.actions.compact.unit_choice import (
+    NOTHING_EXPIRED,
+    Place,
+    as_planned,
+    levels_of,
+    plan_tree,
+    task_of,
+)
+from lsm_core.maintenance.actions.recover.backlog import Backlog, Cut
+from lsm_core.maintenance.apply import apply_plan
+from lsm_core.maintenance.record import LedgerEntry, read_ledger
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.indexes import deleted_rows, vector_files
+from lsm_core.metadata.live_files import Search, find_live
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.options import whole_number
+from lsm_core.read.compacted import has_unmarked_levels
+from lsm_core.read.prune import expiry_of
+from lsm_core.tree import Levels, Trigger, oldest_first, pick_oldest
+
+FILES_OF_A_PASS: Final = 10_000
+"""Level-0 files of a pass: about half a minute of work."""
+_BUCKETS_AT_ONCE: Final = 4
+"""So many buckets share a pass, so that every core has one."""
+_SECONDS_PER_FILE: Final = 0.0025
+"""Of a pass per level-0 file, where the ledger knows no pass of the table."""
+_LOOKED_AT: Final = 20
+"""Of the ledger's newest runs, for the seconds that passes took."""
+_MOST_MISSES: Final = 3
+
+
+@dataclass(frozen=True)
+class RecoveryPass(CompactionReport):
+    """What a pass did, as a compaction's report. ``level0_before`` and ``level0_after``: level-0 files of the buckets that wait for a
+    pass; ``passes_left``: about so many more of this size it takes.
+    """
+
+    level0_before: int = 0
+    level0_after: int = 0
+    passes_left: int = 0
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that the other passes take if they take as long per level-0 file as this one."""
+        taken = self.level0_before - self.level0_after
+        return self.seconds / taken * self.level0_after if taken else 0.0
+
+    def lines(self, table: str) -> list[str]:
+        """As a compaction tells it, and what is left."""
+        left = f"level 0: {self.level0_before:,} -> {self.level0_after:,} files; {_left(self.passes_left, self.seconds_left)}"
+        return [*super().lines(table), *([left] if self.snapshot_id is not None else [])]
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What a recovery did, pass by pass; the rest as `RecoveryPass` counts it, after the last of them (``passes_left`` 0: it is done)."""
+
+    passes: tuple[RecoveryPass, ...] = ()
+    level0_before: int = 0
+    level0_after: int = 0
+    passes_left: int = 0
+    seconds_left: float = 0.0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The whole of it in a line for people."""
+        if not self.passes:
+            return [declined.text for declined in self.declined] or ["nothing to recover"]
+        seconds = sum(done.seconds for done in self.passes)
+        made = f"{len(self.passes)} pass{'es' if len(self.passes) > 1 else ''} in {seconds:.1f} s"
+        return [
+            f"{made}: level 0 from {self.level0_before:,} to {self.level0_after:,} files; {_left(self.passes_left, self.seconds_left)}"
+        ]
+
+    def to_object(self) -> dict[str, Any]:
+        """The report as plain values (for JSON)."""
+        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        told["passes"] = [done.to_object() for done in self.passes]
+        told["declined"] = [{one.name: getattr(item, one.name) for one in fields(item)} for item in self.declined]
+        return told
+
+
+def _left(passes: int, seconds: float) -> str:
+    if not passes:
+        return "no pass is left"
+    time = (
+        f"{seconds / 3600:.1f} hours"
+        if seconds >= 3600
+        else f"{seconds / 60:.1f} min"
+        if seconds >= 60
+        else f"{seconds:.0f} s"
+    )
+    return f"about {passes:,} pass{'es' if passes > 1 else ''} and {time} left"
+
+
+def what_is_left(plan: MaintenancePlan) -> str:
+    """How much a plan of a pass says that there is to do, for people."""
+    files, passes = int(plan.arguments["level0_files"] or 0), int(plan.arguments["passes"] or 0)
+    taken = sum(_level0_of(item) for item in plan.items_of(CompactItem))
+    seconds = plan.estimate.seconds / max(taken, 1) * files
+    return f"{files:,} level-0 files wait: {_left(passes, seconds)}, this one included"
+
+
+def recover(
+    store: TableStore,
+    passes: int | None = None,
+    files: int | None = None,
+    told: Callable[[RecoveryPass], None] | None = None,
+) -> RecoveryReport:
+    """Make up to ``passes`` passes (None: all that are left), each planned anew, verified and committed; ``told`` hears of each.
+
+    Whoever stops it loses the pass under way and nothing else; asked again it goes on. ``files``: level-0 files of a pass. It ends early
+    when other compactions took the files of several passes. Raises InvalidOption, UnsupportedFeature, and what compactions raise.
+    """
+    most = None if passes is None else whole_number(passes, "passes", store.name)
+    if most is not None and most < 1:
+        raise InvalidOption("passes", passes, "1 or more", store.name)
+    done: list[RecoveryPass] = []
+    missed = 0
+    while len(done) != most and missed < _MOST_MISSES:
+        plan = plan_recovery(store, files)
+        waiting = int(plan.arguments["level0_files"] or 0)
+        if not plan.items:
+            return RecoveryReport(
+                tuple(done), done[0].level0_before if done else waiting, waiting, declined=plan.declined
+            )
+        report = cast("RecoveryPass", apply_plan(store, plan))
+        missed = 0 if report.changed else missed + 1
+        if report.changed:
+            done.append(report)
+            if told is not None:
+                told(report)
+    last = done[-1] if done else report
+    before = done[0].level0_before if done else last.level0_before
+    left = round(last.seconds_left, 1)
+    return RecoveryReport(tuple(done), before, last.level0_after, last.passes_left, left, report.declined)
+
+
+def plan_recovery(store: TableStore, files: int | None = None, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan a pass over the buckets with the largest level 0, ``files`` level-0 files together (default `FILES_OF_A_PASS`).
+
+    Of a bucket with more than its share the oldest are taken, and the runs below that are not larger; what is left when all fit is compacted
+    by the table's own rules. Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` wait for nothing. ``now_ms``: epoch ms.
+    Reads metadata only, a manifest at a time. Raises InvalidOption, UnsupportedFeature, CorruptFile.
+    """
+    most = FILES_OF_A_PASS if files is None else whole_number(files, "files", store.name)
+    if most < store.options.compaction_trigger:
+        raise InvalidOption("files", files, f"{store.options.compaction_trigger} or more", store.name)
+    require_compactable(store)
+    now = store.clock.now_ms() if now_ms is None else now_ms
+    arguments: dict[str, Any] = {"files": most, "level0_files": 0, "passes": 0}
+    snapshot = snapshots.latest(store)
+    plan = MaintenancePlan.begun("recover", store, None if snapshot is None else snapshot.id, arguments, now)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    if not store.schema.primary_keys:
+        text = "append tables have no level 0: compact merges their small files"
+        return replace(plan, declined=(Declined("table", "append", text),))
+    backlog = Backlog.of(store, snapshot)
+    counts, runs = backlog.level0_counts(), backlog.runs()
+    trigger = store.options.compaction_trigger
+    waiting = np.flatnonzero((runs >= trigger) & (counts > 0))
+    if not len(waiting):
+        text = f"no bucket has level-0 files and {trigger} sorted runs"
+        return replace(plan, declined=(Declined("table", "too-few-runs", text),))
+    choice = _Choice(store, snapshot, backlog, most, now)
+    items: list[CompactItem] = []
+    declined: list[Declined] = []
+    by_need = waiting[np.argsort(-counts[waiting], kind="stable")].tolist()
+    settled: list[int] = []
+    for together in choice.groups(by_need):
+        for place, outcome in choice.outcomes(together):
+            (items if isinstance(outcome, CompactItem) else declined).append(outcome)  # type: ignore[arg-type]
+            settled += [place] if isinstance(outcome, Declined) else []
+        if items:
+            break
+    left = int(counts[waiting].sum() - counts[settled].sum())
+    taken = sum(_level0_of(item) for item in items)
+    size = sum(item.bytes_in for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in items),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=round(_seconds_per_file(store) * taken, 2),
+    )
+    arguments = {"files": most, "level0_files": left, "passes": -(-left // most)}
+    return replace(plan, arguments=arguments, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def _seconds_per_file(store: TableStore) -> float:
+    """Of a pass per level-0 file: what the newest pass took that the ledger knows."""
+    runs: list[LedgerEntry] = []
+    with suppress(CorruptFile):  # it only foretells
+        runs = read_ledger(store, _LOOKED_AT)
+    for entry in reversed(runs):
+        if entry.action == "recover" and entry.outcome == "done":
+            seconds, before, after = (
+                float(entry.report.get(name, 0)) for name in ("seconds", "level0_before", "level0_after")
+            )
+            if before > after:
+                return seconds / (before - after)
+    return _SECONDS_PER_FILE
+
+
+def _level0_of(item: CompactItem) -> int:
+    return sum(file.level == 0 for file in item.inputs)
+
+
+class _Choice:
+    """What a pass does with each of its buckets."""
+
+    def __init__(self, store: TableStore, snapshot: Snapshot, backlog: Backlog, most: int, now_ms: int) -> None:
+        self._store, self._snapshot, self._backlog, self._now = store, snapshot, backlog, now_ms
+        self._counts, self._runs = backlog.level0_counts(), backlog.runs()
+        waiting = int(((self._runs >= store.options.compaction_trigger) & (self._counts > 0)).sum())
+        self._most, self._share = most, max(1, most // max(1, min(waiting, _BUCKETS_AT_ONCE)))
+        self._cuts: dict[int, Cut] = {}
+        self._whole: dict[int, str] = {}
+
+    def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
+        """Buckets that share a pass: the next ones while their files fit, each with at most its share, or all where it cannot be cut."""
+        together: list[int] = []
+        room = self._most
+        for place in places:
+            files = int(self._counts[place])
+            if files > self._share:
+                cut = self._backlog.cut(place, self._share)
+                why = self._why_at_once(place, cut)
+                if why:
+                    self._whole[place] = why
+                else:
+                    self._cuts[place], files = cut, self._share
+            if together and files > room:
+                yield together
+                together, room = [], self._most
+            together.append(place)
+            room -= files
+        yield together
+
+    def outcomes(self, places: Sequence[int]) -> Iterator[tuple[int, CompactItem | Declined]]:
+        """The item of each bucket, or why its rules pick nothing."""
+        cuts, whole = self._cuts, self._whole
+        bounds = {place: cuts[place].last if place in cuts else None for place in places}
+        numbers = {self._backlog.places[place]: place for place in places}
+        chosen = [self._backlog.places[place] for place in places]
+        vectors = vector_files(
+            self._store, self._snapshot, [partition for partition, _ in chosen], [bucket for _, bucket in chosen]
+        )
+        for partition, bucket, total, entries in bucket_groups(self._backlog.entries(self._store, bounds)):
+            number = numbers[partition, bucket]
+            text = partition_text(self._store.schema, partition, self._store.options)
+            place = Place(partition, text, bucket, total)
+            marked = deleted_rows(vectors.get((partition, bucket), ()))
+            if number in cuts and has_unmarked_levels(self._store, entries):
+                del cuts[number]
+                whole[number] = "levels of the time before deletion-vectors.enabled become one level first"
+                entries = self._backlog.entries(self._store, {number: None})
+            if number in cuts:
+                yield number, self._oldest(number, place, entries, cuts[number], marked)
+                continue
+            outcome = plan_tree(self._store, place, entries, full=False, now_ms=self._now, marked=marked)
+            if isinstance(outcome, CompactItem) and number in whole:
+                outcome = replace(outcome, reason=f"{outcome.reason}; all at once: {whole[number]}")
+            yield number, outcome
+
+    def _why_at_once(self, number: int, cut: Cut) -> str:
+        """Why merging only the oldest files of a bucket could change an answer; "" where it cannot, or Paimon would."""
+        store = self._store
+        if store.options.order_sensitive == "as-paimon":
+            return ""
+        mine = self._backlog.bucket == number
+        retracts = bool(self._backlog.retracts[mine].any())
+        verdict = order_free(store.schema, store.options.raw, retracts, store.name, expiry_of(store) is not None)
+        if not verdict.ok:
+            return verdict.reasons[0]
+        if store.options.deletion_vectors_enabled and cut.retracts and not self._ends_history(cut):
+            return "deletes leave level 0 with their file (deletion vectors), and a newer file may hold rows of before them"
+        return ""
+
+    def _ends_history(self, cut: Cut) -> bool:
+        """Whether all rows of a bucket's newer files come after those of its oldest ones."""
+        return cut.apart and not self._store.options.sequence_field
+
+    def _oldest(self, number: int, place: Place, entries: pa.Table, cut: Cut, marked: Collection[str]) -> CompactItem:
+        """The oldest level-0 files of a bucket and what joins them."""
+        store, files = self._store, tree_files(self._store, entries)
+        level0 = oldest_first(file for file in files if file.level == 0)[: self._share]
+        levels = Levels((*level0, *(file for file in files if file.level > 0)), levels_of(store, files).num_levels)
+        unit = pick_oldest(levels, store.options.size_ratio)
+        task = task_of(store, levels, unit, NOTHING_EXPIRED, marked)
+        # A delete may go only where no file that is left can hold a row of before it.
+        drop = store.options.deletion_vectors_enabled or (
+            store.options.merge_engine == "deduplicate" and self._ends_history(cut)
+        )
+        drop = drop and task.drop_delete
+        deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
+        below = sorted({file.level for file in unit.files} - {0})
+        joined = f" and {_levels_text(below)}" if below else ""
+        count, runs = int(self._counts[number]), int(self._runs[number])
+        facts = {
+            "level0_files": count,
+            "sorted_runs": runs,
+            "bytes": unit.size,
+            "rewritten_files": len(task.rewritten_files),
+        }
+        return CompactItem(
+            partition=place.partition,
+            partition_text=place.text,
+            bucket=place.bucket,
+            total_buckets=place.total_buckets,
+            inputs=tuple(as_planned(file) for file in unit.files),
+            output_level=unit.output_level,
+            trigger=str(Trigger.RECOVERY),
+            reason=f"{count:,} level-0 files: the oldest {len(level0):,}{joined} to level {unit.output_level}",
+            facts=facts_of(facts),
+            upgrades=tuple(file.name for file in task.upgrades),
+            drop_delete=drop,
+            tombstones_dropped=None if None in deletes else sum(rows or 0 for rows in deletes),
+            runs_before=runs,
+            runs_after=runs - len(level0) - len(below) + 1,
+        )
+
+
+def _levels_text(levels: Sequence[int]) -> str:
+    return f"level {levels[0]}" if len(levels) == 1 else f"levels {', '.join(map(str, levels))}"
+
+
+# -- applying ----------------------------------------------------------------------------------------------------------
+
+
+def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    """Merge, verify and commit what ``plan`` names, bucket by bucket as compactions do; its report is a RecoveryPass. Raises as they do."""
+    outcome = apply_compaction(store, plan, runner, _entries_of_pass)
+    report = cast("CompactionReport", outcome.report)
+    stale = {(item.partition_text, item.bucket) for item in report.stale}
+    before, most = int(plan.arguments["level0_files"] or 0), int(plan.arguments["files"] or FILES_OF_A_PASS)
+    items = plan.items_of(CompactItem) if report.changed else ()
+    after = before - sum(_level0_of(item) for item in items if (item.partition_text, item.bucket) not in stale)
+    told = {one.name: getattr(report, one.name) for one in fields(report)}
+    done = RecoveryPass(**told, level0_before=before, level0_after=after, passes_left=-(-after // most))
+    return replace(outcome, report=done)
+
+
+def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Whether a bucket of ``plan`` is as planned. Raises WriterStale, CorruptFile."""
+    return bool(tasks_of_plan(store, plan, entries_of=_entries_of_pass)[0])
+
+
+def _entries_of_pass(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
+    """The inputs and the higher levels of their buckets: of a large level 0 the rest is not read."""
+    inputs = frozenset((file.name, file.level) for item in items for file in item.inputs)
+    search = Search(
+        partitions=sorted({item.partition for item in items}),
+        buckets=sorted({item.bucket for item in items}),
+        names=sorted(name for name, _ in inputs),
+        sought=inputs,
+        columns=ENTRY_SCHEMA.names,
+        tree=True,
+    )
+    return find_live(store, snapshot, search)
+
+
+__all__ = [
+    "RecoveryPass",
+    "RecoveryReport",
+    "apply_recovery",
+    "plan_recovery",
+    "recover",
+    "recovery_fits",
+    "what_is_left",
+]
