@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from lsm_core.spark.java import find_java as find_java
     from lsm_core.spark.session import spark_session as spark_session
     from lsm_core.spark.session import stop_session as stop_session
+    from lsm_core.spark.spark_changes import delete_keys as delete_keys
+    from lsm_core.spark.spark_changes import delete_where as delete_where
+    from lsm_core.spark.spark_changes import update_where as update_where
+    from lsm_core.spark.spark_changes import upsert as upsert
     from lsm_core.spark.spark_maintenance import compact_table as compact_table
     from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
@@ -33,6 +37,8 @@ _WHERE = {
     "await_server": "connect",
     "call": "sql.procedures",
     "compact_table": "spark_maintenance",
+    "delete_keys": "spark_changes",
+    "delete_where": "spark_changes",
     "expire_snapshots": "spark_maintenance",
     "explain_read": "spark_read",
     "find_java": "java",
@@ -44,6 +50,8 @@ _WHERE = {
     "start_server": "connect",
     "stop_server": "connect",
     "stop_session": "session",
+    "update_where": "spark_changes",
+    "upsert": "spark_changes",
     "verify_table": "spark_verify",
     "write_table": "spark_write",
 }
@@ -53,6 +61,8 @@ __all__ = [
     "await_server",
     "call",
     "compact_table",
+    "delete_keys",
+    "delete_where",
     "expire_snapshots",
     "explain_read",
     "find_java",
@@ -64,6 +74,8 @@ __all__ = [
     "start_server",
     "stop_server",
     "stop_session",
+    "update_where",
+    "upsert",
     "verify_table",
     "write_table",
 ]

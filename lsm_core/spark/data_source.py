@@ -45,7 +45,7 @@ from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_
 from lsm_core.spark.spark_read import EXACT_TYPES, packed
 from lsm_core.spark.spark_sink import IN_CATALOG, TableWriter
 from lsm_core.spark.spark_tasks import require_workers, store_of, use_this_python
-from lsm_core.spark.spark_write import DYNAMIC_OVERWRITE, numbered_commit
+from lsm_core.spark.spark_write import DYNAMIC_OVERWRITE, numbered_commit, prepared
 from lsm_core.table import Catalog, Table
 from lsm_core.table.system.reader import ReadOnlyTable
 
@@ -70,7 +70,18 @@ PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
 COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
 """Name a commit that is to happen once: see `write_table`."""
-WRITE_OPTIONS: Final = (*_PLACE, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE, *COMMIT_OPTIONS)
+ROW_KIND_COLUMN: Final = "row-kind-column"
+"""Names the column of the frame that holds row kinds."""
+MERGE_SCHEMA: Final = ("write.merge-schema", "write.merge-schema.explicit-cast")
+"""Paimon's options of a write: columns that the frame alone has are added to the table, types widened; also where values may be lost."""
+WRITE_OPTIONS: Final = (
+    *_PLACE,
+    PARTITION_OVERWRITE_MODE,
+    DYNAMIC_OVERWRITE,
+    *COMMIT_OPTIONS,
+    ROW_KIND_COLUMN,
+    *MERGE_SCHEMA,
+)
 
 _NO_STREAM_READ: Final = (
     "readStream (streams in Spark); Table.new_stream_scan follows a table's changes, and the options incremental-between and the "
@@ -144,6 +155,13 @@ def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: st
             raise InvalidOption(key, options.get(key), "a data source needs the options 'warehouse' and 'table'")
 
 
+def _switch(options: Mapping[str, str], key: str) -> bool:
+    text = options.get(key, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidOption(key, options[key], "true or false")
+    return text == "true"
+
+
 class TableSource(DataSource):
     """A Paimon table, branch or system table, by the options `READ_OPTIONS` and `WRITE_OPTIONS`.
 
@@ -199,10 +217,14 @@ class TableSource(DataSource):
         raise UnsupportedFeature(_NO_STREAM_WRITE, self.options.get("table") or "")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says."""
+        """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
         store = table_to_write(self.options)
         numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
-        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered)
+        merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
+        catalog = catalog_of(self.options) if merging else None
+        kinds = self.options.get(ROW_KIND_COLUMN)
+        store, kinds = prepared(store, schema, kinds, catalog, explicit_casts=explicit)
+        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds)
 
 
 class SplitPartition(InputPartition):

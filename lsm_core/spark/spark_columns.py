@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -29,6 +29,23 @@ _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.FLOAT: ("FLOAT", pa.float32()),
     TypeRoot.DOUBLE: ("DOUBLE", pa.float64()),
     TypeRoot.DATE: ("DATE", pa.date32()),
+}
+_FROM_SPARK: Final = {
+    "string": pa.string(),
+    "char": pa.string(),
+    "varchar": pa.string(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
 }
 _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
 
@@ -66,6 +83,26 @@ def require_schema(given: StructType, fields: Sequence[DataField], table: str) -
     )
     if said != meant:
         raise InvalidOption("schema", said, f"its own columns, or none: {meant}", table)
+
+
+def arrow_of(given: StructType, table: str) -> pa.Schema:
+    """Return the Arrow schema of rows that Spark hands over, NOT NULL aside. Raises UnsupportedFeature naming a column that has none."""
+    return pa.schema([pa.field(field.name, _arrow_of(field.dataType, field.name, table)) for field in given.fields])
+
+
+def _arrow_of(kind: Any, column: str, table: str) -> pa.DataType:
+    name = kind.typeName()
+    if name in _FROM_SPARK:
+        return _FROM_SPARK[name]
+    if name == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    if name == "array":
+        return pa.list_(_arrow_of(kind.elementType, column, table))
+    if name == "map":
+        return pa.map_(_arrow_of(kind.keyType, column, table), _arrow_of(kind.valueType, column, table))
+    if name == "struct":
+        return pa.struct([pa.field(field.name, _arrow_of(field.dataType, column, table)) for field in kind.fields])
+    raise UnsupportedFeature(f"Spark's type {kind.simpleString()} (column '{column}')", table)
 
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
@@ -110,4 +147,13 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
 
 
-__all__ = ["expressions", "fields_of", "quoted", "require_schema", "spark_arrow_schema", "spark_ddl", "to_spark"]
+__all__ = [
+    "arrow_of",
+    "expressions",
+    "fields_of",
+    "quoted",
+    "require_schema",
+    "spark_arrow_schema",
+    "spark_ddl",
+    "to_spark",
+]

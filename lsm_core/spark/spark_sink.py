@@ -56,14 +56,17 @@ class TableWriter(DataSourceArrowWriter):
         overwrite: bool,
         overwrite_mode: str | None = None,
         numbered: tuple[str, int] | None = None,
+        kind_column: str | None = None,
     ) -> None:
-        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once.
+        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once;
+        ``kind_column``: which one holds row kinds.
 
         Raises InvalidOption, UnsupportedFeature.
         """
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
         self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
+        self._kind_column = kind_column
         self._is_there, self._stages = self._job.folder is None, self._job.keys_move
         if self._stages:
             self._job = replace(self._job, assigners=1)
@@ -83,9 +86,11 @@ class TableWriter(DataSourceArrowWriter):
         try:
             if self._stages:
                 assert self._job.folder is not None
-                staged = self._job.folder.put((rows, kinds) for _, rows, kinds in self._job.checked(iterator, task))
+                staged = self._job.folder.put(
+                    (rows, kinds) for _, rows, kinds in self._job.checked(iterator, task, self._kind_column)
+                )
             else:
-                routed = (rows for _, rows in self._job.routed(iterator, task))
+                routed = (rows for _, rows in self._job.routed(iterator, task, self._kind_column))
                 messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
         except Exception as error:  # noqa: BLE001  (raised by commit)
             return TaskMessage(failure=encode(error))

@@ -32,6 +32,7 @@ from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
+from lsm_core.spark.spark_columns import arrow_of
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     BatchFunction,
@@ -47,8 +48,9 @@ from lsm_core.spark.spark_tasks import (
     use_this_python,
 )
 from lsm_core.spark.write_folder import WriteFolder
+from lsm_core.table.schema_merging import merging_changes
 from lsm_core.table.writing import committed
-from lsm_core.types import kinds_from_text
+from lsm_core.types import from_arrow, kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite
 from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
 from lsm_core.write.bucket import Assign, key_hashes, same_numbers
@@ -56,12 +58,18 @@ from lsm_core.write.bucket import groups as bucket_groups
 from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
 from lsm_core.write.hash_indexes import joined as joined_indexes
-from lsm_core.write.incoming_rows import RowNumbering
+from lsm_core.write.incoming_rows import RowNumbering, require_columns
+from lsm_core.write.row_changes import DeletingWrite
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from lsm_core.table import Catalog
 
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+ROW_KIND: Final = "_row_kind"
+"""A column of this name holds the kinds of the rows, unless the table has it."""
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 
 # What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
@@ -110,6 +118,10 @@ class WriteJob:
     """How the UUIDs in the names of all files begin that its tasks make."""
     folder: WriteFolder | None = None
     """Where tasks note that they began; None: there is nothing to write."""
+    deletes: bool = False
+    """Whether its rows are -D rows of what the table holds."""
+    made_from: int | None = None
+    """The snapshot that the rows were worked out from: the commit fails where others but compactions touched the same buckets since."""
 
     @classmethod
     def plan(
@@ -129,7 +141,7 @@ class WriteJob:
         # rows that follow their keys out of what is replaced come on top of what is there
         afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
         history = BucketHistory.of_whole_table(store, ignore=afresh)
-        assigners = number_of_assigners(store.options, parallelism)
+        assigners = number_of_assigners(store.options, min(parallelism, _ASSIGNERS))
         job = cls(store, history, overwrite, assigners, numbered, planned_ms=store.clock.now_ms())
         return job if job.is_there else replace(job, folder=WriteFolder.plan(store))
 
@@ -273,6 +285,10 @@ class WriteJob:
         return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
+        """:meth:`publish`, and do what a batch writer does after its commit (automatic tags)."""
+        return committed(self.store, self.publish(outcomes, scope))
+
+    def publish(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
         """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
 
         ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it. A numbered commit that is there already is not made
@@ -304,8 +320,8 @@ class WriteJob:
             if self.overwrite:
                 done = committer.overwrite(messages, scope, commit_identifier=number)
             else:
-                done = committer.commit(messages, commit_identifier=number)
-        return committed(self.store, done.snapshot_id)
+                done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)
+        return done.snapshot_id
 
     def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
         """The write is over, well or not: tasks that still run will find it so, and files that nobody answers for are deleted.
@@ -363,7 +379,8 @@ class WriteJob:
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
     def _writer(self, sequence_offset: int | None = None, task: int = 0) -> TableWrite:
-        return TableWrite(
+        kind = DeletingWrite if self.deletes else TableWrite
+        return kind(
             self.store.in_family(self.family),
             self.writer_id,
             self.overwrite,
@@ -382,11 +399,12 @@ def write_table(
     overwrite: bool | Mapping[str, Any] | None = None,
     commit_user: str | None = None,
     commit_identifier: int | None = None,
+    merge_schema: Catalog | None = None,
 ) -> int | None:
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
     Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row. ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
+    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
     Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
     commit messages only.
 
@@ -394,33 +412,73 @@ def write_table(
     done, and None returned, where the user has committed this number or a larger one. In `foreachBatch` these are a name of the query's
     own and the batch's number.
 
-    Raises InvalidData, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
+    ``merge_schema``: the catalog of the table, in which columns that ``df`` alone has are added and types widened before (`merging_changes`);
+    these changes stay also where the write fails then.
+
+    Raises InvalidData, InvalidSchema, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
     is committed and what tasks wrote is deleted, also what a killed worker began; CommitUnknown: what they answered for stays.
     """
     store = store_of(table)
-    for name in df.columns:
-        if name != row_kind_column and not store.schema.has_field(name):
-            raise ColumnNotFound(store.name, name, store.schema.field_names)
-    if row_kind_column is not None and row_kind_column not in df.columns:
-        raise ColumnNotFound(store.name, row_kind_column, df.columns)
+    store, row_kind_column = prepared(store, df.schema, row_kind_column, merge_schema)
     spark = df.sparkSession
-    tasks = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
     numbered = numbered_commit(store, commit_user, commit_identifier)
-    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, min(tasks, _ASSIGNERS), numbered)
+    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, tasks_of(spark), numbered)
     if job.is_there:
         return None
+    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
+    scope = named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE)))
+    return committed(store, write_frame(df, job, row_kind_column, scope))
+
+
+def tasks_of(spark: SparkSession) -> int:
+    """How many tasks a shuffle of the session has."""
+    return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
+
+
+def write_frame(
+    df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Mapping[str, Any] | None = None
+) -> int | None:
+    """Run a write that was planned, and publish it; its files are gone when it fails. Returns and raises as :meth:`WriteJob.publish`."""
     try:
-        outcomes = _outcomes_of_tasks(df, job, row_kind_column, tasks)
+        outcomes = _outcomes_of_tasks(df, job, row_kind_column)
     except BaseException:
         job.end(failed=True)
         raise
-    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
-    return job.commit(outcomes, named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE))))
+    return job.publish(outcomes, scope)
 
 
-def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None, tasks: int) -> list[Outcome]:
+def prepared(
+    store: TableStore,
+    given: StructType,
+    kind_column: str | None = None,
+    merge_schema: Catalog | None = None,
+    *,
+    explicit_casts: bool = False,
+) -> tuple[TableStore, str | None]:
+    """The table as rows of ``given`` are written to it, and the column of row kinds. What can never fit is refused before any task runs.
+
+    ``explicit_casts``: types are also merged where values may be lost. Raises as `write_table` does.
+    """
+    fields = arrow_of(given, store.name)
+    if kind_column is None and ROW_KIND in fields.names and not store.schema.has_field(ROW_KIND):
+        kind_column = ROW_KIND
+    if kind_column is not None and kind_column not in fields.names:
+        raise ColumnNotFound(store.name, kind_column, fields.names)
+    fields = pa.schema([one for one in fields if one.name != kind_column])
+    if merge_schema is not None:
+        kinds = {one.name: from_arrow(one.type) for one in fields}
+        changes = merging_changes(store.schema, kinds, store.name, explicit=explicit_casts)
+        if changes:
+            merge_schema.alter_table(store.name, changes)
+            store = store.refresh()
+    require_columns(fields, store.schema, store.name)
+    return store, kind_column
+
+
+def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[Outcome]:
     """Run the passes that the table's buckets ask for, as one Spark job."""
     store, spark, what = job.store, df.sparkSession, f"writing table {job.store.name}"
+    tasks = tasks_of(spark)
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
@@ -473,8 +531,7 @@ def _slots(df: DataFrame, store: TableStore) -> int:
     buckets = store.options.bucket
     if not store.schema.partition_keys:
         return buckets
-    wanted = int(str(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "8")))
-    return buckets * max(1, -(-wanted // buckets))
+    return buckets * max(1, -(-tasks_of(df.sparkSession) // buckets))
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -603,13 +660,17 @@ __all__ = [
     "DYNAMIC_OVERWRITE",
     "MESSAGES_DDL",
     "OVERWRITE_MODE",
+    "ROW_KIND",
     "WriteJob",
     "answers",
     "in_pieces",
     "numbered_commit",
     "overwrite_scope",
+    "prepared",
     "received",
     "sent",
     "task_number",
+    "tasks_of",
+    "write_frame",
     "write_table",
 ]

@@ -22,6 +22,7 @@ from lsm_core.types.nesting import compact, list_of, map_of, refit_table, struct
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _COUNT: Final = DataType(TypeRoot.INT, nullable=False)
 _SHOWN: Final = 120
+_MISSING: Final = "the column is NOT NULL, and the rows do not have it"
 _WIDE: Final = pa.decimal256(76, 0)
 CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
@@ -85,11 +86,7 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
     :class:`ColumnNotFound` for an unknown column and :class:`InvalidData` for a value that does not fit its type (length,
     precision, digits) or a null where NOT NULL is said, also inside nested values; rows are named as ``given`` says.
     """
-    unknown = [name for name in data.column_names if not schema.has_field(name)]
-    if unknown:
-        raise ColumnNotFound(table, unknown[0], schema.field_names)
-    if len(set(data.column_names)) != len(data.column_names):
-        raise InvalidData(table, "", f"a column is given twice: {data.column_names}")
+    _require_names(data.column_names, schema, table)
     columns = [_column(data, field, table, given) for field in schema.fields]
     for field, column in zip(schema.fields, columns, strict=True):
         is_key = field.name in schema.primary_keys
@@ -97,6 +94,44 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
             row = given.row(_first(pc.is_null(column)))
             raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
     return pa.table(columns, schema=schema.arrow_schema)
+
+
+def require_columns(given: pa.Schema, schema: TableSchema, table: str) -> None:
+    """Refuse columns of which no row can be written, whatever it holds: known before there is one.
+
+    Raises :class:`ColumnNotFound` for an unknown column, :class:`InvalidData` naming one that comes twice, whose type never fits, or
+    that is missing and must not be null.
+    """
+    _require_names(given.names, schema, table)
+    for field in schema.fields:
+        place = given.get_field_index(field.name)
+        if place < 0:
+            if field.default is None and not field.type.nullable:
+                raise InvalidData(table, field.name, _MISSING)
+            continue
+        kind = given.field(place).type
+        try:
+            if _nesting(kind) != _nesting(to_arrow(field.type)) and not pa.types.is_null(kind):
+                raise pa.ArrowNotImplementedError("one of them is nested in another way")
+            _shaped(pa.array([], kind), field.type)
+        except pa.ArrowException as error:
+            reason = f"values of type {kind} do not fit {to_sql(field.type)}: {str(error).splitlines()[0]}"
+            raise InvalidData(table, field.name, reason) from error
+
+
+def _nesting(kind: pa.DataType) -> str:
+    if pa.types.is_map(kind) or pa.types.is_struct(kind):
+        return str(kind).partition("<")[0]
+    return "list" if pa.types.is_nested(kind) else ""
+
+
+def _require_names(names: Sequence[str], schema: TableSchema, table: str) -> None:
+    unknown = [name for name in names if not schema.has_field(name)]
+    if unknown:
+        raise ColumnNotFound(table, unknown[0], schema.field_names)
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise InvalidData(table, twice[0], f"the column is given twice: {', '.join(names)}")
 
 
 def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
@@ -166,7 +201,7 @@ def _column(data: pa.Table, field: DataField, table: str, given: RowNumbering) -
     if field.default is not None:
         return pa.chunked_array([pa.repeat(_default(field, table), data.num_rows)])
     if not field.type.nullable:
-        raise InvalidData(table, field.name, "the column is NOT NULL, and the rows do not have it")
+        raise InvalidData(table, field.name, _MISSING)
     return pa.chunked_array([pa.nulls(data.num_rows, target)])
 
 

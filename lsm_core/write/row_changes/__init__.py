@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from lsm_core.write.row_changes.keyed import DeletingWrite, KeyedChange
 from lsm_core.write.row_changes.statements import (
     delete_rows,
     drop_partitions,
+    require_delete,
+    require_upsert,
     truncate,
     update_rows,
     upsert_rows,
 )
 
-__all__ = ["delete_rows", "drop_partitions", "truncate", "update_rows", "upsert_rows"]
+__all__ = [
+    "DeletingWrite",
+    "KeyedChange",
+    "delete_rows",
+    "drop_partitions",
+    "require_delete",
+    "require_upsert",
+    "truncate",
+    "update_rows",
+    "upsert_rows",
+]

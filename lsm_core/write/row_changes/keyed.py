@@ -7,8 +7,11 @@ never undone; Java commits regardless. Rows that others add to other buckets are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,49 +29,79 @@ from lsm_core.write.incoming_rows import RowNumbering, conform_stored
 from lsm_core.write.row_changes.assign import Assignments
 from lsm_core.write.table_write import TableWrite
 
-Change = Callable[[pa.RecordBatch], pa.RecordBatch]
-_DELETED = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
+_TEXTS: Final = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
 
 
-def delete(store: TableStore, scan: Scan) -> int | None:
-    """Write a -D row for every merged row that matches; memory is that of a read and a write buffer. None: no row did."""
-    return _rewrite(store, scan, RowKind.DELETE, lambda batch: batch)
+@dataclass(frozen=True)
+class KeyedChange:
+    """DELETE (``values`` is None) or UPDATE of a keyed table; sent to whoever carries it out.
 
-
-def update(store: TableStore, scan: Scan, assignments: Assignments) -> int | None:
-    """Write every merged row that matches again, with new values, as +U. None: no row did.
-
-    Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
+    ``values``: column to literal, or to an Arrow expression over the old row.
     """
-    return _rewrite(store, scan, RowKind.UPDATE_AFTER, assignments.apply)
+
+    store: TableStore
+    values: Mapping[str, Any] | None = None
+
+    @property
+    def kind(self) -> RowKind:
+        """The kind of all rows that are written."""
+        return RowKind.DELETE if self.values is None else RowKind.UPDATE_AFTER
+
+    def writer(self, **options: Any) -> TableWrite:
+        """A writer that takes what :meth:`rows` gives; ``options`` as `TableWrite` takes them."""
+        return (TableWrite if self.values is not None else DeletingWrite)(self.store, **options)
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
+        """What is written for merged rows that match (all columns), and its row kinds (int8; None: a column says them).
+
+        Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
+        """
+        assignments = None if self.values is None else Assignments(self.store, self.values)
+        effect, column = _Effect(self.store, self.kind), self.store.options.rowkind_field
+        for batch in batches:
+            changed = pa.Table.from_batches([batch])
+            if assignments is not None:
+                changed = pa.Table.from_batches([assignments.apply(batch)])
+                effect.require(pa.Table.from_batches([batch]), changed)
+            if column:  # where a column holds the kind, a delete says so there
+                place = changed.schema.get_field_index(column)
+                said = pa.repeat(_TEXTS[self.kind], changed.num_rows)
+                yield changed.set_column(place, changed.schema.field(place), said), None
+            else:
+                yield changed, pa.repeat(pa.scalar(int(self.kind), pa.int8()), changed.num_rows)
 
 
-def _rewrite(store: TableStore, scan: Scan, kind: RowKind, change: Change) -> int | None:
+def run(change: KeyedChange, scan: Scan) -> int | None:
+    """Carry out a change in this process; memory is that of a read and a write buffer. The snapshot id; None: no row matched.
+
+    Raises InvalidData when the merge engine would not do what the statement says, CommitConflict, CommitUnknown.
+    """
     if scan.snapshot is None:
         return None
-    effect, column = _Effect(store, kind), store.options.rowkind_field
-    with (_Deletes if kind is RowKind.DELETE else TableWrite)(store) as writer:
-        with closing(to_batches(store, scan)) as batches:
-            for batch in batches:
-                changed = change(batch)
-                effect.require(batch, changed)
-                if column:  # where a column holds the kind, a delete says so there
-                    place = changed.schema.get_field_index(column)
-                    said = pa.repeat(_DELETED[kind], changed.num_rows)
-                    writer.write(changed.set_column(place, changed.schema.field(place), said))
-                else:
-                    writer.write(changed, pa.repeat(pa.scalar(int(kind), pa.int8()), changed.num_rows))
+    with change.writer() as writer:
+        with closing(to_batches(change.store, scan)) as batches:
+            for rows, kinds in change.rows(batches):
+                writer.write(rows, kinds)
         messages = writer.prepare_commit()
-    with discard_on_failure(store, messages):
-        return Committer(store).commit(messages, made_from=scan.snapshot.id).snapshot_id
+    with discard_on_failure(change.store, messages):
+        return Committer(change.store).commit(messages, made_from=scan.snapshot.id).snapshot_id
 
 
-class _Deletes(TableWrite):
-    """Writes -D rows of what is in the table; merging may have left a null in a NOT NULL column, which no delete is refused for."""
+class DeletingWrite(TableWrite):
+    """Writes -D rows of what is in the table; merging may have left a null in a NOT NULL column, which no delete is refused for.
+
+    Raises InvalidData where the merge engine would not delete a row.
+    """
 
     def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
         del given
-        return conform_stored(piece, self.store.schema)
+        rows = conform_stored(piece, self.store.schema)
+        self._effect.require(rows, rows)
+        return rows
+
+    @cached_property
+    def _effect(self) -> _Effect:
+        return _Effect(self.store, RowKind.DELETE)
 
 
 class _Effect:
@@ -82,16 +115,14 @@ class _Effect:
         self._keys = KeySpec.of(store.schema, options.sequence_field, options.sequence_descending)
         self._layout = kv_arrow_schema(store.schema)
 
-    def require(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+    def require(self, before: pa.Table, after: pa.Table) -> None:
         """Raise InvalidData when a changed row would not be read back as it is meant (or, deleted, still be there)."""
         if self._certain or not before.num_rows:
             return
         schema, rows = self._store.schema, before.num_rows
         numbers = np.arange(2 * rows, dtype=np.int64)
         kinds = np.repeat(np.array([RowKind.INSERT, self._kind], np.int8), rows)
-        both = pa.concat_tables(
-            [pa.Table.from_batches([batch]).select(schema.field_names) for batch in (before, after)]
-        )
+        both = pa.concat_tables([before.select(schema.field_names), after.select(schema.field_names)])
         keys = [both.column(name) for name in schema.trimmed_primary_keys]
         versions = pa.table([*keys, pa.array(numbers), pa.array(kinds), *both.columns], schema=self._layout)
         merged = merge_unsorted(versions, self._function, self._keys)
@@ -102,7 +133,7 @@ class _Effect:
             return
         columns = [(field.id, field.name) for field in schema.fields]
         found = living.select(schema.field_names).combine_chunks()
-        wanted = pa.Table.from_batches([after]).select(schema.field_names)
+        wanted = after.select(schema.field_names)
         if digest(_batch(found), columns) != digest(_batch(wanted), columns):
             self._fail(
                 "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
@@ -118,4 +149,4 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([one_array(column) for column in table.columns], schema=table.schema)
 
 
-__all__ = ["delete", "update"]
+__all__ = ["DeletingWrite", "KeyedChange", "run"]

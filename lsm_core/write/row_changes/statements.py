@@ -3,7 +3,7 @@ read), then carried out by what kind of table it is, each in one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,11 +29,14 @@ _REMOVING: Final = {
     "partial-update": ("partial-update.remove-record-on-delete", "partial-update.remove-record-on-sequence-group"),
     "aggregation": ("aggregation.remove-record-on-delete",),
 }
+KeyedRun = Callable[[keyed.KeyedChange, Scan], int | None]
 _UPDATABLE: Final = ("deduplicate", "partial-update")
 
 
-def delete_rows(store: TableStore, given: object) -> int | None:
+def delete_rows(store: TableStore, given: object, run: KeyedRun = keyed.run) -> int | None:
     """Delete the rows for which the filter ``given`` is true; the snapshot id, None when there were none.
+
+    ``run``: who carries out the change of a keyed table.
 
     A filter over partition columns alone drops whole partitions by metadata (with what came meanwhile), as Java does, unless
     `delete.force-produce-changelog` is true. Raises InvalidFilter, UnsupportedFeature, RetractNotSupported, InvalidData,
@@ -46,15 +49,15 @@ def delete_rows(store: TableStore, given: object) -> int | None:
         partitions = _matching_partitions(store, predicate)
     if partitions is not None:
         return Committer(store).drop_exactly(partitions).snapshot_id
-    _require_delete(store)
+    require_delete(store)
     if store.schema.primary_keys:
-        return keyed.delete(store, _scan_of_newest(store, predicate))
+        return run(keyed.KeyedChange(store), _scan_of_newest(store, predicate))
     if store.options.deletion_vectors_enabled:
         return vectors.delete(store, partial(_scan_of_newest, store, predicate), predicate)
     return copy_on_write.delete(store, _scan_of_newest(store, predicate), predicate)
 
 
-def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> int | None:
+def update_rows(store: TableStore, given: object, values: Mapping[str, Any], run: KeyedRun = keyed.run) -> int | None:
     """Set ``values`` (column: literal or Arrow expression over the old row) in the rows for which ``given`` is true.
 
     The snapshot id, None when no row matched. Raises as :func:`delete_rows`, and ColumnNotFound.
@@ -64,7 +67,7 @@ def update_rows(store: TableStore, given: object, values: Mapping[str, Any]) -> 
     predicate = _chosen_rows(store, given, "update")
     assignments = Assignments(store, values)
     if store.schema.primary_keys:
-        return keyed.update(store, _scan_of_newest(store, predicate), assignments)
+        return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate))
     if store.options.deletion_vectors_enabled:
         return vectors.update(store, partial(_scan_of_newest, store, predicate), predicate, assignments)
     return copy_on_write.update(store, _scan_of_newest(store, predicate), predicate, assignments)
@@ -77,7 +80,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
     """
     require_writable(store)
     rows = as_rows(data, store.name)
-    _require_upsert(store, rows.schema.names)
+    require_upsert(store, rows.schema.names)
     with TableWrite(store) as writer:
         writer.write(rows)
         messages = writer.prepare_commit()
@@ -115,7 +118,7 @@ def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes]
     return [found[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
 
 
-def _require_delete(store: TableStore) -> None:
+def require_delete(store: TableStore) -> None:
     """Raise UnsupportedFeature, naming the option, unless a -D row deletes its key (the engines of Spark's DELETE)."""
     if not store.schema.primary_keys:
         return
@@ -159,7 +162,7 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
         raise UnsupportedFeature(f"UPDATE of a table with merge engine {options.merge_engine}", store.name)
 
 
-def _require_upsert(store: TableStore, columns: Iterable[str]) -> None:
+def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
     """Raise UnsupportedFeature unless new rows replace, or are merged into, those of their key."""
     if not store.schema.primary_keys:
         raise UnsupportedFeature("upserts into a table without primary key", store.name)
@@ -199,4 +202,13 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
     return scan
 
 
-__all__ = ["delete_rows", "drop_partitions", "truncate", "update_rows", "upsert_rows"]
+__all__ = [
+    "KeyedRun",
+    "delete_rows",
+    "drop_partitions",
+    "require_delete",
+    "require_upsert",
+    "truncate",
+    "update_rows",
+    "upsert_rows",
+]

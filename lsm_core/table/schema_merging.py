@@ -1,0 +1,74 @@
+"""The schema of a table after rows of other columns come in: columns are added, types widened (Java `SchemaMergingUtils`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.format.schema import TableSchema
+from lsm_core.table.schema_change import SchemaChange
+from lsm_core.types import DataType, TypeRoot, to_sql
+from lsm_core.types.casts import castable
+
+_INSIDE: Final = {TypeRoot.ARRAY: ("element",), TypeRoot.MAP: ("key", "value")}
+
+
+def merging_changes(
+    schema: TableSchema, given: Mapping[str, DataType], table: str, *, explicit: bool = False
+) -> list[SchemaChange]:
+    """The changes after which ``schema`` takes columns of the ``given`` types; none where it does already.
+
+    Columns that the table has not are added, nullable, in the order given, also inside rows. A column becomes what is given where its
+    values may become that without loss (``explicit``: also with), keeps its type where it is the wider one, and always where it is a key,
+    by whose type rows are found. Raises InvalidSchema naming table, column and both types for others.
+    """
+    keys = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
+    found: list[SchemaChange] = []
+    for name, kind in given.items():
+        if not schema.has_field(name):
+            found.append(SchemaChange.add_column((name,), kind.with_nullable(nullable=True)))
+        elif name not in keys:
+            found += _changes((name,), schema.field(name).type, kind, table, explicit)
+    return found
+
+
+def _changes(
+    path: tuple[str, ...], base: DataType, given: DataType, table: str, explicit: bool
+) -> Iterator[SchemaChange]:
+    if base.root is given.root is TypeRoot.ROW:
+        known = {field.name: field.type for field in base.fields}
+        for field in given.fields:
+            if field.name in known:
+                yield from _changes((*path, field.name), known[field.name], field.type, table, explicit)
+            else:
+                yield SchemaChange.add_column((*path, field.name), field.type.with_nullable(nullable=True))
+        return
+    if base.root is given.root and base.root in _INSIDE:
+        for step in _INSIDE[base.root]:
+            inner, wanted = getattr(base, step), getattr(given, step)
+            yield from _changes((*path, step), inner, wanted, table, explicit)
+        return
+    if _takes(given, base):
+        return
+    decimals = base.root is given.root is TypeRoot.DECIMAL
+    if decimals or not (_takes(base, given) or (explicit and castable(base, given, explicit=True))):
+        raise InvalidSchema(
+            f"table {table}: column '{'.'.join(path)}' of type {to_sql(base)} cannot be merged with {to_sql(given)}"
+        )
+    yield SchemaChange.update_type(path, given)
+
+
+def _takes(source: DataType, target: DataType) -> bool:
+    """Whether every value of ``source`` is one of ``target``."""
+    if source.root is target.root is TypeRoot.DECIMAL:
+        scales = (source.scale or 0, target.scale or 0)
+        digits = ((source.precision or 10) - scales[0], (target.precision or 10) - scales[1])
+        return scales[0] <= scales[1] and digits[0] <= digits[1]
+    if not castable(source, target, explicit=False):
+        return False
+    measures = ((source.length, target.length), (source.precision, target.precision))
+    return not any(mine is not None and theirs is not None and mine > theirs for mine, theirs in measures)
+
+
+__all__ = ["merging_changes"]

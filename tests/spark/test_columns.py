@@ -1,0 +1,120 @@
+"""Columns of a DataFrame against those of the table: by name, defaults, row kinds, merged schemas; what cannot fit is refused before any task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from lsm_core import Catalog, SchemaChange
+from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
+from lsm_core.spark import write_table
+from lsm_core.spark.data_source import TableSource
+from lsm_core.spark.spark_write import prepared
+from tests.spark.tables import make_table
+
+pytestmark = pytest.mark.spark
+FIELDS = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        pa.field("must", pa.int32(), nullable=False),
+        ("v", pa.string()),
+        ("l", pa.list_(pa.int32())),
+    ]
+)
+
+
+def struct(ddl: str) -> StructType:
+    return StructType.fromDDL(ddl)
+
+
+def save(frame: Any, root: Path, mode: str = "append", **options: str) -> None:
+    target = frame.write.format("dredge").option("warehouse", str(root)).option("table", "db.t")
+    target.options(**{key.replace("_", "-"): value for key, value in options.items()}).mode(mode).save()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "error", "part"),
+    [
+        ("k BIGINT, must INT, nope INT", ColumnNotFound, "no column 'nope'"),
+        ("k BIGINT, must INT, k BIGINT", InvalidData, "column 'k': the column is given twice: k, must, k"),
+        ("k BIGINT, v STRING", InvalidData, "column 'must': the column is NOT NULL"),
+        ("must INT, v STRING", InvalidData, "column 'k': the column is NOT NULL"),
+        ("k ARRAY<INT>, must INT", InvalidData, r"column 'k': values of type list<.*> do not fit BIGINT"),
+        ("k BIGINT, must INT, l MAP<STRING, INT>", InvalidData, "column 'l': values of type map"),
+        ("k BIGINT, must INT, v INTERVAL DAY TO SECOND", UnsupportedFeature, r"interval day to second \(column 'v'\)"),
+    ],
+)
+def test_a_schema_that_cannot_fit_is_refused_before_any_task(
+    spark: Any, tmp_path: Path, ddl: str, error: type[DredgeError], part: str
+) -> None:
+    table = make_table(tmp_path, fields=FIELDS)
+    with pytest.raises(error, match=part):
+        prepared(table.store, struct(ddl))
+    with pytest.raises(error, match=part):
+        TableSource({"warehouse": str(tmp_path), "table": "db.t"}).writer(struct(ddl), overwrite=False)
+    assert not list(tmp_path.rglob("dredge/staged/*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"row-kind-column": "op"}, "no column 'op'"),
+        ({"write.merge-schema": "yes"}, "'write.merge-schema'.*true or false"),
+        ({"merge-schema": "true"}, "'merge-schema'"),
+        ({"columns": "k"}, "it is for reading"),
+        ({"commit-user": "a"}, "commit_identifier"),
+    ],
+)
+def test_bad_options_of_a_write_are_named(spark: Any, tmp_path: Path, options: dict[str, str], part: str) -> None:
+    make_table(tmp_path, fields=FIELDS)
+    given = {"warehouse": str(tmp_path), "table": "db.t", **options}
+    with pytest.raises((InvalidOption, ColumnNotFound), match=part):
+        TableSource(given).writer(struct("k BIGINT, must INT"), overwrite=False)
+
+
+@pytest.mark.parametrize("writer", ["write_table", "save"])
+def test_kinds_defaults_and_order_of_columns(spark: Any, tmp_path: Path, writer: str) -> None:
+    table = make_table(tmp_path, fields=FIELDS, options={"bucket": "1"})
+    Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.update_default("must", "7")])
+    table = Catalog(str(tmp_path)).table("db.t")
+    table.write(pa.table({"k": [1, 2, 3], "must": [1, 1, 1]}))
+    first = spark.sql("SELECT * FROM VALUES ('b', 4L, '+I'), (NULL, 1L, '-D') AS t(v, k, _row_kind)")
+    second = spark.sql("SELECT * FROM VALUES ('-D', 2L), ('+U', 3L) AS t(op, k)")
+    if writer == "save":
+        save(first, tmp_path)
+        save(second, tmp_path, row_kind_column="op")
+    else:
+        write_table(first, table)
+        write_table(second, table, row_kind_column="op")
+    found = table.to_arrow(["k", "must", "v"]).sort_by("k").to_pylist()
+    assert found == [{"k": 3, "must": 7, "v": None}, {"k": 4, "must": 7, "v": "b"}]
+
+
+def test_a_column_of_that_name_in_the_table_is_data(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("_row_kind", pa.string())])
+    store, kinds = prepared(make_table(tmp_path, fields=fields).store, struct("k BIGINT, _row_kind STRING"))
+    assert (store.name, kinds) == ("db.t", None)
+
+
+@pytest.mark.parametrize("writer", ["write_table", "save"])
+def test_the_schema_is_merged_before_the_rows_come(spark: Any, tmp_path: Path, writer: str) -> None:
+    fields = pa.schema([pa.field("k", pa.int32(), nullable=False), ("n", pa.int32())])
+    table = make_table(tmp_path, fields=fields, options={"bucket": "1"})
+    table.write(pa.table({"k": [1], "n": [1]}))
+    frame = spark.sql("SELECT 2L k, 5000000000L n, 'x' s, named_struct('a', 1) r")
+    if writer == "save":
+        save(frame, tmp_path, **{"write.merge-schema": "true"})
+    else:
+        write_table(frame, table, merge_schema=Catalog(str(tmp_path)))
+    after = Catalog(str(tmp_path)).table("db.t")
+    assert after.to_arrow().sort_by("k").to_pylist() == [
+        {"k": 1, "n": 1, "s": None, "r": None},
+        {"k": 2, "n": 5_000_000_000, "s": "x", "r": {"a": 1}},
+    ]
+    with pytest.raises(InvalidSchema, match="column 's' of type STRING cannot be merged"):
+        write_table(spark.sql("SELECT 3 k, DATE'2024-01-01' s"), after, merge_schema=Catalog(str(tmp_path)))
+    assert len(after.snapshots()) == 2
