@@ -57,7 +57,7 @@ class Backlog:
             part = part.filter(pc.greater_equal(part.column("bucket"), arrow_scalar(0, pa.int32())))
             count = part.num_rows
             deletes = pc.not_equal(pc.fill_null(part.column("delete_row_count"), arrow_scalar(1)), arrow_scalar(0))
-            columns = (
+            columns: tuple[npt.NDArray[Any], ...] = (
                 _numbered(part, places).astype(np.int32),
                 np.full(count, len(names), np.int32),
                 numpy_array(part.column("level")).astype(np.int16),
