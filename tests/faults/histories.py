@@ -110,8 +110,7 @@ def opened(
 class Act:
     """Something that is done to a table of :func:`fill` until ``is_done``; doing it again then changes nothing.
 
-    ``prepare``: what comes before, without faults. ``at_ms``: the time at which all that happens. ``step_by_step``: readers may meanwhile see
-    an older version of either history. ``least``: it takes more I/O steps.
+    ``prepare``: what comes before, without faults. ``at_ms``: the time at which all that happens. ``least``: it takes more I/O steps.
     """
 
     run: Callable[[Table], object]
@@ -119,8 +118,7 @@ class Act:
     prepare: Callable[[Table], object] = lambda _: None
     options: dict[str, str] = field(default_factory=dict)
     at_ms: int = LATER
-    step_by_step: bool = False
-    least: int = 10
+    least: int = 5
 
 
 def ids(table: Table) -> list[int]:
@@ -282,7 +280,10 @@ ACTS: Final = {
     "create branch": Act(_create_branch, lambda t: content(dev_of(t, "made")) == content(t, tag="held")),
     "delete branch": Act(_delete_branch, lambda t: t.branches() == []),
     "restore a branch": Act(_restore("delete_branch"), lambda t: t.branches() == ["dev"], _delete_branch),
-    "fast-forward": Act(lambda t: t.fast_forward("dev"), lambda t: content(t) == content(dev_of(t)), step_by_step=True),
+    "fast-forward": Act(lambda t: t.fast_forward("dev"), lambda t: content(t) == content(dev_of(t))),
+    "undo a fast-forward": Act(
+        _restore("fast_forward"), lambda t: ids(t) == [3, 4, 5, 6], lambda t: t.fast_forward("dev")
+    ),
     "roll back": Act(_rollback, lambda t: ids(t) == [3, 4], _planned_rollback),
     "undo a rollback": Act(_restore("rollback"), lambda t: ids(t) == [3, 4, 5, 6], lambda t: t.rollback_to("kept")),
     "undo": Act(_undo, _undone, lambda t: t.compact(full=True)),

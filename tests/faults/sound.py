@@ -49,10 +49,6 @@ class Truth:
             for name, tagged in tags.list_tags(store).items():
                 self._same(store, tagged.to_json(), content(one, tag=name), (at, name))
 
-    def was_said(self, found: Rows) -> bool:
-        """Whether some version said so."""
-        return found in self._known.values()
-
     def _same(self, store: TableStore, version: bytes, found: Rows, at: object) -> None:
         assert self._known.setdefault(version, found) == found, (store.name, at)
 

@@ -130,7 +130,7 @@ class Sweep:
             allowed = [self._before.get(branch), self._after.get(branch)]
             if None in allowed:  # a branch that is made or deleted is empty for a moment
                 allowed.append([])
-            assert seen in allowed or (self._act.step_by_step and self._truth.was_said(seen)), (at, branch)
+            assert seen in allowed, (at, branch)
         assert set(found) >= set(self._before) & set(self._after), at
         self._truth.require_sound(table, at)
         with names_from("retry"):

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -362,8 +363,7 @@ def test_deleting_a_branch_broken_at_every_step_keeps_main_and_can_be_undone(tem
 
 
 def test_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(template: Path, tmp_path: Path) -> None:
-    states = [content(at(template, NOW), number) for number in (1, 2, 3, 4)]
-    states += [content(dev_of(at(template, NOW)), number) for number in (3, 4, 5)]
+    states = [content(at(template, NOW)), content(dev_of(at(template, NOW)))]
     wanted = states[-1]
 
     def check(table: Table) -> None:
@@ -428,8 +428,7 @@ def test_undoing_a_fast_forward_broken_at_every_step_is_one_history_or_the_other
     shutil.copytree(template / "wh", tmp_path / "forwarded" / "wh")
     forwarded = at(tmp_path / "forwarded", NOW)
     before, other = content(forwarded), content(dev_of(forwarded))
-    states = [content(forwarded, number) for number in (1, 2, 3, 4)]
-    states += [content(dev_of(forwarded), number) for number in (3, 4, 5)]
+    states = [before, other]
     trash_id = str(forwarded.fast_forward("dev").trash_id)
 
     def act(table: Table) -> None:
@@ -446,6 +445,52 @@ def test_undoing_a_fast_forward_broken_at_every_step_is_one_history_or_the_other
         assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
 
     assert everywhere(tmp_path / "forwarded", tmp_path, act, check, done) >= 12
+
+
+@pytest.mark.parametrize("longer", ["main", "branch"])
+def test_a_commit_in_the_middle_of_a_fast_forward_is_not_lost(place: Path, tmp_path: Path, longer: str) -> None:
+    """Whatever the step at which it comes: the newest snapshot has its row, upon the one history or the other, and ids have no gap."""
+    main, dev = at(place, NOW), dev_of(at(place, NOW))
+    for table in [main] * 2 if longer == "main" else [dev]:
+        table.write(rows([50], v=5))
+    sides = [sorted({*content(one), *content_of_the_commit}, key=repr) for one in (main, dev)]
+    counting = FaultyFileIO(LocalFileIO())
+    shutil.copytree(place / "wh", tmp_path / "count" / "wh")
+    with_io(at(tmp_path / "count", NOW), counting).fast_forward("dev")
+    outcomes = set()
+    for step, (name, path) in enumerate(counting.log, 1):
+        if name not in _CHANGES or "/dredge/" in path:
+            continue
+        copy = tmp_path / str(step)
+        shutil.copytree(place / "wh", copy / "wh")
+        there = at(copy, NOW)
+        try:
+            with_io(there, Meanwhile(step, lambda there=there: there.write(rows([77], v=7)))).fast_forward("dev")  # type: ignore[misc]
+            outcomes.add("forwarded")
+        except PlanStale:
+            outcomes.add("stale")
+        found, ids = content(there), [one.id for one in there.snapshots()]
+        assert found in sides, (step, name, path)
+        assert ids == list(range(ids[0], ids[-1] + 1)), (step, name, path)
+        there.compact(full=True)
+        shutil.rmtree(copy)
+    assert outcomes == {"forwarded", "stale"}
+
+
+content_of_the_commit = [(77, 84, "s77")]
+
+
+class Meanwhile(FaultyFileIO):
+    """Lets something happen ahead of a step."""
+
+    def __init__(self, at_step: int, happens: Callable[[], object]) -> None:
+        super().__init__(LocalFileIO())
+        self._at, self._happens = at_step, happens
+
+    def run(self, name: str, path: str, action: Callable[[], Any]) -> Any:
+        if self.steps + 1 == self._at:
+            self._happens()
+        return super().run(name, path, action)
 
 
 def test_a_true_fast_forward_drops_nothing(tmp_path: Path) -> None:

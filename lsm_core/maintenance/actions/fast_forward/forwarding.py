@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import InvalidOption, PlanRefused, PlanStale, RefusalRule
+from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
 from lsm_core.maintenance.deletions import split_used, under_lock
+from lsm_core.maintenance.top_of_history import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags
@@ -187,7 +188,7 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
 
 
 def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Record what goes, then put the branch's files in its place; at every moment the newest snapshot is one of the two histories'.
+    """Record what goes, then put the branch's files in its place; at every moment the newest snapshot says what the table's or the branch's says.
 
     An attempt that was interrupted is finished. Its report is a FastForwardReport. Raises PlanStale when the table or the branch was
     written to since the plan was made.
@@ -206,7 +207,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
     freed = _freed(store, change) if change.gone else []
     with under_lock(store, "a fast-forward"):
         record = _recorded(store, plan, change, freed) if change.gone else None
-        exchange(store, change.gone, change.new)
+        exchange(store, change.gone, change.new, change.last)
     report = FastForwardReport(
         plan.hash,
         plan.base_snapshot,
@@ -258,34 +259,26 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes]) -> None:
-    """Let the files ``gone`` (paths) go and ``new`` come: schemas, snapshots and tags of one history for those of another.
+def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
+    """Let the files ``gone`` (paths) go and ``new`` come: schemas, snapshots and tags of one history for those of another, up to snapshot ``last``.
 
-    Schemas come first and go last; snapshots beyond those to come go newest first, then what both have is replaced, then new ones come. Files
-    that are as they are to be already are fine, so that an interrupted exchange can be done again. Raises PlanStale where something was
-    committed meanwhile.
+    Readers see the one history or the other: see :func:`_exchange_snapshots`. Schemas come first and go last. Files that are as they are to be
+    already are fine, so that an interrupted exchange can be done again. Raises PlanStale where something was committed meanwhile.
     """
     io = store.file_io
-
-    schemas_there, history, tagged = (
-        sorted(
-            {path for path in (*gone, *new) if path.startswith(f"{store.metadata_root}/{kind}/")},
-            key=lambda path: (len(path), path),  # by their numbers
-        )
-        for kind in ("schema", "snapshot", "tag")
+    schemas_there, tagged = (
+        sorted({path for path in (*gone, *new) if path.startswith(f"{store.metadata_root}/{kind}/")})
+        for kind in ("schema", "tag")
     )
     for path in schemas_there:
         if path in new:
             io.overwrite(path, new[path])
-    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
-    for path in reversed(history):
-        if path in gone and path in new:
-            io.overwrite(path, new[path])
-        elif path in gone:
-            io.delete(path)
-    for path in history:
-        if path not in gone and not io.write_exclusive(path, new[path]) and io.read_bytes(path) != new[path]:
-            raise PlanStale(f"{_name(store, path)} was committed meanwhile; plan it anew", store.name)
+    _exchange_snapshots(
+        store,
+        {_number(path) for path in gone if path.startswith(store.snapshot_dir)},
+        {_number(path): data for path, data in new.items() if path.startswith(store.snapshot_dir)},
+        last,
+    )
     for path in tagged:
         if path in new:
             io.overwrite(path, new[path])
@@ -296,6 +289,81 @@ def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes])
             io.delete(path)
     snapshots.point_latest(store)
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+
+
+def _number(path: str) -> int:
+    return int(path.rpartition("-")[2])
+
+
+_STANDS_IN: Final = "fast-forward"
+
+
+def stands_in(data: bytes) -> bool:
+    """Whether this text is that of a snapshot that an exchange put into the place of another, for as long as it lasts."""
+    try:
+        return (Snapshot.from_json(data, "").properties or {}).get(COVER_PROPERTY) == _STANDS_IN
+    except CorruptFile:
+        return False
+
+
+def _exchange_snapshots(store: TableStore, gone: set[int], new: Mapping[int, bytes], known: int) -> None:
+    """Let snapshots go and come, so that from one step on, and no other, the newest one says what the newest one to come says.
+
+    Until all others are exchanged a snapshot stands in for that one, whose manifest lists it has: the newest of those that go, or the first
+    that comes on top. Where somebody commits on one that was to go, it stays, and so do others below it, so that ids have no gap.
+    """
+    io, path, there = store.file_io, store.snapshot_path, snapshots.list_ids(store)
+    gone = gone | {number for number in new if number in there and stands_in(io.read_bytes(path(number)))}
+    if not gone and not new:
+        return
+    newest = there[-1] if there else 0
+    last = max((set(there) - gone) | set(new))
+    if newest > max(known, *gone, *new):
+        raise PlanStale(f"snapshot/snapshot-{newest} was committed meanwhile; plan it anew", store.name)
+    to_come = Snapshot.from_json(new[last], path(last)) if last in new else snapshots.read(store, last)
+
+    def stand_in(number: int) -> bytes:
+        return replace(cover_of(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
+
+    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
+    on_top = sorted(number for number in new if number > newest)
+    for number in on_top:
+        _create(store, number, new[number] if number == last else stand_in(number))
+    if not on_top and newest in gone:
+        _replace_newest(store, newest, new[newest] if newest == last else stand_in(newest))
+    elif not on_top and newest in new:
+        _create(store, newest, new[newest])
+    for number in sorted({*gone, *new} - {on_top[-1] if on_top else newest}):
+        if number in on_top or (number in gone and number in new):
+            io.overwrite(path(number), new[number])
+        elif number in new:
+            _create(store, number, new[number])
+        else:
+            io.delete(path(number))
+    if newest > last and not built_upon(store, newest):
+        io.delete(path(newest))
+    if newest > last and built_upon(store, newest):
+        _close_gap(store, {number: stand_in(number) for number in range(last + 1, newest + 1)})
+
+
+def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
+    path = store.snapshot_path(number)
+    before = store.file_io.read_bytes(path)
+    store.file_io.overwrite(path, data)
+    if built_upon(store, number):
+        store.file_io.overwrite(path, before)
+        raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it anew", store.name)
+
+
+def _create(store: TableStore, number: int, data: bytes) -> None:
+    path = store.snapshot_path(number)
+    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+        raise PlanStale(f"snapshot/snapshot-{number} was committed meanwhile; plan it anew", store.name)
+
+
+def _close_gap(store: TableStore, texts: Mapping[int, bytes]) -> None:
+    for number, text in texts.items():
+        store.file_io.write_exclusive(store.snapshot_path(number), text)
 
 
 def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:

@@ -15,7 +15,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import top_of_history, trash
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import put_back, require_no_other
-from lsm_core.maintenance.actions.fast_forward.forwarding import digest_of, exchange
+from lsm_core.maintenance.actions.fast_forward.forwarding import digest_of, exchange, stands_in
 from lsm_core.maintenance.deletions import deletable_path, under_lock
 from lsm_core.maintenance.record import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
@@ -400,7 +400,7 @@ def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
             raise CorruptFile(path, f"no snapshot, tag or schema of branch {store.branch}, in {record.trash_id}")
         place = inside_really(store.root, f"{store.root}/{path}")
         now = store.file_io.read_bytes(place) if store.file_io.exists(place) else None
-        if now is not None and now != mine.get(path) and digest_of(now) != digest:
+        if now is not None and now != mine.get(path) and digest_of(now) != digest and not stands_in(now):
             raise _refused(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
     for other in trash.read_trash(store).records:
         if other.trash_id == record.trash_id:
