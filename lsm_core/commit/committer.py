@@ -101,8 +101,11 @@ class Committer:
         source: Callable[[pa.Table], Rescan],
         *,
         properties: Mapping[str, str] | None = None,
+        kind: CommitKind = CommitKind.COMPACT,
     ) -> CommitResult:
         """Commit the compactions of ``messages``, whatever else they hold left out, as long as ``source`` lets them.
+
+        ``kind``: OVERWRITE where what they leave says something else than what they replace, so that a version of the table takes its place.
 
         ``source(entries)`` is asked at every attempt for the live entries and those of the change at the newest snapshot, and raises
         :class:`CommitConflict` where the change does not fit it. Raises as :meth:`commit`.
@@ -110,7 +113,7 @@ class Committer:
         parts = self._parts(messages_of(self._store, messages))
         if not parts.has_compact:
             return CommitResult([])
-        request = self._request(CommitKind.COMPACT, parts.compact, BATCH, None, properties)
+        request = self._request(kind, parts.compact, BATCH, None, properties)
         rescan = source(parts.compact)
         request = replace(request, rescan=rescan, index=parts.compact_index, changelog=parts.compact_changelog)
         return CommitResult([self._one(request)])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.delete_branch.deleting import BranchDeletionReport as BranchDeletionReport
     from lsm_core.maintenance.actions.delete_branch.deleting import plan_branch_deletion as plan_branch_deletion
     from lsm_core.maintenance.actions.delete_tag.tag_deletion import TagDeletionReport as TagDeletionReport
+    from lsm_core.maintenance.actions.drop_partitions.dropping import PartitionDropReport as PartitionDropReport
     from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
         ChangelogExpiryReport as ChangelogExpiryReport,
     )
@@ -85,6 +86,9 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.restore.restoring import RestoreReport as RestoreReport
     from lsm_core.maintenance.actions.restore.restoring import plan_restore as plan_restore
     from lsm_core.maintenance.actions.rollback.rolling_back import RollbackReport as RollbackReport
+    from lsm_core.maintenance.actions.rollback_as_latest.as_latest import (
+        RollbackAsLatestReport as RollbackAsLatestReport,
+    )
     from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
     from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
     from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem
@@ -206,7 +210,9 @@ __getattr__, __dir__ = lazy_names(
             "RestoreReport",
             "plan_restore",
         ),
+        "actions.drop_partitions.dropping": ("PartitionDropReport",),
         "actions.rollback.rolling_back": ("RollbackReport",),
+        "actions.rollback_as_latest.as_latest": ("RollbackAsLatestReport",),
         "actions.trash.sweeping": (
             "SweepReport",
             "plan_sweep",

@@ -45,6 +45,8 @@ BUILT_IN: Final = (
     "expire_tags",
     "rollback",
     "recover",
+    "rollback_as_latest",
+    "drop_partitions",
 )
 """The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
 

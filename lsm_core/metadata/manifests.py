@@ -9,14 +9,15 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
+from lsm_core.arrays import arrow_array, arrow_scalar, empty_table, numpy_array
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.avro.metadata_file import with_record_root
 from lsm_core.format.binary_row import decode_row
-from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA
 from lsm_core.format.manifest import (
     Cancelling,
     HashesMeet,
@@ -30,6 +31,7 @@ from lsm_core.format.manifest import (
     encode_manifest,
     encode_manifest_list,
     from_avro_table,
+    identity_codes,
     manifest_meta,
     merge_entries,
 )
@@ -427,3 +429,29 @@ def _rolled(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, 
         tries = 0
         yield part, data
         waiting = waiting.slice(part.num_rows)
+
+
+def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
+    """What turns the live files of ``old`` manifests into those of ``new`` ones: deletions, then additions (`ENTRY_SCHEMA`).
+
+    Manifests that both sides have say the same on both, so only the others are read; their entries are held in memory. Raises CorruptFile.
+    """
+    names = [{meta.file_name for meta in side} for side in (old, new)]
+    went = entries_of(store, [meta for meta in old if meta.file_name not in names[1]])
+    came = entries_of(store, [meta for meta in new if meta.file_name not in names[0]])
+    both = pa.concat_tables([went.select(ENTRY_SCHEMA.names), came.select(ENTRY_SCHEMA.names)])
+    if not both.num_rows:
+        return both
+    signs = np.where(numpy_array(both.column("kind")) == ADD, 1, -1)
+    signs[: went.num_rows] *= -1
+    codes = identity_codes(both)
+    net = np.bincount(codes, weights=signs).astype(np.int64)
+    _, first = np.unique(codes, return_index=True)
+    if (np.abs(net) > 1).any():
+        row = int(first[int(np.argmax(np.abs(net) > 1))])
+        raise CorruptFile(store.manifest_dir, f"file {both.column('file_name')[row].as_py()} is added twice")
+    chosen = np.concatenate([first[net == -1], first[net == 1]])
+    kinds = np.where(np.arange(len(chosen)) < int((net == -1).sum()), DELETE, ADD).astype(np.int8)
+    found = both.take(arrow_array(chosen))
+    place = found.schema.get_field_index("kind")
+    return found.set_column(place, ENTRY_SCHEMA.field("kind"), arrow_array(kinds))

@@ -137,7 +137,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("compaction.offpeak.start.hour", INT, "-1"),
     Key("compaction.optimization-interval", DURATION),
     Key("compaction.size-ratio", INT, "1"),
-    Key("compaction.skip-expired-partitions", BOOL, "false", since="2.0", effect=NOT_ACTED_ON),
+    Key("compaction.skip-expired-partitions", BOOL, "false", since="2.0"),
     Key("compaction.small-file-ratio", DOUBLE, "0.7", since="2.0"),
     Key("compaction.total-size-threshold", MEMORY),
     Key("consumer-id", TEXT),

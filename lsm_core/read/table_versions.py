@@ -295,6 +295,24 @@ def _at_watermark(store: TableStore, watermark: int) -> Snapshot:
     return snapshots.read(store, ids[at])
 
 
+def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """The newest snapshot whose watermark is ``watermark`` (epoch ms) or less: all that came later may belong to a later time.
+
+    Raises SnapshotNotFound where there is none, which are also those that have none. Source: ``SnapshotManager.earlierOrEqualWatermark``.
+    """
+    ids = snapshots.list_ids(store)
+
+    def beyond(number: int) -> bool:
+        found = snapshots.read(store, number).watermark
+        return found is not None and found > watermark
+
+    at = bisect_left(ids, x=True, key=beyond)
+    found = snapshots.read(store, ids[at - 1]) if at else None
+    if found is None or found.watermark is None:
+        raise SnapshotNotFound(f"table {store.name} has no snapshot with a watermark of {watermark} or less")
+    return found
+
+
 def newest_compacted(store: TableStore) -> Snapshot | None:
     """The newest COMPACT snapshot; where full compactions are made every so many commits, the newest of those."""
     options = store.options
@@ -319,6 +337,7 @@ __all__ = [
     "check_reading",
     "millis",
     "newest_compacted",
+    "newest_of_watermark",
     "pair_of",
     "resolve",
     "startup",

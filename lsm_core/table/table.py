@@ -31,6 +31,7 @@ if (
         RecoveryReport,
         Report,
         RestoreReport,
+        RollbackAsLatestReport,
         RollbackReport,
         RowStory,
         SweepReport,
@@ -433,9 +434,13 @@ class Table(Readable):
         return cast("TagDeletionReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def rollback_to(
-        self, snapshot_or_tag: int | str | None = None, *, timestamp_ms: int | None = None
+        self,
+        snapshot_or_tag: int | str | None = None,
+        *,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
     ) -> RollbackReport:
-        """Go back to a snapshot (int), a tag (str), or the newest snapshot not younger than ``timestamp_ms`` (epoch ms).
+        """Go back to a snapshot (int), a tag (str), or the newest snapshot not younger than ``timestamp_ms`` or of no later ``watermark`` (epoch ms).
 
         What is newer goes to the trash, and :meth:`restore` brings it back as long as nobody has committed. Raises SnapshotNotFound,
         InvalidOption, PlanStale when somebody commits at the same time, CommitUnknown: call it again.
@@ -443,8 +448,22 @@ class Table(Readable):
         asked = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
             "timestamp_ms": timestamp_ms,
+            "watermark": watermark,
         }
         return cast("RollbackReport", self.apply(self.plan_maintenance("rollback", **asked)))
+
+    def rollback_to_as_latest(
+        self, snapshot_or_tag: int | str, partitions: Sequence[Mapping[str, Any]] | None = None
+    ) -> RollbackAsLatestReport:
+        """Commit what a snapshot (int) or a tag (str) says, of all or of some ``partitions``, as the newest snapshot; those between stay.
+
+        Raises SnapshotNotFound, UnsupportedFeature, PlanStale and CommitConflict when somebody commits at the same time.
+        """
+        asked = {
+            "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
+            "partitions": partitions,
+        }
+        return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **asked)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""

@@ -199,3 +199,20 @@ def test_automatic_tags_are_those_that_java_makes(java: Java, tmp_path: Path) ->
         assert made_by[0] == made_by[1] != {}, what
         told = [{path for path in files(table) if "SUCCESS" in path} for table in (ours, java_made)]
         assert told[0] == told[1] and bool(told[0]) == ("tag.create-success-file" in options), what
+
+
+@pytest.mark.paimon_java
+def test_java_reads_and_expires_behind_an_older_version_as_the_newest(java: Java, tmp_path: Path) -> None:
+    history(java)
+    table = opened(tmp_path)
+    before = {number: rows(table, snapshot_id=number) for number in (2, 6)}
+    for number in (2, 6):
+        table.rollback_to_as_latest(number)
+        assert theirs(java, tmp_path) == rows(table) == before[number]
+    java("write", rows=[{"k": 100, "v": 1}], compact="none")
+    java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=2**62)
+    assert [one.id for one in table.snapshots()] == [10]
+    assert theirs(java, tmp_path) == rows(table) == sorted([*before[6], (100, 1)])
+    assert_whole(table)
+    java("compact", full=True, options={"write-only": "false"})
+    assert theirs(java, tmp_path) == rows(table)

@@ -136,6 +136,8 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     for dt in ("2020-01-01", "2020-01-02"):
         damaged.write(rows([1], dt=dt))
     made.append(damaged.plan_maintenance("expire_partitions", older_than_ms=damaged.store.clock.now_ms()))
+    made.append(damaged.plan_maintenance("drop_partitions", partitions=[{"dt": "2020-01-01"}]))
+    made.append(damaged.plan_maintenance("rollback_as_latest", snapshot_id=1))
     made += [damaged.plan_maintenance("manifests"), damaged.plan_maintenance("purge", confirm="db.damaged")]
     next(Path(damaged.store.root).glob("dt=2020-01-01/*/data-*")).unlink()
     made.append(damaged.plan_maintenance("remove_unexisting_files"))
@@ -158,6 +160,8 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
     assert {plan.action for plan in made} == {action.name for action in all_actions()}
     for plan in made:
         assert plan.items and MaintenancePlan.from_json(plan.to_json()) == plan
+        unchanged = find_action(plan.action).unchanged(plan)
+        assert getattr(unchanged, "trash_id", None) == plan.arguments.get("trash_id") and not unchanged.changed
         for item in plan.items:
             assert len(item.cells()) == len(item.columns)
             assert type(item) in find_action(plan.action).item_types()

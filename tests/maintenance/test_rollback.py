@@ -129,7 +129,7 @@ def test_by_time(tmp_path: Path) -> None:
     with pytest.raises(SnapshotNotFound, match="no snapshot as old"):
         table.rollback_to(timestamp_ms=NOW - 1)
     for wrong in ({}, {"snapshot_id": 1, "tag": "v"}):
-        with pytest.raises(InvalidOption, match="exactly one of snapshot_id, tag, timestamp_ms"):
+        with pytest.raises(InvalidOption, match="exactly one of snapshot_id, tag, timestamp_ms, watermark"):
             table.plan_maintenance("rollback", **wrong)
     with pytest.raises(SnapshotNotFound, match="no snapshot 9"):
         table.rollback_to(9)
@@ -137,6 +137,18 @@ def test_by_time(tmp_path: Path) -> None:
         table.rollback_to("x")
     newest = table.rollback_to(2)
     assert not newest.changed and "is the newest" in newest.declined[0].text
+
+
+def test_by_watermark(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number, watermark in enumerate((None, 100, 100, 200, None)):
+        table.write(rows([number]), watermark=watermark)
+    assert [one.watermark for one in table.snapshots()] == [None, 100, 100, 200, 200]
+    for wanted, expected in ((100, 3), (199, 3), (200, 5), (10_000, 5)):
+        assert table.plan_maintenance("rollback", watermark=wanted).arguments["to_snapshot"] == expected
+    with pytest.raises(SnapshotNotFound, match="no snapshot with a watermark of 99 or less"):
+        table.rollback_to(watermark=99)
+    assert table.rollback_to(watermark=150).rolled_back_to == 3 and content(table) == content(table, 3)
 
 
 def test_changelogs_and_consumers(tmp_path: Path) -> None:

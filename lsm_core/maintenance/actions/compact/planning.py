@@ -73,7 +73,8 @@ def plan_compaction(
     waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
-    outcomes = _units(store, snapshot, groups, full, now, (chosen, wanted), order)
+    living, leaving = _split_expired(store, groups, now)
+    outcomes = [*leaving, *_units(store, snapshot, living, full, now, (chosen, wanted), order)]
     found = {(partition, bucket) for partition, bucket, _, _ in groups}
     found |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
@@ -104,10 +105,32 @@ def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
     chosen = None if given is None else [bytes.fromhex(text) for text in str(given).split()]
     entries = manifests.live_entries(store, snapshot, partitions=chosen)
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
-    outcomes = _units(store, snapshot, groups, bool(plan.arguments["full"]), plan.created_ms, (chosen, None), None)
+    living, _ = _split_expired(store, groups, plan.created_ms)
+    outcomes = _units(store, snapshot, living, bool(plan.arguments["full"]), plan.created_ms, (chosen, None), None)
     items = tuple(outcome for outcome in outcomes if isinstance(outcome, CompactItem))
     declined = tuple(outcome for outcome in outcomes if isinstance(outcome, Declined))
     return replace(plan, base_snapshot=snapshot.id, items=items, declined=declined)
+
+
+def _split_expired(
+    store: TableStore, groups: Sequence[BucketGroup], now_ms: int
+) -> tuple[Sequence[BucketGroup], list[Declined]]:
+    """The buckets to look at, and a word on those of partitions that are about to expire (`compaction.skip-expired-partitions`)."""
+    if not store.options.get("compaction.skip-expired-partitions"):
+        return groups, []
+    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import expired_of
+
+    newest: dict[bytes, int] = {}
+    for partition, _, _, entries in groups:
+        newest[partition] = max(newest.get(partition, 0), pc.max(entries.column("creation_time_ms")).as_py() or 0)
+    expired = expired_of(store, newest, now_ms)
+    leaving = []
+    for partition, bucket, _, _ in groups:
+        if partition in expired:
+            text = partition_text(store.schema, partition, store.options)
+            why = f"its partition, of {expired[partition]} UTC, goes with the next expiry of partitions"
+            leaving.append(Declined(bucket_name(text, bucket), "expired", why, {}, text, bucket))
+    return [group for group in groups if group[0] not in expired], leaving
 
 
 def _seconds(items: Sequence[CompactItem]) -> float:

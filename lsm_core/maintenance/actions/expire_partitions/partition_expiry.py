@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -252,6 +253,22 @@ def plan_partition_expiry(
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
+def expired_of(store: TableStore, newest: Mapping[bytes, int], now_ms: int) -> dict[bytes, str]:
+    """Those of the partitions (serialised, with the time of their newest file, epoch ms) that the table's options let expire, and their times (UTC).
+
+    None where the table keeps partitions for ever (`partition.expiration-time` unset). Raises UnsupportedFeature, InvalidOption.
+    """
+    if not store.schema.partition_keys or store.options.get(_TIME) is None:
+        return {}
+    rule = _Rule.of(store, now_ms)
+    found = {}
+    for partition, texts in zip(newest, java_texts(store.schema, list(newest)), strict=True):
+        with suppress(NoTime):
+            if rule.is_past(time := rule.time_of(texts, newest[partition])):
+                found[partition] = _text(time)  # a moment that is the same whenever it is asked, as plans need it
+    return found
+
+
 def _kept(rule: _Rule, name: str, time: int) -> Declined:
     facts = {"time": _text(time)}
     if rule.age_ms is None:
@@ -385,6 +402,7 @@ __all__ = [
     "ExpiryAtCommit",
     "PartitionExpiryReport",
     "apply_partition_expiry",
+    "expired_of",
     "partition_expiry_fits",
     "plan_partition_expiry",
 ]

@@ -12,19 +12,14 @@ gap was built on, with all that changed since the one before the gap as its own 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.commit.drafts import RecordingFileIO, remove
-from lsm_core.errors import CorruptFile
-from lsm_core.format.file_meta import ADD, DELETE, ENTRY_SCHEMA
-from lsm_core.format.manifest import VECTORS_INDEX, ManifestFileMeta, identity_codes
+from lsm_core.format.file_meta import DELETE
+from lsm_core.format.manifest import VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.metadata import hints, manifests, snapshots, tags
@@ -214,7 +209,7 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
 def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
     """The snapshot behind ``before`` that says what ``after`` was built on; its manifests are written through ``store``."""
     old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
-    changed = _difference(store, old, new)
+    changed = manifests.difference(store, old, new)
     base = manifests.write_list(store, old)
     delta = manifests.write_list(store, manifests.write_manifests(store, changed))
     total = after.total_record_count - after.delta_record_count
@@ -240,32 +235,6 @@ def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeIt
         others=after.others,
         writer_version=after.writer_version,
     )
-
-
-def _difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
-    """What turns the live files of ``old`` manifests into those of ``new`` ones: deletions, then additions (`ENTRY_SCHEMA`).
-
-    Manifests that both sides have say the same on both, so only the others are read; their entries are held in memory.
-    """
-    names = [{meta.file_name for meta in side} for side in (old, new)]
-    went = manifests.entries_of(store, [meta for meta in old if meta.file_name not in names[1]])
-    came = manifests.entries_of(store, [meta for meta in new if meta.file_name not in names[0]])
-    both = pa.concat_tables([went.select(ENTRY_SCHEMA.names), came.select(ENTRY_SCHEMA.names)])
-    if not both.num_rows:
-        return both
-    signs = np.where(numpy_array(both.column("kind")) == ADD, 1, -1)
-    signs[: went.num_rows] *= -1
-    codes = identity_codes(both)
-    net = np.bincount(codes, weights=signs).astype(np.int64)
-    _, first = np.unique(codes, return_index=True)
-    if (np.abs(net) > 1).any():
-        row = int(first[int(np.argmax(np.abs(net) > 1))])
-        raise CorruptFile(store.manifest_dir, f"file {both.column('file_name')[row].as_py()} is added twice")
-    chosen = np.concatenate([first[net == -1], first[net == 1]])
-    kinds = np.where(np.arange(len(chosen)) < int((net == -1).sum()), DELETE, ADD).astype(np.int8)
-    found = both.take(arrow_array(chosen))
-    place = found.schema.get_field_index("kind")
-    return found.set_column(place, ENTRY_SCHEMA.field("kind"), arrow_array(kinds))
 
 
 __all__ = [

@@ -11,13 +11,14 @@ class Rollback(BuiltInAction):
 
     name = "rollback"
     verb = "rollback"
-    help = "Go back to a snapshot, a tag or a time; what is newer waits in the trash until `dredge trash --sweep` after the grace."
+    help = "Go back to a snapshot, a tag, a time or a watermark; what is newer waits in the trash until `dredge trash --sweep` after the grace."
     arguments = (
         Argument("snapshot_id", ArgumentKind.NUMBER, "This snapshot (or a tag of it).", "--snapshot"),
         Argument("tag", ArgumentKind.TEXT, "The snapshot of this tag, also one that has expired."),
         Argument(
             "timestamp_ms", ArgumentKind.NUMBER, "The newest snapshot not younger than this (epoch ms).", "--timestamp"
         ),
+        Argument("watermark", ArgumentKind.NUMBER, "The newest snapshot with a watermark (epoch ms) of this or less."),
         NOW,
     )
     items = ("actions.rollback.rolling_back.TakeBackItem", "trash.DeleteItem")

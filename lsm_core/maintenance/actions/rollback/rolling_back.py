@@ -46,7 +46,8 @@ from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, hel
 from lsm_core.maintenance.used_files import added, changelog_files
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.table_versions import resolve
+from lsm_core.options import whole_number
+from lsm_core.read.table_versions import newest_of_watermark, resolve
 
 _MOST_LINES: Final = 10_000
 _SNAPSHOT, _CHANGELOG, _TAG = "snapshot", "changelog", "tag"
@@ -137,21 +138,17 @@ def plan_rollback(
     snapshot_id: int | None = None,
     tag: str | None = None,
     timestamp_ms: int | None = None,
+    watermark: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan to go back to a snapshot (by id, which may have expired if it has a tag), to that of a tag, or to the newest one not younger
-    than ``timestamp_ms`` (epoch ms). Exactly one of the three is given.
+    """Plan to go back to a snapshot (by id, which may have expired if it has a tag), to that of a tag, to the newest one not younger
+    than ``timestamp_ms`` (epoch ms), or to the newest one whose watermark is ``watermark`` or less. Exactly one of the four is given.
 
     Snapshots, changelogs and tags with larger ids go, as in Java; schemas and consumers stay. Reads metadata only. Raises
     InvalidOption, SnapshotNotFound and CorruptFile when something retained cannot be read.
     """
-    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
-    if sum(value is not None for value in given.values()) != 1:
-        raise InvalidOption("rollback", given, "exactly one of snapshot_id, tag, timestamp_ms", store.name)
-    if snapshot_id is not None:
-        target = tags.find_snapshot(store, snapshot_id)
-    else:
-        target = _found(resolve(store, tag=tag, timestamp_ms=timestamp_ms).snapshot)
+    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    target = find_target(store, snapshot_id, tag, timestamp_ms, watermark)
     arguments = {**given, "to_snapshot": target.id, "committed_ms": target.time_millis}
     plan = MaintenancePlan.begun(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
     newer = _Newer.than(store, target.id)
@@ -169,10 +166,25 @@ def plan_rollback(
     )
 
 
-def _found(snapshot: Snapshot | None) -> Snapshot:
-    if snapshot is None:
-        raise SnapshotNotFound("nothing was committed yet")
-    return snapshot
+def find_target(
+    store: TableStore,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    watermark: int | None = None,
+) -> Snapshot:
+    """The snapshot to go back to, by exactly one of the four; see :func:`plan_rollback`. Raises InvalidOption, SnapshotNotFound, CorruptFile."""
+    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    if sum(value is not None for value in given.values()) != 1:
+        raise InvalidOption("rollback", given, f"exactly one of {', '.join(given)}", store.name)
+    if snapshot_id is not None:
+        return tags.find_snapshot(store, whole_number(snapshot_id, "snapshot_id", store.name))
+    if watermark is not None:
+        return newest_of_watermark(store, whole_number(watermark, "watermark", store.name))
+    found = resolve(store, tag=tag, timestamp_ms=timestamp_ms).snapshot
+    if found is None:
+        raise SnapshotNotFound(f"table {store.name}: nothing was committed yet")
+    return found
 
 
 def _unused(
@@ -381,4 +393,4 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     )
 
 
-__all__ = ["RollbackReport", "TakeBackItem", "apply_rollback", "plan_rollback", "rollback_fits"]
+__all__ = ["RollbackReport", "TakeBackItem", "apply_rollback", "find_target", "plan_rollback", "rollback_fits"]

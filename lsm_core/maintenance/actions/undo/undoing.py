@@ -189,15 +189,16 @@ def _item(store: TableStore, bucket: ReplacedFiles) -> UndoItem:
     return UndoItem(
         partition=bucket.partition,
         partition_text=partition_text(store.schema, bucket.partition, store.options),
-        inputs=_planned((*bucket.outputs, *(now for now, _ in bucket.moved))),
+        inputs=planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
         bucket=bucket.bucket,
         total_buckets=bucket.total_buckets,
-        restored=_planned((*bucket.inputs, *(before for _, before in bucket.moved))),
+        restored=planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
         moved=tuple(now.file_name for now, _ in bucket.moved),
     )
 
 
-def _planned(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
+def planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
+    """``files`` as plans name them."""
     return tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
 
 
@@ -216,7 +217,8 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
     differences: list[BucketDifference] = []
     with discard_on_failure(store, made):
         for bucket in chosen:
-            message = _put_back(store, bucket, made, verified)
+            # A keyed bucket gets all of its vectors back; of append files only those that return have any of theirs.
+            message = put_files_back(store, bucket, made, verified, all_vectors=store.has_primary_key)
             if not verified:
                 continue
             # Files of append tables stand alone: what did not change says the same.
@@ -305,8 +307,14 @@ def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     return False
 
 
-def _put_back(store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool) -> CommitMessage:
-    """Copy a bucket's files; its message is added to ``made`` before the first copy is begun, and with its index files at the end."""
+def put_files_back(
+    store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool, *, all_vectors: bool
+) -> CommitMessage:
+    """Copy a bucket's files; its message is added to ``made`` before the first copy is begun, and with its index files at the end.
+
+    ``verified``: copies are read back. ``all_vectors``: files that stay get the deletion vectors back that they had, not only those that
+    return. Raises PlanRefused where a file is gone, CorruptFile, VerificationFailed.
+    """
     names = {file.file_name: _new_name(store, file.file_name) for file in bucket.inputs}
     copies = {file.file_name: _renamed(store, file, names[file.file_name]) for file in bucket.inputs}
     message = CommitMessage(
@@ -325,8 +333,7 @@ def _put_back(store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage
     present = {file.file_name for file in bucket.live if file.file_name not in replaced}
     present |= {file.file_name for file in message.compact_after}
     now, before = vectors_of(bucket, store), bucket.vectors
-    # A keyed bucket gets all of its vectors back; of append files only those that return have any of theirs.
-    concerned = {*now, *before} if store.has_primary_key else names.keys() & before.keys()
+    concerned = {*now, *before} if all_vectors else names.keys() & before.keys()
     changed = {}
     for name in sorted(concerned):
         place, follows = before.get(name), names.get(name, name)

@@ -1,0 +1,36 @@
+"""Dropping partitions by a plan that names them and what they hold; what is written to one meanwhile keeps it."""
+
+from __future__ import annotations
+
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
+from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
+
+
+class DropPartitions(BuiltInAction):
+    """The action "drop_partitions"."""
+
+    name = "drop_partitions"
+    verb = "drop-partitions"
+    help = "Drop partitions in one commit; `dredge rollback-as-latest` brings them back as long as the snapshot before is there."
+    commits = True
+    arguments = (
+        Argument(
+            "partitions",
+            ArgumentKind.PARTITIONS,
+            "These partitions; columns may be left out. May be repeated. Empty value: null.",
+            PARTITIONS.flag,
+        ),
+        NOW,
+    )
+    items = ("actions.drop_partitions.dropping.DropPartitionItem",)
+    planned_by = "actions.drop_partitions.dropping.plan_dropping"
+    applied_by = "actions.drop_partitions.dropping.apply_dropping"
+    fits_by = "actions.drop_partitions.dropping.dropping_fits"
+    report = "actions.drop_partitions.dropping.PartitionDropReport"
+
+    def remarks(self, plan: MaintenancePlan) -> list[str]:
+        """When files go."""
+        return ["their files go when the snapshots that hold them expire"] if plan.items else []
+
+
+ACTION = DropPartitions()
