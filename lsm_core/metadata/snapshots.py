@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from lsm_core.errors import CorruptFile, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import hints
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import done_in_turn, place_of
 
 PREFIX = "snapshot-"
 _ATTEMPTS = 3
@@ -86,9 +88,12 @@ def latest(store: TableStore) -> Snapshot | None:
 
 
 def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapshot]:
-    """Yield the snapshots of ``ids`` (default: all), oldest first; those that expire meanwhile are left out."""
-    for snapshot_id in list_ids(store) if ids is None else sorted(ids):
-        snapshot = try_read(store, snapshot_id)
+    """Yield the snapshots of ``ids`` (default: all), oldest first; those that expire meanwhile are left out.
+
+    Where reading is a request the next few are under way meanwhile.
+    """
+    reads = (partial(try_read, store, snapshot_id) for snapshot_id in (list_ids(store) if ids is None else sorted(ids)))
+    for snapshot in done_in_turn(reads, at_once=bool(place_of(store.root))):
         if snapshot is not None:
             yield snapshot
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import PlanStale, SnapshotNotFound
+from lsm_core.errors import PlanStale
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
@@ -27,6 +28,7 @@ from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_lin
 from lsm_core.maintenance.used_files import added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import done_in_turn, place_of
 
 _MOST_LINES: Final = 10_000
 _EXTERNAL: Final = "data-file.external-paths"
@@ -128,11 +130,12 @@ def plan_expiry(
     if not ids:
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
 
+    known: dict[int, Snapshot] = {}  # each is read once
+
     def time_of(snapshot_id: int) -> int | None:
-        try:
-            return snapshots.read(store, snapshot_id).time_millis
-        except SnapshotNotFound:
-            return None
+        if snapshot_id not in known and (found := snapshots.try_read(store, snapshot_id)) is not None:
+            known[snapshot_id] = found
+        return known[snapshot_id].time_millis if snapshot_id in known else None
 
     consumed = _next_consumed(store, [one.consumer_id for one in silent])
     chosen = policy.choose(ids[0], ids[-1], consumed, time_of)
@@ -141,16 +144,18 @@ def plan_expiry(
     )
     if chosen.is_empty:
         return replace(plan, declined=(kept,))
-    times = {number: time for number in ids if number < chosen.end and (time := time_of(number)) is not None}
+    going = [number for number in ids if number <= chosen.end and number not in known]
+    known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(store, going)}
+    times = {number: known[number].time_millis for number in ids if number < chosen.end and number in known}
     keeps = store.options.changelog_decoupled
     items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
-    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end)}
+    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known)}
     deletions, held = split_used(store, list(candidates.values()), without=set(times))
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
         items=(*forgotten, *items, *deletions),
-        declined=(kept, *held, *_left_outside(store, list(times), chosen.end)),
+        declined=(kept, *held, *_left_outside(store, list(times), chosen.end, known)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
 
@@ -168,16 +173,18 @@ def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ..
     return tuple(name for name in still if consumers.delete_consumer(store, name))
 
 
-def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[DeleteItem]:
+def _candidates(
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
+) -> Iterator[DeleteItem]:
     """Files that only the expiring snapshots may need (format.md 17: data files by the deltas of their successors)."""
     if not expiring:
         return
-    for snapshot, gone in _replaced(store, expiring, end):
+    for snapshot, gone in _replaced(store, expiring, end, known):
         number = snapshot.id
         yield from data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
     if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
         # Changelogs were kept longer once: what the expiry before this one then left to them is ours.
-        snapshot = snapshots.read(store, expiring[0])
+        snapshot = known[expiring[0]]
         gone = removed_by_writers(store, snapshot)
         for item in data_items(
             store, gone, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
@@ -185,34 +192,37 @@ def _candidates(store: TableStore, expiring: Sequence[int], end: int) -> Iterato
             if store.file_io.exists(f"{store.root}/{item.path}"):
                 yield item
     for number in expiring:
-        snapshot = snapshots.read(store, number)
+        snapshot = known[number]
         yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
         if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
             entries = added(manifests.changelog_entries(store, snapshot))
             yield from data_items(store, entries, "changelog", f"changelog of snapshot {number}")
 
 
-def _replaced(store: TableStore, expiring: Sequence[int], end: int) -> Iterator[tuple[Snapshot, pa.Table]]:
+def _replaced(
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
+) -> Iterator[tuple[Snapshot, pa.Table]]:
     """Manifest entries that each snapshot after the first expiring one dropped.
 
     Files that writers made are left for the expiry of changelogs where these tell by them.
     """
     later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
     for number in range(expiring[0] + 1, end + 1):
-        try:
-            snapshot = snapshots.read(store, number)
-        except SnapshotNotFound:
+        snapshot = known.get(number)
+        if snapshot is None:
             continue
         gone = removed(manifests.delta_entries(store, snapshot))
         yield snapshot, gone.filter(pc.invert(changelogs.is_written(gone))) if later else gone
 
 
-def _left_outside(store: TableStore, expiring: Sequence[int], end: int) -> list[Declined]:
+def _left_outside(
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
+) -> list[Declined]:
     """Says how many files under `data-file.external-paths` nothing names any more and nobody deletes."""
     if not expiring or not store.options.get(_EXTERNAL):
         return []
     files = size = 0
-    for _, gone in _replaced(store, expiring, end):
+    for _, gone in _replaced(store, expiring, end, known):
         outside = gone.filter(pc.is_valid(gone.column("external_path")))
         files += outside.num_rows
         size += pc.sum(outside.column("file_size")).as_py() or 0
@@ -286,14 +296,17 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         return ExpiryReport(
             plan.hash, plan.base_snapshot, earliest=earliest, declined=plan.declined, consumers=forgotten
         )
-    _require_fresh(store, plan, present, going)
+    _require_oldest(store, present, going)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going))
     # The exact bytes of the snapshot files, checked: a restore writes them back.
     texts, read = {}, {}
-    for number in going:
-        path = store.snapshot_path(number)
+    paths = [store.snapshot_path(number) for number in going]
+    reads = done_in_turn(
+        (partial(store.file_io.read_bytes, path) for path in paths), at_once=bool(place_of(store.root))
+    )
+    for number, path in zip(going, paths, strict=True):
         try:
-            data = store.file_io.read_bytes(path)
+            data = next(reads)
         except FileNotFoundError as error:
             raise PlanStale(f"snapshot {number} was expired by somebody else meanwhile", store.name) from error
         read[number] = Snapshot.from_json(data, path)
@@ -359,6 +372,18 @@ def _take_away(
 
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
+    _require_oldest(store, present, going)
+    wanted = set(going)
+    times = {snapshot.id: snapshot.time_millis for snapshot in snapshots.iterate(store, list(going))}
+    for item in plan.items_of(ExpireItem):
+        if item.snapshot_id in wanted and times.get(item.snapshot_id) != item.time_ms:
+            what = (
+                "written again after a rollback" if item.snapshot_id in times else "expired by somebody else meanwhile"
+            )
+            raise PlanStale(f"snapshot {item.snapshot_id} was {what}", store.name)
+
+
+def _require_oldest(store: TableStore, present: set[int], going: Sequence[int]) -> None:
     if min(present) != going[0]:
         raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan", store.name)
     if max(present) <= going[-1]:
@@ -366,7 +391,3 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
     wanted = _next_consumed(store)
     if wanted is not None and wanted <= going[-1]:
         raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
-    times: Mapping[int, int] = {item.snapshot_id: item.time_ms for item in plan.items_of(ExpireItem)}
-    for number in going:
-        if snapshots.read(store, number).time_millis != times[number]:
-            raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
