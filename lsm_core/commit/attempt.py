@@ -78,7 +78,8 @@ class Request:
     index files that come and go with it. ``changelog``: entries of the changelog files that tell of it. ``merge``: makes the base
     manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so. ``strict``: asked about others' commits
     at every attempt. ``statistics``: the file that the snapshot names, instead of the one before. ``purpose``: what the files of the
-    snapshot before it must allow.
+    snapshot before it must allow. ``looked_at``: the snapshot up to which the user's commits were looked at, where this one is to happen
+    once; None where it may happen again.
     """
 
     kind: CommitKind
@@ -96,6 +97,7 @@ class Request:
     strict: StrictMode | None = None
     statistics: str | None = None
     purpose: Purpose = Purpose.WRITE
+    looked_at: int | None = None
 
 
 class CommitRun:
@@ -193,6 +195,8 @@ class CommitRun:
         if request.strict is not None:
             request.strict.check(latest, request.kind, list({*partitions_of(entries), *request.index.partitions}))
         check(store, base, entries, request.kind, latest)
+        if request.looked_at is not None:
+            self._require_first(request.looked_at)
         if request.added is not None:
             request.added.require_new(latest)
         self._next_row_id = (latest.next_row_id or 0) if latest is not None else 0
@@ -210,6 +214,17 @@ class CommitRun:
         index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries, request.user)
         base_list = manifests.write_list(self._drafts, request.merge(store, old, self._drafts))
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
+
+    def _require_first(self, looked_at: int) -> None:
+        """Another process of the same user may have made the same commit since: it has other files, which must not count twice."""
+        request, store = self._request, self._store
+        for number in range(looked_at + 1, self._base_id + 1):
+            found = snapshots.try_read(store, number)
+            if found is None or (found.commit_user, found.commit_identifier) != (request.user, request.identifier):
+                continue
+            if (found.commit_kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT):
+                reason = f"table {store.name}: commit {request.identifier} of {request.user} was made meanwhile by another process"
+                raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), request.user, number, reason)
 
     def _snapshot(
         self, latest: Snapshot | None, entries: pa.Table, base_list: tuple[str, int], index_manifest: str | None

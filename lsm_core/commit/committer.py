@@ -313,6 +313,7 @@ class Committer:
         healed: its missing compaction part is committed, or left out where others took its inputs meanwhile, since its rows
         are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
         """
+        looked_at = snapshots.latest_id(self._store) or 0
         done = latest_of_user(self._store, self.commit_user)
         if not isinstance(committables, Mapping) or not all(type(number) is int for number in committables):
             accepted = "commits are a mapping of identifiers (whole numbers) to lists of CommitMessage"
@@ -330,7 +331,9 @@ class Committer:
                 _LOG.info("table %s: commit %d is in the table, its snapshot has expired", self._store.name, identifier)
             elif parts.has_append and not finished:
                 request = self._request(parts.append_kind, parts.append, identifier, watermark, properties)
-                request = replace(request, index=parts.append_index, changelog=parts.append_changelog)
+                request = replace(
+                    request, index=parts.append_index, changelog=parts.append_changelog, looked_at=looked_at
+                )
                 ids.append(self._run(self._with_new_files(request, messages)))
             if parts.has_compact and CommitKind.COMPACT not in finished:
                 request = self._request(CommitKind.COMPACT, parts.compact, identifier, watermark, properties)
@@ -418,12 +421,14 @@ class Committer:
             if found is not None:
                 return found
             # A numbered commit of this user may be there with other files: written again by a retry, it must not count twice.
+            looked_at = snapshots.latest_id(self._store) or 0
             done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
             if done is not None and done.identifier == request.identifier:
                 compacts = request.kind is CommitKind.COMPACT
                 if any((kind is CommitKind.COMPACT) == compacts for kind in done.kinds):
                     reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
                     raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)
+            request = replace(request, looked_at=None if request.identifier == BATCH else looked_at)
         if messages:
             request = self._with_new_files(request, messages)
         try:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
     EqualTo,
     Filter,
@@ -33,7 +37,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lsm_core.format.schema import DataField, TableSchema
+    from lsm_core.spark.spark_stream_read import StreamChoice
 
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
@@ -83,11 +88,8 @@ WRITE_OPTIONS: Final = (
     *MERGE_SCHEMA,
 )
 
-_NO_STREAM_READ: Final = (
-    "readStream (streams in Spark); Table.new_stream_scan follows a table's changes, and the options incremental-between and the "
-    "like read them as a batch"
-)
-_NO_STREAM_WRITE: Final = "writeStream (streams in Spark); write each micro-batch by foreachBatch with lsm_core.spark.write_table or the format's save()"
+_OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
+"""Options of streams alone, and those of tables that only streams obey, begin with these."""
 
 
 def register(spark: SparkSession) -> None:
@@ -183,8 +185,44 @@ class TableSource(DataSource):
 
         Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound, UnsupportedFeature (an entry in Spark's catalog).
         """
+        if any(key.startswith(_OF_STREAMS) for key in self.options):
+            return self._stream().ddl
         table = table_to_read(self.options)
-        return spark_ddl(self._fields(table), table.name)
+        try:
+            return spark_ddl(self._fields(table), table.name)
+        except SnapshotNotFound:
+            if isinstance(table, ReadOnlyTable) or _snapshot_id(self.options) is not None:
+                raise
+            return (
+                self._stream().ddl
+            )  # the start of a stream may have expired since it began; a batch says so when it is used
+
+    def _stream(self) -> StreamChoice:
+        """What a stream reads, with the schema of its start where that is kept, else of today.
+
+        Raises TableNotFound, InvalidOption, UnsupportedFeature for a system table or a Spark before 4.2.
+        """
+        name = self.options.get("table") or ""
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            raise UnsupportedFeature("readStream before Spark 4.2", name)
+        from lsm_core.spark.spark_stream_read import OPTIONS, StreamChoice
+
+        own = {key: text for key, text in self.options.items() if key.startswith(_OF_STREAMS)}
+        unknown = next((key for key in own if key not in OPTIONS and not find_key(key)), None)
+        if unknown is not None:
+            raise InvalidOption(unknown, own[unknown], f"options of streams: {', '.join(OPTIONS)}", name)
+        reading = {key: text for key, text in self.options.items() if key not in own}
+        if reading.get("snapshot-id"):
+            raise InvalidOption(
+                "snapshot-id", reading["snapshot-id"], "scan.snapshot-id, at which a stream begins", name
+            )
+        table = table_to_read(reading)
+        if isinstance(table, ReadOnlyTable):
+            raise UnsupportedFeature("readStream of a system table", table.name)
+        store = table.store.copy({key: text for key, text in own.items() if key not in OPTIONS})
+        with suppress(SnapshotNotFound, UnsupportedFeature):
+            store = resolve(store).store
+        return StreamChoice.of(store, _columns(reading), _filter(reading), own)
 
     def _fields(self, table: Table | ReadOnlyTable) -> tuple[DataField, ...]:
         """The chosen columns of ``table``, as of the snapshot's time."""
@@ -208,13 +246,24 @@ class TableSource(DataSource):
             raise InvalidOption(PUSH_FILTERS, pushing, "true or false", table.name)
         return (PushingReader if pushing == "true" else TableReader)(table.store, self.options)
 
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802  (Spark's name)
-        """Refuse. Raises UnsupportedFeature naming the table, when the query starts: `load` alone tells a data source nothing."""
-        raise UnsupportedFeature(_NO_STREAM_READ, self.options.get("table") or "")
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
+        """Return the reader of this table's changes. Raises as `StreamReader` does, and as :meth:`reader` for a ``schema`` that was named."""
+        choice = self._stream()
+        from lsm_core.spark.spark_stream_read import StreamReader
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  (Spark's name)
-        """Refuse. Raises UnsupportedFeature naming the table, when the query starts."""
-        raise UnsupportedFeature(_NO_STREAM_WRITE, self.options.get("table") or "")
+        choice.require(schema)
+        return StreamReader(choice, self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
+        """Return the writer of one epoch; see `StreamWriter`."""
+        from lsm_core.spark.spark_stream_write import OF_SPARK, OPTIONS, StreamWriter
+
+        store = table_to_write({key: text for key, text in self.options.items() if key not in (*OPTIONS, *OF_SPARK)})
+        numbered = next((key for key in COMMIT_OPTIONS if key in self.options), None)
+        if numbered is not None:
+            accepted = f"nothing in a stream, whose epochs have numbers; '{OPTIONS[0]}' names its commits"
+            raise InvalidOption(numbered, self.options[numbered], accepted, store.name)
+        return StreamWriter(store, schema.names, overwrite, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""

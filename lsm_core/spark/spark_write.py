@@ -307,10 +307,7 @@ class WriteJob:
     def _published(
         self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None
     ) -> int | None:
-        with discard_on_failure(self.store, messages):
-            raise_first(outcomes)
-            joined = joined_indexes(self.store, messages)
-        messages = self._of_one_moment(joined)
+        messages = self.joined(messages, outcomes)
         with discard_on_failure(self.store, messages):
             if self.is_there:  # the same commit was made meanwhile by another process: it has other files
                 abort(self.store, messages)
@@ -363,6 +360,12 @@ class WriteJob:
             places, names = mine.column("folder").to_numpy(), mine.column("name").to_numpy()
             listed = [(f"{listing.folders[at]}/{name}", name) for at, name in zip(places, names, strict=True)]
         return [path for path, name in listed if self.family in name and name not in named]
+
+    def joined(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
+        """The messages of all tasks as one commit takes them. Raises the error of the first task that failed: the files of all are deleted then."""
+        with discard_on_failure(self.store, messages):
+            raise_first(outcomes)
+            return self._of_one_moment(joined_indexes(self.store, messages))
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
         """Postponed files are replayed by age, and those of one age in the order of their writers: of one commit in that of its tasks."""

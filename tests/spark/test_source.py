@@ -431,16 +431,3 @@ def test_a_schema_that_is_not_the_tables_is_refused_by_name(spark: Any, tmp_path
             reader(spark, tmp_path).schema(wrong).load().collect()
     with pytest.raises(Exception, match=r"option 'schema' of table db\.t\$snapshots cannot be 'a int'"):
         reader(spark, tmp_path, "db.t$snapshots").schema("a INT").load().collect()
-
-
-def test_streams_of_spark_are_refused_by_name(spark: Any, tmp_path: Path) -> None:
-    make_table(tmp_path)
-    place = {"warehouse": str(tmp_path), "table": "db.t"}
-    stream = spark.readStream.format("dredge").options(**place).load()
-    rate = spark.readStream.format("rate").load()
-    for number, (source, sink) in enumerate(((stream, "console"), (rate, "dredge"))):
-        query = (
-            source.writeStream.format(sink).options(**place, checkpointLocation=str(tmp_path / f"at{number}")).start()
-        )
-        with pytest.raises(Exception, match=r"not supported: (read|write)Stream \(streams in Spark\).*\(table db\.t\)"):
-            query.awaitTermination(60)

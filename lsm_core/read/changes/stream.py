@@ -21,6 +21,7 @@ from lsm_core.read.changes.changed_rows import ROW_KIND, Choice, Rows, file_rows
 from lsm_core.read.changes.incremental import added_files, changelog_files, removed_files
 from lsm_core.read.changes.spans import earliest_kept, first_since, is_gone, next_snapshot
 from lsm_core.read.scan import plan_version
+from lsm_core.read.splits import Split
 from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, startup
 from lsm_core.types import kinds_to_text
 
@@ -58,15 +59,9 @@ class Beginning:
         A consumer goes on where it was; else ``from_snapshot`` counts, else the options. Snapshots that are not kept any more
         are passed over, as in Java. Raises SnapshotNotFound, CorruptFile.
         """
-        store = self.store
-        if self.consumer_id is not None and not store.options.get("consumer.ignore-progress"):
-            progress = consumers.read_consumer(store, self.consumer_id)
-            if progress is not None:
-                return self._follow(progress)
-        if self.from_snapshot is not None:
-            return self._follow(self.from_snapshot)
-        if self.startup.mode is Mode.FROM_SNAPSHOT:
-            return self._follow(_number(self.startup) or 0)
+        store, named = self.store, self.named()
+        if named is not None:
+            return self._follow(named)
         if self.startup.mode is Mode.FROM_TIMESTAMP:
             since = first_since(store, millis(store.name, str(self.startup.key), self.startup.value))
             return None if since is None else Start(since)
@@ -83,6 +78,16 @@ class Beginning:
                 full = newest_compacted(store)
             full = full or snapshots.latest(store)
         return None if full is None else Start(full.id + 1, full)
+
+    def named(self) -> int | None:
+        """The snapshot whose changes come first by what the consumer recorded, ``from_snapshot`` or the options say; None: none is named."""
+        if self.consumer_id is not None and not self.store.options.get("consumer.ignore-progress"):
+            progress = consumers.read_consumer(self.store, self.consumer_id)
+            if progress is not None:
+                return progress
+        if self.from_snapshot is not None:
+            return self.from_snapshot
+        return (_number(self.startup) or 0) if self.startup.mode is Mode.FROM_SNAPSHOT else None
 
     def settled(self) -> int | None:
         """The snapshot that comes first where that is settled by opening the stream (mode latest), else None."""
@@ -142,17 +147,28 @@ class Follower:
     def changes(self, snapshot: Snapshot) -> Rows | None:
         """The changed rows of a snapshot as they were written, None when it adds nothing to the stream.
 
-        No producer: data files of APPEND snapshots; else the changelog files of any snapshot, whichever producer the table had
-        then (Java `ChangelogFollowUpScanner`). An OVERWRITE that counts: what it removed, then what it added.
+        Those of :meth:`files`; of an OVERWRITE that counts what it removed, then what it added.
         """
-        store = self.choice.store
-        if snapshot.commit_kind is CommitKind.OVERWRITE:
-            return self._replaced(snapshot) if self.overwrites else None
-        if self.producer == "none":
-            found = added_files(store, snapshot) if snapshot.commit_kind is CommitKind.APPEND else None
-        else:
-            found = changelog_files(store, snapshot)
-        return None if found is None or not found.num_rows else file_rows(self.choice, found)
+        if self.replaces(snapshot):
+            return self._replaced(snapshot)
+        found = self.files(snapshot)
+        return None if found is None else file_rows(self.choice, found)
+
+    def replaces(self, snapshot: Snapshot) -> bool:
+        """Whether it is an OVERWRITE that counts."""
+        return self.overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
+
+    def files(self, snapshot: Snapshot) -> pa.Table | None:
+        """Entries (`ENTRY_SCHEMA`) of the files that tell what a snapshot changed, None without any, as for every OVERWRITE.
+
+        No producer: data files of APPEND snapshots; else the changelog files of any snapshot, whichever producer the table had
+        then (Java `ChangelogFollowUpScanner`). Raises CorruptFile.
+        """
+        store, kind = self.choice.store, snapshot.commit_kind
+        if kind is CommitKind.OVERWRITE or (self.producer == "none" and kind is not CommitKind.APPEND):
+            return None
+        found = added_files(store, snapshot) if self.producer == "none" else changelog_files(store, snapshot)
+        return found if found.num_rows else None
 
     def _replaced(self, snapshot: Snapshot) -> Rows:
         store = self.choice.store
@@ -169,7 +185,13 @@ class Follower:
             yield from batches
 
     def whole(self, snapshot: Snapshot) -> Rows:
-        """All rows of a version, as a stream begins with them.
+        """All rows of a version, as a stream begins with them: those of :meth:`splits`."""
+        for split in self.splits(snapshot):
+            with closing(split_rows(self.choice, split)) as batches:
+                yield from batches
+
+    def splits(self, snapshot: Snapshot) -> tuple[Split, ...]:
+        """The splits of a version with which a stream begins.
 
         With the producers lookup and full-compaction only what compactions have told of: levels above 0, or the top level. Else
         all that was written, what waits for a compaction too.
@@ -183,9 +205,7 @@ class Follower:
             levels=top if self.producer == "full-compaction" else None,
             level_0=self.producer != "lookup",
         )
-        for split in scan.splits:
-            with closing(split_rows(self.choice, split)) as batches:
-                yield from batches
+        return scan.splits
 
 
 def ends_stream(store: TableStore, snapshot: Snapshot | None) -> bool:

@@ -1,0 +1,518 @@
+"""A table's changes as a stream of Spark (`readStream`): where it begins, what an epoch holds, and what it remembers in its checkpoint.
+
+A `StreamOffset` says what is read next: a snapshot, and how many of the files that tell its changes were read before. Snapshots never
+change, so an epoch that Spark runs again reads the same rows. Files of one bucket go to one task, in order: a key's changes arrive in the
+order in which they happened.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata import consumers, snapshots
+from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.options import memory_size, parse_digits
+from lsm_core.read import Split
+from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_rows
+from lsm_core.read.changes.spans import earliest_kept, next_snapshot
+from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, too_young
+from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.types import is_retract, kinds_to_text
+
+ROW_KIND: Final = "_row_kind"
+"""The column of row kinds in frames of Spark: `+I`, `-U`, `+U`, `-D`."""
+CHANGELOG: Final = "read.changelog"
+MAX_FILES: Final = "read.stream.maxfilespertrigger"
+MAX_BYTES: Final = "read.stream.maxbytespertrigger"
+MAX_ROWS: Final = "read.stream.maxrowspertrigger"
+OPTIONS: Final = (CHANGELOG, MAX_FILES, MAX_BYTES, MAX_ROWS)
+"""Options of streams alone; keys come in lower case."""
+
+_CHECKPOINT: Final = "checkpointLocation"
+_TASK_BYTES: Final = 32 << 20
+"""Buckets with fewer bytes than this share a task."""
+
+
+@dataclass(frozen=True)
+class StreamChoice:
+    """What a stream reads of a table: the columns asked for, the filter, and whether row kinds come with them (`read.changelog`)."""
+
+    store: TableStore
+    columns: Sequence[str] | None
+    filter: list[Any] | None
+    kinds: bool
+
+    @staticmethod
+    def of(
+        store: TableStore,
+        columns: Sequence[str] | None,
+        filter: list[Any] | None,  # noqa: A002
+        options: Mapping[str, str],
+    ) -> StreamChoice:
+        """Raises InvalidOption for a `read.changelog` that is neither true nor false, UnsupportedFeature for a table with a column of its name."""
+        text = options.get(CHANGELOG, "false").lower()
+        if text not in ("true", "false"):
+            raise InvalidOption(CHANGELOG, text, "true, false", store.name)
+        if text == "true" and store.schema.has_field(ROW_KIND):
+            raise UnsupportedFeature(f"{CHANGELOG} beside a column called '{ROW_KIND}'", store.name)
+        return StreamChoice(store, columns, filter, text == "true")
+
+    @property
+    def ddl(self) -> str:
+        """The columns of the stream as Spark DDL, the row kind first where it was asked for. Raises ColumnNotFound, UnsupportedFeature."""
+        told = spark_ddl(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
+        return f"{ROW_KIND} STRING, {told}" if self.kinds else told
+
+    def require(self, given: StructType) -> None:
+        """Refuse columns that a user named by `.schema()`, unless they are the stream's. Raises InvalidOption naming both."""
+        own = given
+        if self.kinds:
+            own = StructType(given.fields[1:]) if given.names[:1] == [ROW_KIND] else StructType([])
+        require_schema(own, fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
+
+    @property
+    def target(self) -> pa.Schema:
+        """The Arrow types that Spark expects for :attr:`ddl`."""
+        own = spark_arrow_schema(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
+        return pa.schema([pa.field(ROW_KIND, pa.string()), *own]) if self.kinds else own
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """What a stream reads next, as its checkpoint keeps it.
+
+    ``table``: where the table's metadata lies; ``snapshot``: the snapshot whose changes come next, 0 as long as nothing is committed that the
+    stream could begin with; ``files``: how many of the files that tell them were read before; ``initial``: the snapshot is read as a whole, and
+    ``files`` counts its splits. ``plan`` tells these files from any others; ``history`` is what the table said when the offset was made: the
+    name of the manifest list of the snapshot before (of itself, where ``initial``), which no other snapshot has.
+    """
+
+    table: str
+    snapshot: int
+    files: int = 0
+    initial: bool = False
+    plan: str = ""
+    history: str = ""
+
+    @staticmethod
+    def of(store: TableStore, value: Mapping[str, Any]) -> StreamOffset:
+        """The offset that :meth:`to_dict` gave. Raises InvalidOption for one of another table, or of no table."""
+        kinds = {"table": str, "snapshot": int, "files": int, "initial": bool, "plan": str, "history": str}
+        if set(value) != set(kinds) or any(type(value[key]) is not kind for key, kind in kinds.items()):
+            raise InvalidOption(_CHECKPOINT, json.dumps(value), "a checkpoint of this version of Dredge", store.name)
+        found = StreamOffset(**value)
+        if found.table != store.metadata_root:
+            accepted = f"a checkpoint of this table ({store.metadata_root}); that one is of another table"
+            raise InvalidOption(_CHECKPOINT, found.table, accepted, store.name)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark keeps it (JSON)."""
+        return asdict(self)
+
+
+@dataclass
+class _Room:
+    """How much more an epoch may take; None: as much as there is."""
+
+    files: int | None
+    bytes: int | None
+    rows: int | None
+    empty: bool = True
+
+    def take(self, sizes: np.ndarray[Any, Any]) -> int:
+        """How many of the units fit, one at least in an epoch; ``sizes``: files, bytes and rows of each, a row a unit."""
+        fitting = len(sizes)
+        for column, left in enumerate((self.files, self.bytes, self.rows)):
+            if left is not None:
+                fitting = min(fitting, int(np.searchsorted(np.cumsum(sizes[:, column]), left, side="right")))
+        if self.empty and len(sizes):
+            fitting, self.empty = max(fitting, 1), False
+        files, size, rows = (int(part) for part in sizes[:fitting].sum(axis=0))
+        self.files = None if self.files is None else max(0, self.files - files)
+        self.bytes = None if self.bytes is None else max(0, self.bytes - size)
+        self.rows = None if self.rows is None else max(0, self.rows - rows)
+        return fitting
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more fits."""
+        return 0 in (self.files, self.bytes, self.rows)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Something to read on its own: a split, entries of files, or a snapshot that replaces rows; ``place``: whose rows keep their order."""
+
+    place: object
+    size: int
+    kind: str
+    data: bytes
+
+
+class StreamPartition(InputPartition):
+    """What one task of an epoch reads, in order: pairs of what it is and its bytes."""
+
+    def __init__(self, shares: Sequence[tuple[str, bytes]]) -> None:
+        super().__init__(tuple(shares))
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what changes in a table, once and in order.
+
+    Tables with a changelog producer are told by their changelogs, others by what their APPEND snapshots added. Without `read.changelog` rows
+    that say what is not any more (`-U`, `-D`) are left out.
+    """
+
+    def __init__(self, choice: StreamChoice, options: Mapping[str, str]) -> None:
+        """Raises InvalidOption, UnsupportedFeature, ColumnNotFound, InvalidFilter."""
+        store = choice.store
+        require_readable(store)
+        # Spark ships this object to the tasks as it is now: a store's text is small.
+        self._store_text, self._columns, self._filter, self._kinds = (
+            store.to_json(),
+            choice.columns,
+            choice.filter,
+            choice.kinds,
+        )
+        self._limits = {key: _limit(key, options.get(key), store.name) for key in (MAX_FILES, MAX_BYTES, MAX_ROWS)}
+        self._until: int | None = None
+        Follower.of(Choice.of(store, self._columns, self._filter))
+        self._beginning()
+
+    # -- on the driver ---------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Where a new query begins. Raises SnapshotNotFound for a start that has expired, CorruptFile."""
+        return (self._begin() or StreamOffset(self._store.metadata_root, 0)).to_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
+        """Whether an epoch has limits at all; which ones, and that there may be several, `latestOffset` knows."""
+        if all(limit is None for limit in self._limits.values()):
+            return ReadAllAvailable()
+        return ReadMaxFiles(self._limits[MAX_FILES] or 2**31 - 1)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
+        """Nothing that is committed from now on is read by this query."""
+        self._until = snapshots.latest_id(self._store) or 0
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Where the epoch that begins at ``start`` ends: within its limits, one file at least; ``start`` when there is nothing new.
+
+        Raises SnapshotNotFound when what comes next has expired, or the table was rolled back; InvalidOption for a checkpoint of another table.
+        """
+        offset = self._checked(start)
+        if not offset.snapshot:
+            return (self._begin() or offset).to_dict()  # no row yet: the epoch after this one knows where it began
+        newest = self._newest(offset)
+        if newest < offset.snapshot:
+            return start
+        if isinstance(limit, ReadAllAvailable):
+            return self._at(newest + 1).to_dict()
+        return self._limited(offset, newest).to_dict()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of an epoch. Raises SnapshotNotFound when what it reads has expired, CorruptFile."""
+        begin, stop = self._checked(start), StreamOffset.of(self._store, end)
+        shares = list(self._shares(begin, stop))
+        ordered = any(share.place is None for share in shares)
+        if ordered or self._store.bucket_mode is BucketMode.CROSS_PARTITION:  # keys may be in any bucket
+            return [StreamPartition([(share.kind, share.data) for share in shares])] if shares else []
+        places: dict[object, list[_Share]] = {}
+        for share in shares:
+            places.setdefault(share.place, []).append(share)
+        tasks: list[list[_Share]] = []
+        size = _TASK_BYTES
+        for together in places.values():
+            more = sum(share.size for share in together)
+            if size + more > _TASK_BYTES:
+                tasks.append([])
+                size = 0
+            tasks[-1] += together
+            size += more
+        return [StreamPartition([(share.kind, share.data) for share in task]) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Record the progress of the consumer (`consumer-id`), if there is one: expiry keeps what was not read. Raises StorageFull."""
+        store = self._store
+        name, offset = store.options.get("consumer-id"), StreamOffset.of(store, end)
+        if name is None or offset.initial or not offset.snapshot:
+            return
+        if consumers.read_consumer(store, str(name)) != offset.snapshot:
+            consumers.write_consumer(store, str(name), offset.snapshot)
+
+    @cached_property
+    def _store(self) -> TableStore:
+        return TableStore.from_json(self._store_text)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_store"}
+
+    def _beginning(self) -> Beginning:
+        consumer = self._store.options.get("consumer-id")
+        if consumer is not None:
+            consumers.consumer_path(self._store, str(consumer))
+        return Beginning.of(self._store, None if consumer is None else str(consumer), None)
+
+    def _follower(self) -> Follower:
+        return Follower.of(Choice.of(self._store, self._columns, self._filter))
+
+    def _begin(self) -> StreamOffset | None:
+        """Where the options say that the stream begins; None while nothing is committed that it could begin with."""
+        store, beginning = self._store, self._beginning()
+        named, first = beginning.named(), earliest_kept(store)
+        if named is not None and first is not None and max(named, 1) < first:
+            who = "" if beginning.consumer_id is None else f" (consumer '{beginning.consumer_id}')"
+            why = f"a stream of table {store.name}{who} cannot begin at snapshot {named}, which has expired: the table keeps {first} and later"
+            raise SnapshotNotFound(why, expired=True)
+        start = beginning.find()
+        if start is None:
+            return None
+        if start.full is None:
+            return self._at(start.following)
+        return StreamOffset(store.metadata_root, start.full.id, initial=True, history=start.full.delta_manifest_list)
+
+    def _at(self, number: int) -> StreamOffset:
+        """The offset at which the changes of a snapshot come next."""
+        before = snapshots.try_read(self._store, number - 1) if number > 1 else None
+        return StreamOffset(
+            self._store.metadata_root, number, history="" if before is None else before.delta_manifest_list
+        )
+
+    def _checked(self, value: Mapping[str, Any]) -> StreamOffset:
+        """The offset, if the table still has the history that it goes on from. Raises SnapshotNotFound, InvalidOption."""
+        store, offset = self._store, StreamOffset.of(self._store, value)
+        if offset.history:
+            known = offset.snapshot if offset.initial else offset.snapshot - 1
+            found, newest = snapshots.try_read(store, known), snapshots.latest_id(store) or 0
+            if found.delta_manifest_list != offset.history if found is not None else newest < known:
+                raise SnapshotNotFound(
+                    f"table {store.name} was rolled back or made anew: its snapshot {known} is not the one that the stream's checkpoint "
+                    "knows; begin with a new checkpoint"
+                )
+            if found is None and offset.initial:
+                why = f"snapshot {known} of table {store.name} expired before the stream had read it as a whole"
+                raise SnapshotNotFound(why, expired=True)
+        return offset
+
+    def _newest(self, offset: StreamOffset) -> int:
+        """The newest snapshot that counts. Raises SnapshotNotFound where the next one has expired."""
+        store = self._store
+        newest = snapshots.latest_id(store) or 0
+        newest = newest if self._until is None else min(newest, self._until)
+        if offset.initial:
+            return newest
+        next_snapshot(store, offset.snapshot)
+        delay, bound = (store.options.get(key) for key in ("streaming.read.snapshot.delay", "scan.bounded.watermark"))
+        if delay is None and bound is None:
+            return newest
+        if ends_stream(store, snapshots.try_read(store, offset.snapshot - 1)):
+            return offset.snapshot - 1
+        for number in range(offset.snapshot, newest + 1):
+            found = next_snapshot(store, number)
+            if found is None or ends_stream(store, found) or too_young(store, found):
+                return number - 1
+        return newest
+
+    def _limited(self, offset: StreamOffset, newest: int) -> StreamOffset:
+        """The end of an epoch with limits."""
+        room = _Room(self._limits[MAX_FILES], self._limits[MAX_BYTES], self._limits[MAX_ROWS])
+        number, done = offset.snapshot, offset.files
+        if offset.initial:
+            splits = self._splits(offset)
+            sizes = np.array([(one.file_count, one.size, one.row_count) for one in splits], np.int64).reshape(-1, 3)
+            taken = done + room.take(sizes[done:])
+            if taken < len(splits):
+                return StreamOffset(
+                    offset.table, number, taken, initial=True, plan=_plan_of_splits(splits), history=offset.history
+                )
+            number, done = number + 1, 0
+        while number <= newest and not room.full:
+            told = self._told(number, offset)
+            taken = done + room.take(told.sizes[done:])
+            if taken < len(told.sizes):
+                if not taken:
+                    break
+                return StreamOffset(offset.table, number, taken, plan=told.plan, history=self._at(number).history)
+            number, done = number + 1, 0
+        return self._at(number)
+
+    def _told(self, number: int, offset: StreamOffset | None = None) -> _Told:
+        """What tells the changes of a snapshot. Raises SnapshotNotFound, and InvalidOption where ``offset`` counts other files of it."""
+        store, follower = self._store, self._follower()
+        snapshot = next_snapshot(store, number)
+        if snapshot is None:
+            raise SnapshotNotFound(
+                f"table {store.name} has no snapshot {number} any more: it was rolled back or made anew"
+            )
+        told = _Told(snapshot, follower.files(snapshot), follower.replaces(snapshot))
+        if offset is not None and offset.files and not offset.initial and offset.snapshot == number:
+            self._require_plan(offset, told.plan)
+        return told
+
+    def _splits(self, offset: StreamOffset) -> tuple[Split, ...]:
+        """The splits of the version that is read as a whole, the same for the same options."""
+        splits = self._follower().splits(snapshots.read(self._store, offset.snapshot))
+        if offset.files:
+            self._require_plan(offset, _plan_of_splits(splits))
+        return splits
+
+    def _require_plan(self, offset: StreamOffset, plan: str) -> None:
+        if offset.plan != plan:
+            accepted = (
+                f"the options with which snapshot {offset.snapshot} was begun to be read (filter, changelog-producer, source.split.*): "
+                "by these it is told by other files, of which the checkpoint counts some as read"
+            )
+            raise InvalidOption(_CHECKPOINT, json.dumps(offset.to_dict()), accepted, self._store.name)
+
+    def _shares(self, start: StreamOffset, end: StreamOffset) -> Iterator[_Share]:
+        """All that lies between two offsets, in order."""
+        number, done = start.snapshot, start.files
+        if not number:
+            return
+        if start.initial:
+            splits = self._splits(start)
+            alone = end.initial or (end.snapshot == number + 1 and not end.files)
+            if end.initial:
+                self._require_plan(end, _plan_of_splits(splits))
+                splits = splits[: end.files]
+            for turn, split in enumerate(splits[done:]):
+                # rows of no two splits have one key, but later changes of their bucket come after them
+                yield _Share(turn if alone else (split.partition, split.bucket), split.size, "split", split.to_bytes())
+            if end.initial:
+                return
+            number, done = number + 1, 0
+        while number < end.snapshot or (number == end.snapshot and end.files):
+            told = self._told(number, start)
+            stop = None
+            if number == end.snapshot:
+                self._require_plan(end, told.plan)
+                stop = end.files
+            if told.replaces and done == 0:
+                yield _Share(None, 0, "snapshot", b"%d" % number)
+            elif told.entries is not None:
+                yield from self._in_buckets(number, told.entries.slice(done, None if stop is None else stop - done))
+            number, done = number + 1, 0
+
+    def _in_buckets(self, number: int, entries: pa.Table) -> Iterator[_Share]:
+        """Files by bucket; those of a table without buckets, whose rows are in no order, by size."""
+        for partition, bucket, _, part in bucket_groups(entries):
+            sizes = part.column("file_size").to_numpy()
+            if self._store.bucket_mode is not BucketMode.UNAWARE:
+                yield _Share((partition, bucket), int(sizes.sum()), "files", _packed(part))
+                continue
+            turns = (
+                (int(end - size) // _TASK_BYTES, at)
+                for at, (end, size) in enumerate(zip(np.cumsum(sizes), sizes, strict=True))
+            )
+            for turn, together in groupby(turns, key=itemgetter(0)):
+                which = [at for _, at in together]
+                piece = part.slice(which[0], len(which))
+                yield _Share((number, partition, turn), int(sizes[which].sum()), "files", _packed(piece))
+
+    # -- in a task ---------------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task in the Arrow types of the stream's columns. Raises CorruptFile."""
+        choice = Choice.of(self._store, self._columns, self._filter)
+        target = StreamChoice(self._store, choice.columns, None, self._kinds).target
+        for kind, data in partition.value:
+            with closing(self._rows(choice, kind, data)) as batches:
+                for batch in batches:
+                    found = batch if self._kinds else batch.filter(pc.invert(_retracts(batch)))
+                    if found.num_rows:
+                        yield to_spark(_with_text_kinds(found) if self._kinds else found, target)
+
+    def _rows(self, choice: Choice, kind: str, data: bytes) -> Rows:
+        if kind == "split":
+            return split_rows(choice, Split.from_bytes(data))
+        if kind == "files":
+            return file_rows(choice, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
+        rows = Follower.of(choice).changes(snapshots.read(choice.store, int(data)))
+        assert rows is not None
+        return rows
+
+
+@dataclass(frozen=True)
+class _Told:
+    """How a snapshot tells its changes: entries of files, or (``replaces``) all that it removed and added."""
+
+    snapshot: Snapshot
+    entries: pa.Table | None
+    replaces: bool
+
+    @property
+    def sizes(self) -> np.ndarray[Any, Any]:
+        """Files, bytes and rows of what can be read on its own: a file, or all that a snapshot replaces."""
+        if self.replaces:
+            return np.array([(1, 0, 0)], np.int64)
+        if self.entries is None:
+            return np.zeros((0, 3), np.int64)
+        size, rows = (self.entries.column(name).to_numpy() for name in ("file_size", "row_count"))
+        return np.stack([np.ones_like(size), size, rows], axis=1)
+
+    @property
+    def plan(self) -> str:
+        """A short text for these files in this order."""
+        names = [] if self.entries is None else self.entries.column("file_name").to_pylist()
+        return _short(self.snapshot.delta_manifest_list, *names)
+
+
+def _plan_of_splits(splits: Sequence[Split]) -> str:
+    return _short(*(f"{split.bucket} {split.file_count} {split.size} {split.row_count}" for split in splits))
+
+
+def _short(*texts: str) -> str:
+    return f"{zlib.crc32(chr(10).join(texts).encode()):08x}"
+
+
+def _packed(entries: pa.Table) -> bytes:
+    """Entries as one Arrow IPC stream: no object a file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, entries.schema) as writer:
+        writer.write_table(entries)
+    return bytes(sink.getvalue())
+
+
+def _retracts(batch: pa.RecordBatch) -> pa.Array:
+    return arrow_array(is_retract(batch.column(0).to_numpy(zero_copy_only=False)))
+
+
+def _with_text_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [kinds_to_text(batch.column(0)), *batch.columns[1:]], names=[ROW_KIND, *batch.schema.names[1:]]
+    )
+
+
+def _limit(key: str, text: str | None, table: str) -> int | None:
+    """A limit of an epoch. Raises InvalidOption unless it is a whole number from 1 on, or a size of memory where bytes are meant."""
+    if text is None:
+        return None
+    found = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)
+    if found is None or found < 1:
+        accepted = "a size from 1 byte on, such as '64 mb'" if key == MAX_BYTES else "a whole number from 1 on"
+        raise InvalidOption(key, text, accepted, table)
+    return found
+
+
+__all__ = ["OPTIONS", "ROW_KIND", "StreamChoice", "StreamOffset", "StreamReader"]

@@ -1,0 +1,212 @@
+"""Streams of Spark that write into a table (`writeStream`): an epoch is one commit, which happens once however often Spark runs the epoch.
+
+The commit's user is the query (Spark's id of it, which its checkpoint keeps, or a name of its own), its identifier the epoch's number. Of every
+epoch Spark makes two writers from the same options: one that it ships to the tasks, and one, in another process, that commits what they wrote.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
+from lsm_core.commit.history import LastOfUser, latest_of_user
+from lsm_core.errors import (
+    ColumnNotFound,
+    CommitConflict,
+    ConflictKind,
+    DredgeError,
+    InvalidOption,
+    PlanStale,
+    UnsupportedFeature,
+)
+from lsm_core.maintenance.actions.compact.planning import plan_compaction
+from lsm_core.maintenance.apply import apply_plan
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.spark.spark_tasks import Outcome, decode, encode
+from lsm_core.spark.spark_write import WriteJob, task_number
+from lsm_core.spark.write_folder import WriteFolder
+from lsm_core.table.writing import StreamCommit, after_commit
+from lsm_core.write import BucketHistory
+
+_LOG = logging.getLogger(__name__)
+
+ROW_KIND: Final = "_row_kind"
+QUERY_ID: Final = "write.stream.query-id"
+COMPACTION: Final = "write.stream.compaction"
+OPTIONS: Final = (QUERY_ID, COMPACTION)
+"""Options of streams alone; keys come in lower case."""
+OF_SPARK: Final = ("checkpointlocation", "queryname")
+"""What Spark's own writer of streams hands on with them."""
+
+_COMPACTIONS: Final = ("none", "minor", "full")
+_QUERY: Final = "spark.query-id"
+_RUN: Final = "spark.run-id"
+_MOST_LOOKED_AT: Final = 1_000
+_SEQUENCES_PER_TASK: Final = 1 << 32  # tasks that write one bucket each count in a range of their own
+
+
+@dataclass(frozen=True)
+class EpochMessage(WriterCommitMessage):
+    """What one task wrote: its commit messages as bytes, or the ``failure`` that ended it; and which run of which query it worked for."""
+
+    query: str
+    run: str
+    family: str
+    folder: str
+    """Of the plan, which the writer that commits does not have: how files of the epoch are named, and where tasks left notes."""
+    messages: tuple[bytes, ...] = ()
+    failure: bytes = b""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes epochs; ``overwrite`` (Spark's output mode `complete`): each replaces the whole table."""
+
+    def __init__(self, store: TableStore, columns: Sequence[str], overwrite: bool, options: Mapping[str, str]) -> None:
+        """``columns``: those of the stream; one called `_row_kind` that the table lacks tells the kind of each row.
+
+        Raises ColumnNotFound, InvalidOption, UnsupportedFeature for a table whose keys move between partitions.
+        """
+        self._store, self._overwrite = store, overwrite
+        if store.bucket_mode is BucketMode.CROSS_PARTITION:
+            what = "writeStream into a table whose keys may move between partitions; write each epoch by foreachBatch with lsm_core.spark.write_table"
+            raise UnsupportedFeature(what, store.name)
+        unknown = [name for name in columns if not store.schema.has_field(name)]
+        self._kind_column = ROW_KIND if ROW_KIND in unknown else None
+        for name in unknown:
+            if name != ROW_KIND:
+                raise ColumnNotFound(store.name, name, store.schema.field_names)
+        self._named = options.get(QUERY_ID)
+        if self._named is not None and not self._named.strip():
+            raise InvalidOption(QUERY_ID, self._named, "a name of the query's own", store.name)
+        self._compaction = options.get(COMPACTION, "none").lower()
+        if self._compaction not in _COMPACTIONS:
+            raise InvalidOption(COMPACTION, self._compaction, ", ".join(_COMPACTIONS), store.name)
+        self._job: WriteJob | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get. The plan of the write is made here: the writer that commits needs none."""
+        if self._job is None:
+            self._job = WriteJob.plan(self._store, self._overwrite)
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one Spark partition of an epoch. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
+        context = TaskContext.get()
+        assert context is not None
+        assert self._job is not None
+        query, run = (context.getLocalProperty(key) or "" for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
+        task, folder = task_number(), self._job.folder
+        assert folder is not None
+        about = (query, run, self._job.family, folder.folder)
+        try:
+            routed = (rows for _, rows in self._job.routed(iterator, task, self._kind_column))
+            messages = self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK)
+        except Exception as error:  # noqa: BLE001  (raised by commit)
+            return EpochMessage(*about, failure=encode(error))
+        return EpochMessage(*about, tuple(messages))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
+        """Publish an epoch as one snapshot (none where it wrote nothing), unless it is there; then compact, where that is asked for.
+
+        Raises the error of the first task that failed, CommitConflict, also where another query writes under the same name, after which the
+        epoch's files are deleted; CommitUnknown: they stay.
+        """
+        told = [one for one in messages if isinstance(one, EpochMessage)]
+        if not told:
+            return
+        job, outcomes = self._job_of(told[0]), self._outcomes(told)
+        found = job.messages(outcomes)
+        try:
+            self._publish(job.joined(found, outcomes), told[0], batchId)
+        except BaseException:
+            job.end(found, failed=True)
+            raise
+        job.end(found)
+        if self._compaction != "none":
+            self._compact()
+
+    def _publish(self, found: list[CommitMessage], of: EpochMessage, epoch: int) -> None:
+        store, user = self._store, self._named or of.query
+        with discard_on_failure(store, found):
+            done = latest_of_user(store, user)
+            if done is not None:
+                self._require_own(done, user, of, epoch)
+            if done is not None and done.identifier >= epoch:
+                abort(store, found)
+                return
+            properties = {_QUERY: of.query, _RUN: of.run}
+            if self._overwrite:
+                committer = Committer(store, user)
+                if committer.overwrite(found, {}, commit_identifier=epoch, properties=properties).snapshot_ids:
+                    after_commit(store, batch=False)
+            else:
+                StreamCommit(store, user).filter_and_commit({epoch: found}, properties=properties)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
+        """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        told = [one for one in messages if isinstance(one, EpochMessage)]
+        if len(told) == len(messages) or not told:
+            return
+        job = self._job_of(told[0])
+        with suppress(DredgeError, OSError):
+            abort(self._store, job.messages(self._outcomes(told)))
+        job.end(failed=True)
+
+    def _job_of(self, told: EpochMessage) -> WriteJob:
+        """The epoch's write as far as its end needs it."""
+        folder, history = WriteFolder(self._store, told.folder), BucketHistory(self._store)
+        return WriteJob(self._store, history, self._overwrite, family=told.family, folder=folder)
+
+    def _outcomes(self, told: Sequence[EpochMessage]) -> list[Outcome]:
+        what, found = f"writing table {self._store.name}", []
+        for task, message in enumerate(told):
+            found += [Outcome(task, data) for data in message.messages]
+            found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
+        return found
+
+    def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:
+        """Epochs of two queries under one name would be taken for each other, and so would those of two runs of one query at once.
+
+        Raises CommitConflict naming the name.
+        """
+        newest = snapshots.read(self._store, done.snapshot_id)
+        said = newest.properties or {}
+        reason = None
+        if said.get(_QUERY) != of.query:
+            reason = (
+                f"table {self._store.name}: commits under the name '{user}' are those of another query "
+                f"({said.get(_QUERY, 'none of a stream')}), this one is {of.query}; a query with a new checkpoint needs a new '{QUERY_ID}'"
+            )
+        elif done.identifier >= epoch and said.get(_RUN) != of.run and self._has_committed(user, of.run, newest.id):
+            reason = f"table {self._store.name}: query '{user}' runs twice at once, its other run has committed epoch {done.identifier}"
+        if reason is not None:
+            raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), user, newest.id, reason)
+
+    def _has_committed(self, user: str, run: str, newest: int) -> bool:
+        """Whether one of the last snapshots is a commit of this run."""
+        for number in range(newest, max(0, newest - _MOST_LOOKED_AT), -1):
+            found = snapshots.try_read(self._store, number)
+            if found is None:
+                return False
+            if found.commit_user == user and (found.properties or {}).get(_RUN) == run:
+                return True
+        return False
+
+    def _compact(self) -> None:
+        """One compaction, beside the driver. The epoch is committed: what others did meanwhile costs this compaction alone."""
+        try:
+            apply_plan(self._store, plan_compaction(self._store, self._compaction == "full"))
+        except (CommitConflict, PlanStale) as error:
+            _LOG.warning("table %s: it is compacted after another epoch: %s", self._store.name, error)
+
+
+__all__ = ["OF_SPARK", "OPTIONS", "StreamWriter"]

@@ -1,0 +1,269 @@
+"""What a stream of Spark reads of a table: the same rows as `new_stream_scan`, in epochs that come out the same when they are run again."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Table
+from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.metadata import consumers
+from lsm_core.spark.data_source import TableSource
+from tests.spark.streams import FIELDS, epochs, place_of, reader, rows
+from tests.spark.tables import make_table
+
+pytestmark = pytest.mark.spark
+LIMITS: list[dict[str, str]] = [
+    {},
+    {"read__stream__maxFilesPerTrigger": "1"},
+    {"read__stream__maxRowsPerTrigger": "3"},
+    {"read__stream__maxBytesPerTrigger": "1 b", "read__stream__maxFilesPerTrigger": "5"},
+]
+STARTS: list[tuple[dict[str, str], list[int]]] = [
+    ({"scan__mode": "latest"}, []),
+    ({"scan__mode": "latest-full"}, [2, 7, 8, 9]),
+    ({"scan__mode": "from-snapshot-full", "scan__snapshot_id": "6"}, [2, 7, 8, 9]),
+    ({"scan__snapshot_id": "7"}, [9]),
+    ({"scan__timestamp_millis": "0"}, [1, 2, 2, 2, 3, 4, 4, 5, 5, 6, 8, 9]),
+]
+
+
+def change(table: Table, keys: list[int], values: list[str], kinds: list[str] | None = None) -> None:
+    """One commit."""
+    given = None if kinds is None else pa.array(kinds)
+    table.write(pa.table({"k": keys, "v": pa.array(values, pa.string())}, schema=FIELDS), row_kinds=given)
+
+
+def a_life(root: Path, producer: str, **options: str) -> Table:
+    """A table with a history: two commits, a compaction, a delete, an overwrite, two more commits and a compaction."""
+    told = {"bucket": "2", "changelog-producer": producer, **options}
+    if producer == "append":
+        told = {}
+    table = make_table(root, fields=FIELDS, primary_keys=() if producer == "append" else ("k",), options=told)
+    deletes = producer != "append"
+    change(table, [1, 2, 3, 4, 5], list("abcde"))
+    change(table, [4, 5, 6], list("xyz"))
+    table.compact(full=True) if deletes else None
+    change(table, [1, 2], ["", "B"], ["-D", "+I"] if deletes else None)
+    table.write(pa.table({"k": [7], "v": ["over"]}, schema=FIELDS), overwrite=True)
+    change(table, [8, 2], ["n", "C"])
+    change(table, [9], ["m"])
+    table.compact(full=True) if deletes else None
+    return table
+
+
+def by_key(found: list[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    """Rows of each key in their order, which is all that a stream keeps."""
+    told = defaultdict(list)
+    for row in found:
+        told[row[1]].append(row)
+    return dict(told)
+
+
+def of_scan(table: Table, from_snapshot: int | None = None) -> list[tuple[Any, ...]]:
+    """What the engine's own stream tells."""
+    scan, told = table.new_stream_scan(from_snapshot=from_snapshot), []
+    while (batch := scan.next()) is not None:
+        told += list(zip(*batch.to_arrow().to_pydict().values(), strict=True))
+    return told
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "append"])
+def test_epochs_tell_what_the_stream_scan_tells_and_the_same_again(tmp_path: Path, producer: str) -> None:
+    table = a_life(tmp_path, producer)
+    newest = table.latest_snapshot()
+    assert newest is not None
+    for start in ({}, {"scan__mode": "from-snapshot", "scan__snapshot_id": "1"}):
+        expected = of_scan(table, 1 if start else None)
+        for limits in LIMITS:
+            given = {"read__changelog": "true", **start, **limits}
+            source = reader(table, **given)
+            seen = []
+            for epoch in epochs(source):
+                json.dumps(epoch)
+                tasks = rows(source, epoch)
+                assert [by_key(one) for one in tasks] == [by_key(one) for one in rows(reader(table, **given), epoch)]
+                keys = [key for one in tasks for key in {row[1] for row in one}]
+                assert producer == "append" or len(keys) == len(set(keys))  # a key's rows are in one task
+                seen.append([row for one in tasks for row in one])
+                if "read__stream__maxFilesPerTrigger" in limits:
+                    assert len(tasks) <= 1
+            assert by_key([row for one in seen for row in one]) == by_key(expected), (start, limits)
+            assert not limits or len(seen) > 1 or (producer == "append" and not start)  # small files share a split
+            if "read__stream__maxRowsPerTrigger" in limits:
+                assert max(map(len, seen)) <= 5  # a file of five rows is taken alone
+    whole = list(epochs(reader(table, read__stream__maxFilesPerTrigger="1"), everything=True))
+    assert len(whole) == 1
+    assert whole[0][1]["snapshot"] == newest.id + 1
+
+
+def test_without_kinds_rows_that_are_no_more_are_left_out(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "input")
+    source = reader(table, scan__mode="from-snapshot", scan__snapshot_id="3", columns="v,k", filter='[["k", "<", 9]]')
+    found = [row for epoch in epochs(source) for one in rows(source, epoch) for row in one]
+    assert sorted(found) == [("B", 2), ("C", 2), ("n", 8)]
+
+
+def test_where_a_stream_begins(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "none")
+    ends = []
+    for options, keys in STARTS:
+        source = reader(table, **options)
+        at, found = source.initialOffset(), []
+        for epoch in epochs(source, at):
+            found += [row[0] for one in rows(source, epoch) for row in one]
+            at = epoch[1]
+        assert sorted(found) == keys
+        ends.append((source, at))
+    change(table, [50], ["later"])
+    for source, at in ends:
+        assert [rows(source, epoch) for epoch in epochs(source, at)] == [[[(50, "later")]]]
+
+
+def test_a_table_without_a_snapshot_is_waited_for(tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=FIELDS)
+    source = reader(table)
+    begin = source.initialOffset()
+    assert list(epochs(source, begin)) == []
+    table.write(pa.table({"k": [1], "v": ["a"]}, schema=FIELDS), overwrite=True)
+    change(table, [2], ["b"])
+    again = reader(table)  # from a checkpoint that knows nothing of a beginning
+    told = [rows(again, epoch) for epoch in epochs(again, begin)]
+    assert [row for one in told for part in one for row in part] == [(1, "a"), (2, "b")]
+
+
+def test_overwrites_that_count_are_told_in_one_task(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "none")
+    source = reader(table, streaming_read_overwrite="true", read__changelog="true", scan__snapshot_id="5")
+    (only,) = epochs(source)
+    told = rows(source, only)
+    assert len(told) == 1
+    assert told[0][-4:] == [("+I", 7, "over"), ("+I", 2, "C"), ("+I", 8, "n"), ("+I", 9, "m")] or sorted(
+        told[0][-3:]
+    ) == [("+I", 2, "C"), ("+I", 8, "n"), ("+I", 9, "m")]
+    assert sorted(told[0][:5]) == [("-D", key, value) for key, value in zip([2, 3, 4, 5, 6], "Bcxyz", strict=True)]
+
+
+def test_what_is_committed_after_an_available_now_began_is_left_to_the_next(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "input")
+    source = reader(table, scan__mode="from-snapshot", scan__snapshot_id="6", read__stream__maxFilesPerTrigger="1")
+    source.prepareForTriggerAvailableNow()
+    change(table, [99], ["late"])
+    found = [row for epoch in epochs(source) for one in rows(source, epoch) for row in one]
+    assert sorted(found) == [(2, "C"), (8, "n"), (9, "m")]
+
+
+def test_the_consumer_follows_what_was_committed_and_holds_expiry(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "input")
+    source = reader(table, consumer_id="job", scan__mode="from-snapshot", scan__snapshot_id="2")
+    first, *_ = epochs(reader(table, consumer_id="other", scan__snapshot_id="2", read__stream__maxFilesPerTrigger="1"))
+    assert table.consumers() == {} or "job" not in table.consumers()
+    source.commit(first[1])
+    assert consumers.read_consumer(table.store, "job") == first[1]["snapshot"]
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
+    assert table.snapshots()[0].id == first[1]["snapshot"]
+    going_on = reader(table, consumer_id="job")
+    assert going_on.initialOffset()["snapshot"] == first[1]["snapshot"]
+    consumers.write_consumer(table.store, "job", 1)
+    with pytest.raises(
+        SnapshotNotFound, match=r"db\.t \(consumer 'job'\) cannot begin at snapshot 1, which has expired"
+    ):
+        reader(table, consumer_id="job").initialOffset()
+
+
+def test_a_start_or_a_checkpoint_that_expired_is_named(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "none")
+    start = {"scan__mode": "from-snapshot", "scan__snapshot_id": "2"}
+    old = reader(table, **start).initialOffset()
+    fresh = reader(table).initialOffset()
+    table.expire_snapshots(retain_max=2, retain_min=1, older_than_ms=2**60)
+    with pytest.raises(
+        SnapshotNotFound, match="cannot begin at snapshot 2, which has expired: the table keeps 8"
+    ) as told:
+        reader(table, **start).initialOffset()
+    assert told.value.expired
+    with pytest.raises(SnapshotNotFound, match="no snapshot 2: it has expired"):
+        list(epochs(reader(table, **start), old))
+    assert list(epochs(reader(table, **start), fresh))  # a checkpoint goes on whatever became of the start
+
+
+def test_a_whole_version_that_expires_while_it_is_read_is_named(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "none")
+    begin = reader(table).initialOffset()
+    assert begin["initial"]
+    for number in range(3):
+        change(table, [number], ["q"])
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
+    with pytest.raises(SnapshotNotFound, match="expired before the stream had read it as a whole"):
+        list(epochs(reader(table), begin))
+
+
+def test_a_checkpoint_of_another_table_or_history_is_refused(tmp_path: Path) -> None:
+    table, other = a_life(tmp_path / "a", "none"), a_life(tmp_path / "b", "none")
+    *_, (_, at) = epochs(reader(table))
+    with pytest.raises(InvalidOption, match=r"'checkpointLocation' of table db\.t cannot be .*another table"):
+        list(epochs(reader(other), at))
+    for wrong in ({}, {**at, "snapshot": "9"}, {**at, "more": 1}):
+        with pytest.raises(InvalidOption, match="checkpoint of this version"):
+            list(epochs(reader(table), wrong))
+    table.rollback_to(5)
+    with pytest.raises(SnapshotNotFound, match="rolled back or made anew: its snapshot 8 is not the one"):
+        list(epochs(reader(table), at))
+    for number in range(5):
+        change(table, [number], ["again"])
+    with pytest.raises(SnapshotNotFound, match="rolled back or made anew"):
+        list(epochs(reader(table), at))
+    with pytest.raises(SnapshotNotFound, match="rolled back or made anew"):
+        reader(table).partitions(at, at)
+
+
+def test_files_that_were_counted_must_be_the_files_that_are_left_out(tmp_path: Path) -> None:
+    table = a_life(tmp_path, "input")
+    source = reader(table, scan__snapshot_id="1", read__stream__maxFilesPerTrigger="1")
+    first, *_ = epochs(source)
+    assert first[1]["files"] == 1
+    changed = table.store.copy({"changelog-producer": "none"})
+    source.__dict__["_store"] = changed
+    with pytest.raises(InvalidOption, match="the options with which snapshot 1 was begun"):
+        source.latestOffset(first[1], source.getDefaultReadLimit())
+    with pytest.raises(InvalidOption, match="the options with which snapshot 1 was begun"):
+        source.partitions(*first)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"read__stream__maxFilesPerTrigger": "0"},
+            "maxfilespertrigger' of table db.t cannot be '0'; accepted: a whole",
+        ),
+        ({"read__stream__maxRowsPerTrigger": "x"}, "maxrowspertrigger"),
+        ({"read__stream__maxBytesPerTrigger": "many"}, "maxbytespertrigger"),
+        (
+            {"read__stream__maxFles": "1"},
+            "read.stream.maxfles.*options of streams: read.changelog, read.stream.maxfiles",
+        ),
+        ({"read__changelog": "yes"}, "accepted: true, false"),
+        ({"read__changelog": "true", "snapshot_id": "1"}, "scan.snapshot-id, at which a stream begins"),
+        ({"read__changelog": "true", "incremental_between": "1,2"}, "nothing in a stream"),
+        ({"consumer_id": "../x"}, "consumer id"),
+        ({"read__changelog": "true", "columns": "nope"}, "no column 'nope'"),
+    ],
+)
+def test_options_of_a_stream_are_checked(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    table = make_table(tmp_path, fields=FIELDS)
+    with pytest.raises(Exception, match=message):
+        reader(table, **options)
+
+
+def test_system_tables_and_a_column_in_the_way_are_refused(tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=FIELDS.append(pa.field("_row_kind", pa.string())))
+    with pytest.raises(UnsupportedFeature, match=r"read\.changelog beside a column called '_row_kind'"):
+        reader(table, read__changelog="true")
+    with pytest.raises(UnsupportedFeature, match=r"readStream of a system table.*db\.t\$files"):
+        TableSource({**place_of(table), "table": "db.t$files", "consumer-id": "a"}).schema()
