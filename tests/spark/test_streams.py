@@ -124,13 +124,6 @@ def the_copy(root: Path) -> Table:
     return Catalog(str(root)).table("db.b")
 
 
-def test_a_query_that_is_killed_when_its_snapshot_is_there_counts_once(spark: Any, tmp_path: Path) -> None:
-    table = original(tmp_path)
-    assert killed(tmp_path, Point.PUBLISHED, 2) == -9
-    assert len(the_copy(tmp_path).snapshots()) == 2
-    judged(spark, tmp_path, table)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("turn", [1, 2])
 @pytest.mark.parametrize("point", list(Point))
