@@ -193,9 +193,8 @@ class TableSource(DataSource):
         except SnapshotNotFound:
             if isinstance(table, ReadOnlyTable) or _snapshot_id(self.options) is not None:
                 raise
-            return (
-                self._stream().ddl
-            )  # the start of a stream may have expired since it began; a batch says so when it is used
+            # a stream's start may have expired since it began; a batch says so when it is used
+            return self._stream().ddl
 
     def _stream(self) -> StreamChoice:
         """What a stream reads, with the schema of its start where that is kept, else of today.
@@ -212,10 +211,9 @@ class TableSource(DataSource):
         if unknown is not None:
             raise InvalidOption(unknown, own[unknown], f"options of streams: {', '.join(OPTIONS)}", name)
         reading = {key: text for key, text in self.options.items() if key not in own}
-        if reading.get("snapshot-id"):
-            raise InvalidOption(
-                "snapshot-id", reading["snapshot-id"], "scan.snapshot-id, at which a stream begins", name
-            )
+        odd = next((key for key in ("snapshot-id", "limit", PUSH_FILTERS) if reading.get(key)), None)
+        if odd is not None:
+            raise InvalidOption(odd, reading[odd], "nothing in a stream; scan.snapshot-id is where one begins", name)
         table = table_to_read(reading)
         if isinstance(table, ReadOnlyTable):
             raise UnsupportedFeature("readStream of a system table", table.name)

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, one_array
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import consumers, snapshots
@@ -421,14 +420,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._store.bucket_mode is not BucketMode.UNAWARE:
                 yield _Share((partition, bucket), int(sizes.sum()), "files", _packed(part))
                 continue
-            turns = (
-                (int(end - size) // _TASK_BYTES, at)
-                for at, (end, size) in enumerate(zip(np.cumsum(sizes), sizes, strict=True))
-            )
-            for turn, together in groupby(turns, key=itemgetter(0)):
-                which = [at for _, at in together]
-                piece = part.slice(which[0], len(which))
-                yield _Share((number, partition, turn), int(sizes[which].sum()), "files", _packed(piece))
+            turns = (np.cumsum(sizes) - sizes) // _TASK_BYTES
+            bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(sizes)]
+            for start, stop in pairwise(bounds):  # one a task
+                place = (number, partition, start)
+                yield _Share(place, int(sizes[start:stop].sum()), "files", _packed(part.slice(start, stop - start)))
 
     # -- in a task ---------------------------------------------------------------------------------------------------------
 
@@ -474,8 +470,11 @@ class _Told:
     @property
     def plan(self) -> str:
         """A short text for these files in this order."""
-        names = [] if self.entries is None else self.entries.column("file_name").to_pylist()
-        return _short(self.snapshot.delta_manifest_list, *names)
+        if self.entries is None:
+            return _short(self.snapshot.delta_manifest_list)
+        names = one_array(self.entries.column("file_name"))
+        whole = pa.ListArray.from_arrays(pa.array([0, len(names)], pa.int32()), names)
+        return _short(self.snapshot.delta_manifest_list, pc.binary_join(whole, "\n")[0].as_py())
 
 
 def _plan_of_splits(splits: Sequence[Split]) -> str:

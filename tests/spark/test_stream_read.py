@@ -249,7 +249,7 @@ def test_files_that_were_counted_must_be_the_files_that_are_left_out(tmp_path: P
             "read.stream.maxfles.*options of streams: read.changelog, read.stream.maxfiles",
         ),
         ({"read__changelog": "yes"}, "accepted: true, false"),
-        ({"read__changelog": "true", "snapshot_id": "1"}, "scan.snapshot-id, at which a stream begins"),
+        ({"read__changelog": "true", "snapshot_id": "1"}, "nothing in a stream; scan.snapshot-id is where"),
         ({"read__changelog": "true", "incremental_between": "1,2"}, "nothing in a stream"),
         ({"consumer_id": "../x"}, "consumer id"),
         ({"read__changelog": "true", "columns": "nope"}, "no column 'nope'"),
