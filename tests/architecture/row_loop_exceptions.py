@@ -42,6 +42,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_read.py: _test_text": "values of the user's filter",
     "spark/sql/procedures.py: _partitions": "partitions that a call chooses",
     "spark/spark_stream_read.py: _in_buckets": "one item per task",
+    "spark/spark_stream_read.py: plan": "one text of a snapshot",
     "spark/spark_sort.py: run": "one item per task",
     "spark/spark_sort.py: _received": "one item per message of some megabytes",
     "spark/spark_tasks.py: run": "one item per task",
