@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     told = [f"{count:,} {name}" for name, count in counts.items() if count]
     if told:
         terminalreporter.write_line(f"counted: {'; '.join(told)}")
+
+
+def pytest_collection() -> None:
+    """Thousands of tests are collected, and none of them is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: the collector need not look at it after each test."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

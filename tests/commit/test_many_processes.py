@@ -42,7 +42,9 @@ def wait_until_stopped(pid: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "processes", "commits"), [(("k",), 8, 25), ((), 4, 10)], ids=["primary-key", "append"]
+    ("keys", "processes", "commits"),
+    [(("k",), 6, 12), ((), 3, 8), pytest.param(("k",), 8, 25, marks=pytest.mark.soak)],
+    ids=["primary-key", "append", "primary-key, often"],
 )
 def test_racing_processes_lose_no_commit(tmp_path: Path, keys: tuple[str, ...], processes: int, commits: int) -> None:
     options = {"commit.max-retries": "40", "commit.max-retry-wait": "200 ms"}

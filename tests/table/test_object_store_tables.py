@@ -304,7 +304,7 @@ def _compacted(table: Table) -> object:
     return table.compact(full=True)
 
 
-@strides(37)
+@strides(61)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("act", [_written, _compacted])
 def test_a_store_that_fails_at_any_step_loses_nothing(
