@@ -1,0 +1,267 @@
+"""What is pushed down, which files Spark reads itself, how splits share tasks: and that none of it changes an answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import datasource as ds
+
+from lsm_core import Catalog, SchemaChange, Table
+from lsm_core.errors import InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.read import Split, parse_filter
+from lsm_core.spark import explain_read, read_table
+from lsm_core.spark.data_source import PushingReader, TableSource, spark_test
+from lsm_core.spark.spark_read import condition_of, packed
+from tests.spark.tables import live_paths, make_table, rows, same
+
+MB = 1 << 20
+
+
+def split(size: int) -> Split:
+    return Split.planned((b"", 0), (True, True), (1, size, 1), lambda: pytest.fail("no file is looked at"))
+
+
+def test_small_splits_share_a_task_and_no_core_is_idle(tmp_path: Path) -> None:
+    options = make_table(tmp_path).store.options
+
+    def sizes(counts: list[int], slots: int) -> list[int]:
+        return [len(task) for task in packed([split(size) for size in counts], slots, options)]
+
+    assert sizes([], 4) == []
+    assert sizes([1] * 3, 2) == [1, 1, 1]  # each counts as the cost of opening a file
+    assert sizes([1] * 1000, 2) == [32] * 31 + [8]  # 128 MB a task, at 4 MB a split
+    assert sizes([300 * MB, 1, 1], 2) == [1, 2]
+    assert sum(sizes([MB * number for number in range(60)], 8)) == 60
+    assert len(sizes([10 * MB] * 16, 8)) == 8
+
+
+FILTERS: tuple[Any, ...] = (
+    [("k", ">=", 390)],
+    [("k", "in", [1, 399]), ("s", "is not null")],
+    [[("s", "=", "a-1")], [("day", "<", dt.date(2024, 1, 2))]],
+    [("s", "starts with", "b-1"), ("n", "!=", 7)],
+    [("s", "!=", "it's \\ `odd` %")],
+    [("ok", "is null"), ("k", "<", 30)],
+)
+NOT_SPARKS: tuple[Any, ...] = (
+    [("d", ">", 1.0)],
+    [("ts", ">", dt.datetime(2024, 1, 1))],
+    [("amount", "=", 1)],
+    [("k", "=", 1.5)],
+    [("s", "=", None)],
+    pc.field("k") > 3,
+)
+
+
+def compacted(root: Path) -> Table:
+    """One file a bucket on the last level, of 400 keys."""
+    table = make_table(root)
+    table.write(rows(list(range(300))))
+    table.write(rows(list(range(100, 400)), "b"))
+    table.compact(full=True)
+    return table
+
+
+def test_only_filters_that_spark_answers_alike_leave_files_to_it(tmp_path: Path) -> None:
+    table = compacted(tmp_path)
+    for given in (*FILTERS, *NOT_SPARKS):
+        predicate = parse_filter(given, table.schema, table.name)
+        assert predicate is not None
+        alike = any(given is one for one in FILTERS)
+        assert (condition_of(predicate, table.schema) is not None) is alike, given
+        plan = explain_read(table, filter=given)
+        assert (plan.merged_files if alike else plan.spark_files) == 0 < plan.spark_files + plan.merged_files, given
+    plan = explain_read(table, columns=["s"], filter=[("k", "=", 5)])
+    assert (plan.files, plan.spark_files, plan.merged_files, plan.tasks) == (3, 1, 0, 0)
+    assert plan.lines()[0] == "db.t: snapshot 3, columns s" and "2 of 3 files" in plan.lines()[1]
+    table.write(rows([1], "new"))
+    assert explain_read(table).merged_files == 2 and explain_read(table, snapshot_id=3).merged_files == 0
+    assert explain_read(make_table(tmp_path, "db.empty")).snapshot_id is None
+
+
+@pytest.mark.spark
+def test_filtered_reads_by_spark_itself_say_what_local_reads_say(spark: Any, tmp_path: Path) -> None:
+    table = compacted(tmp_path)
+    frames = [read_table(spark, table, columns=["s", "k"], filter=given) for given in FILTERS]
+    assert all(frame.inputFiles() for frame in frames[:4])
+    answers = [frame.selectExpr(f"{number} AS filter", "*") for number, frame in enumerate(frames)]
+    together = answers[0]
+    for frame in answers[1:]:
+        together = together.unionAll(frame)
+    found = together.toArrow()
+    for number, given in enumerate(FILTERS):
+        chosen = found.filter(pc.field("filter") == number).drop_columns(["filter"])
+        assert same(table.to_arrow(["s", "k"], filter=given), chosen), given
+
+
+@pytest.mark.spark
+def test_older_schemas_orc_and_limits(spark: Any, tmp_path: Path) -> None:
+    table = compacted(tmp_path)
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table(
+        "db.t",
+        [
+            SchemaChange.add_column("more", pa.int64()),
+            SchemaChange.rename_column("n", "m"),
+            SchemaChange.drop_column("d"),
+        ],
+    )
+    table = catalog.table("db.t")
+    same_columns = ["k", "s", "more", "day"]
+    assert explain_read(table, columns=same_columns).spark_files == 3
+    assert explain_read(table, columns=["k", "m"]).spark_files == 0
+    assert same(table.to_arrow(same_columns), read_table(spark, table, columns=same_columns).toArrow())
+
+    orc = make_table(tmp_path, "db.orc", options={"file.format": "orc"})
+    orc.write(rows(list(range(300))))
+    orc.compact(full=True)
+    chosen = ["k", "s", "d", "amount", "ok", "n"]
+    assert explain_read(orc).spark_files == 0  # dates and timestamps are Dredge's
+    assert explain_read(orc, columns=chosen).spark_files == 3
+    frame = read_table(spark, orc, columns=chosen)
+    assert len(frame.inputFiles()) == len(live_paths(orc))
+    assert same(orc.to_arrow(chosen), frame.toArrow())
+
+    assert explain_read(orc, limit=5).merged_files == 1
+    assert read_table(spark, orc, limit=5).count() == 5
+    assert read_table(spark, orc, limit=0).count() == 0
+    with pytest.raises(InvalidOption, match="limit"):
+        read_table(spark, orc, limit=-1)
+
+
+@pytest.mark.spark
+def test_versions_and_changes_by_argument_and_by_option(spark: Any, tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1, 2, 3]))
+    table.write(rows([3, 4], "b"))
+    table.create_tag("one", 1)
+    table.create_branch("dev", "one")
+    first = table.to_arrow(snapshot_id=1)
+    moments = [one.time_millis for one in table.snapshots()]
+    assert same(first, read_table(spark, table, tag="one").toArrow())
+    assert same(table.to_arrow(timestamp_ms=moments[1]), read_table(spark, table, timestamp_ms=moments[1]).toArrow())
+    assert same(rows([3, 4], "b"), read_table(spark, table, incremental=(1, 2)).toArrow())
+    for wrong in ({"tag": "one", "snapshot_id": 1}, {"tag": "one", "incremental": (1, 2)}):
+        with pytest.raises(InvalidOption, match="'tag'"):
+            read_table(spark, table, **wrong)
+    with pytest.raises(SnapshotNotFound):
+        read_table(spark, table, tag="none")
+    files = Catalog(str(tmp_path)).table("db.t$files")
+    assert read_table(spark, files, limit=1, columns=["level"]).count() == 1
+    with pytest.raises(InvalidOption, match="nothing for a system table"):
+        read_table(spark, files, tag="one")
+    with pytest.raises(UnsupportedFeature):
+        explain_read(files)
+
+    place = {"warehouse": str(tmp_path), "table": "db.t", "columns": "k"}
+    source = spark.read.format("dredge").options(**place)
+    assert source.option("branch", "dev").load().count() == 3
+    assert spark.read.format("dredge").options(**place, limit="2").load().count() == 2
+
+
+def reader_of(root: Path, **options: str) -> Any:
+    """The reader of the source, as Spark makes it."""
+    from pyspark.sql.types import StructType
+
+    source = TableSource({"warehouse": str(root), "table": "db.t", **options})
+    return source.reader(StructType.fromDDL(source.schema()))
+
+
+def keys(reader: Any) -> list[int]:
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return sorted(key for batch in batches for key in batch.column("k").to_pylist())
+
+
+def test_options_of_the_source_choose_a_version_and_a_number_of_rows(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1, 2, 3]))
+    table.write(rows([3, 4], "b"))
+    table.create_tag("one", 1)
+    table.create_branch("dev", "one")
+    moment = str(table.snapshots()[-1].time_millis)
+    for options, expected in (
+        ({"tag": "one"}, [1, 2, 3]),
+        ({"timestamp": moment}, [1, 2, 3, 4]),
+        ({"timestamp": "2999-01-01 00:00:00"}, [1, 2, 3, 4]),
+        ({"branch": "dev"}, [1, 2, 3]),
+        ({"limit": "0"}, []),
+        ({"filter": '[["k", "<", 3]]', "limit": "9"}, [1, 2]),
+    ):
+        assert keys(reader_of(tmp_path, **options)) == expected, options
+    limited = reader_of(tmp_path, limit="2")
+    assert len(limited.partitions()) == 1 and len(keys(limited)) == 2
+    for options, part in (
+        ({"tag": "one", "snapshot-id": "1"}, "nothing beside snapshot-id"),
+        ({"tag": "one", "timestamp": moment}, "only one of"),
+        ({"limit": "-1"}, "option 'limit'"),
+        ({"limit": "1", "incremental-between": "1,2"}, "nothing where changes are read"),
+        ({"branch": "dev", "table": "db.t$branch_dev"}, "option 'branch'"),
+        ({"push-filters": "yes"}, "option 'push-filters'"),
+    ):
+        with pytest.raises(InvalidOption, match=part):
+            reader_of(tmp_path, **options).partitions()
+
+
+def test_filters_that_spark_pushes_prune_files_and_the_others_stay_sparks(tmp_path: Path) -> None:
+    compacted(tmp_path)
+    assert not isinstance(reader_of(tmp_path), PushingReader)
+    given = [
+        ds.EqualTo(("k",), 5),
+        ds.GreaterThan(("d",), 1.0),
+        ds.IsNotNull(("s",)),
+        ds.StringContains(("s",), "a"),
+        ds.Not(ds.EqualTo(("n",), 3)),
+        ds.Not(ds.IsNull(("day",))),
+        ds.EqualTo(("s", "inner"), 1),
+    ]
+    reader = reader_of(tmp_path, **{"push-filters": "true", "filter": '[[["k", "<", 9]], [["k", ">", 390]]]'})
+    assert list(reader.pushFilters(given)) == [given[1], given[3], given[4], given[6]]
+    assert len(reader.partitions()) == 1
+    assert keys(reader) == [5]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (ds.GreaterThanOrEqual(("k",), 5), ("k", ">=", 5)),
+        (ds.LessThan(("day",), dt.date(2024, 1, 2)), ("day", "<", dt.date(2024, 1, 2))),
+        (ds.In(("s",), ("a", "b")), ("s", "in", ["a", "b"])),
+        (ds.In(("s",), ("a", None)), None),
+        (ds.StringStartsWith(("s",), "b"), ("s", "starts with", "b")),
+        (ds.IsNull(("ok",)), ("ok", "is null", None)),
+        (ds.EqualNullSafe(("k",), 5), None),
+        (ds.EqualTo(("ok",), True), None),  # noqa: FBT003
+        (ds.EqualTo(("ts",), dt.datetime(2024, 1, 1)), None),
+        (ds.EqualTo(("zz",), 5), None),
+    ],
+)
+def test_a_filter_of_spark_as_a_test(tmp_path: Path, given: Any, expected: Any) -> None:
+    table = make_table(tmp_path)
+    assert spark_test(given, table.schema) == expected
+    if expected is not None:
+        parse_filter([expected], table.schema, table.name)
+
+
+@pytest.mark.spark
+def test_pushed_filters_are_seen_in_sparks_plan(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compacted(tmp_path)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        place = {"warehouse": str(tmp_path), "table": "db.t", "columns": "k", "push-filters": "true"}
+        frame = spark.read.format("dredge").options(**place).load().where("k >= 397 AND k % 2 = 1")
+        frame.explain("formatted")
+        told = capsys.readouterr().out
+        assert "PushedFilters" in told and "GreaterThanOrEqual(k,397)" in told, told
+        assert sorted(row.k for row in frame.collect()) == [397, 399]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_filter_that_cannot_be_understood_is_refused_before_spark(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFilter):
+        explain_read(make_table(tmp_path), filter=[("zz", "=", 1)])
