@@ -27,6 +27,7 @@ from bench import (
     recovery,
     repeating_text,
     sorting,
+    spark_reading,
     spark_writing,
     vectors,
     writing,
@@ -76,6 +77,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "write-spark": (
         spark_writing.run,
         "ten commits through Spark: processor time, and metadata read by a writing task",
+    ),
+    "read-spark": (
+        spark_reading.run,
+        "reads through Spark: a compacted table against Spark's own parquet reader, a filter, the format, ten runs merged",
     ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
