@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import datasource as ds
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import Split, parse_filter
 from lsm_core.spark import explain_read, read_table
 from lsm_core.spark.data_source import PushingReader, TableSource, spark_test
+from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.spark_read import condition_of, packed
 from tests.spark.tables import live_paths, make_table, rows, same
 
@@ -166,10 +168,9 @@ def test_versions_and_changes_by_argument_and_by_option(spark: Any, tmp_path: Pa
 
 def reader_of(root: Path, **options: str) -> Any:
     """The reader of the source, as Spark makes it."""
-    from pyspark.sql.types import StructType
-
     source = TableSource({"warehouse": str(root), "table": "db.t", **options})
-    return source.reader(StructType.fromDDL(source.schema()))
+    columns = spark_arrow_schema(Catalog(str(root)).table("db.t").schema.fields, "db.t")
+    return source.reader(from_arrow_schema(columns, prefer_timestamp_ntz=True))
 
 
 def keys(reader: Any) -> list[int]:
