@@ -6,6 +6,7 @@ succeeded; every version says what it always said, and cleaning leaves what is n
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,12 +70,14 @@ class Interrupted(FaultyFileIO):
 
     def __init__(self, at: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
         super().__init__(LocalFileIO())
-        self._at, self._meanwhile = at, meanwhile
+        self._at, self._meanwhile, self._lock = at, meanwhile, threading.Lock()
 
     def run(self, name: str, path: str, action: Callable[[], T]) -> T:
         """See FaultyFileIO."""
-        if self.steps + 1 == self._at:
-            self._meanwhile()
+        with self._lock:  # readers open files in threads
+            due, self._at = self.steps + 1 == self._at, 0 if self.steps + 1 == self._at else self._at
+            if due:
+                self._meanwhile()
         return super().run(name, path, action)
 
 

@@ -21,6 +21,7 @@ from lsm_core.errors import (
     TableExists,
     TableNotFound,
 )
+from lsm_core.maintenance import read_trash
 from lsm_core.metadata import branches, manifests, snapshots, tags
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, content, keyed, on_disk, rows, tag, with_io
@@ -491,6 +492,44 @@ class Meanwhile(FaultyFileIO):
         if self.steps + 1 == self._at:
             self._happens()
         return super().run(name, path, action)
+
+
+@pytest.mark.parametrize("step", ["record", "first snapshot"])
+@pytest.mark.parametrize("how", ["fast-forward", "rollback"])
+def test_an_expiry_that_is_overtaken_takes_nothing_that_came_anew(place: Path, how: str, step: str) -> None:
+    """In a table without a lock: the newest snapshot is older than some that the expiry was to take, or was written anew under its id."""
+    act: Callable[[], object] = {
+        "fast-forward": lambda: at(place, NOW).fast_forward("dev"),
+        "rollback": lambda: at(place, NOW).rollback_to(3),
+    }[how]
+    wanted = content(dev_of(at(place, NOW))) if how == "fast-forward" else content(at(place, NOW), 3)
+    main = at(place, NOW)
+    for key in (50, 51, 52):
+        main.write(rows([key]))
+
+    class Overtaken(LocalFileIO):
+        done = False
+
+        def _first(self, is_due: bool) -> None:
+            if is_due and not self.done:
+                self.done = True
+                act()
+
+        def write_exclusive(self, path: str, data: bytes) -> bool:
+            self._first(step == "record" and "/trash/expire-" in path)
+            return super().write_exclusive(path, data)
+
+        def delete(self, path: str) -> bool:
+            self._first(step != "record" and path.endswith("/snapshot/snapshot-1"))
+            return super().delete(path)
+
+    with pytest.raises(PlanStale, match="rolled back"):
+        with_io(at(place, NOW + 2 * HOUR), Overtaken()).expire_snapshots(retain_max=1, retain_min=1)
+    assert content(at(place, NOW)) == wanted
+    assert not read_trash(at(place, NOW).store).unreadable
+    at(place, NOW + 9 * DAY).sweep_trash()
+    assert content(at(place, NOW)) == wanted
+    assert_sound(at(place, NOW), strays=True)
 
 
 def test_a_true_fast_forward_drops_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lsm_core.maintenance.deletions import (
     split_used,
     under_lock,
 )
+from lsm_core.maintenance.top_of_history import is_there
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_record
 from lsm_core.maintenance.used_files import added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
@@ -341,7 +342,8 @@ def _take_away(
 ) -> tuple[TrashRecord, int]:
     """Record what goes, then delete the snapshots, oldest first; returns the record and the oldest snapshot that is left.
 
-    A rollback at the same time may go back to one of them, in a table that has no lock: where that leaves no snapshot they come back.
+    A rollback or a fast-forward at the same time may go back to one of them, or before, in a table that has no lock: what it wrote anew stays,
+    and where nothing newer is left, those that went here come back.
     """
     now, going = store.clock.now_ms(), sorted(texts)
     record = TrashRecord(
@@ -356,14 +358,17 @@ def _take_away(
         branch=store.branch,
     )
     write_record(store, record)
-    keeps = store.options.changelog_decoupled
-    for number in going:
+    keeps, gone = store.options.changelog_decoupled, list[int]()
+    left = snapshots.list_ids(store)
+    for number in going if left[-1:] > going[-1:] else ():
         if keeps:
             changelogs.write_changelog(store, read[number])
-        store.file_io.delete(store.snapshot_path(number))
+        if is_there(store, number, texts[number]):
+            store.file_io.delete(store.snapshot_path(number))
+            gone.append(number)
     left = snapshots.list_ids(store)
-    if not left or left[-1] <= going[-1]:
-        for number in reversed(going):
+    if left[-1:] <= going[-1:]:
+        for number in reversed(gone):
             store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
