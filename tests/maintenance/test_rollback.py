@@ -20,7 +20,8 @@ from lsm_core.errors import (
     SnapshotNotFound,
 )
 from lsm_core.maintenance import DeleteItem, MaintenancePlan, read_trash
-from lsm_core.metadata import branches, snapshots
+from lsm_core.maintenance.actions.expire_snapshots import expiry
+from lsm_core.metadata import branches, changelogs, snapshots
 from lsm_core.storage import LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, on_disk, rows, strays, with_io
 
@@ -137,6 +138,50 @@ def test_by_time(tmp_path: Path) -> None:
         table.rollback_to("x")
     newest = table.rollback_to(2)
     assert not newest.changed and "is the newest" in newest.declined[0].text
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["plain", "changelogs"])
+def test_an_expiry_that_meets_a_rollback_to_what_expires_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: bool
+) -> None:
+    options = {"changelog_producer": "input", "changelog__num_retained__min": "20"} if longer else {}
+    table = history(tmp_path, **options)
+    at_two = content(table, 2)
+    table.store.clock.advance(2 * HOUR)
+    plan, real = table.plan_maintenance("expire_snapshots", retain_max=2), expiry.write_record
+
+    def meanwhile(*arguments: Any) -> None:
+        real(*arguments)
+        Catalog(tmp_path / "wh", clock=table.store.clock).table("db.t").rollback_to(2)
+
+    monkeypatch.setattr(expiry, "write_record", meanwhile)
+    with pytest.raises(PlanStale, match="rolled back to snapshot 4 or before meanwhile"):
+        table.apply(plan)
+    monkeypatch.undo()
+    assert ids(table) == [1, 2] and content(table) == at_two
+    assert [record.action for record in read_trash(table.store).records] == ["rollback"]
+    assert changelogs.list_changelogs(table.store) == []
+    table.store.clock.advance(2 * HOUR)
+    table.sweep_trash()
+    assert content(table) == at_two and not strays(table)
+    assert_whole(table)
+
+
+def test_a_rollback_whose_target_expires_as_the_cover_goes_leaves_the_cover(tmp_path: Path) -> None:
+    class Expiring(LocalFileIO):
+        """Takes the two oldest snapshots away just before the cover goes."""
+
+        def delete(self, path: str) -> bool:
+            if path.endswith("snapshot/snapshot-7"):
+                for number in (1, 2):
+                    super().delete(path.replace("snapshot-7", f"snapshot-{number}"))
+            return super().delete(path)
+
+    table = history(tmp_path)
+    at_two = content(table, 2)
+    report = with_io(table, Expiring()).rollback_to(2)
+    assert report.snapshot_id == 7 and ids(table) == [3, 4, 5, 6, 7]
+    assert content(table) == at_two
 
 
 def test_by_watermark(tmp_path: Path) -> None:

@@ -370,6 +370,8 @@ def _take_away(
     if left[-1:] <= going[-1:]:
         for number in reversed(gone):
             store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
+        if keeps:
+            changelogs.delete_changelogs(store, going)
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
     snapshots.write_earliest_hint(store, left[0])
