@@ -28,6 +28,7 @@ from bench import (
     repeating_text,
     sorting,
     spark_reading,
+    spark_streams,
     spark_writing,
     vectors,
     writing,
@@ -81,6 +82,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "read-spark": (
         spark_reading.run,
         "reads through Spark: a compacted table against Spark's own parquet reader, a filter, the format, ten runs merged",
+    ),
+    "stream": (
+        spark_streams.run,
+        "50 epochs of 2,000 rows from table to table through Spark; --rows is the rows of an epoch",
     ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),

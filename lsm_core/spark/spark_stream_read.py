@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
@@ -103,7 +103,9 @@ class StreamOffset:
     ``table``: where the table's metadata lies; ``snapshot``: the snapshot whose changes come next, 0 as long as nothing is committed that the
     stream could begin with; ``files``: how many of the files that tell them were read before; ``initial``: the snapshot is read as a whole, and
     ``files`` counts its splits. ``plan`` tells these files from any others; ``history`` is what the table said when the offset was made: the
-    name of the manifest list of the snapshot before (of itself, where ``initial``), which no other snapshot has.
+    name of the manifest list of the snapshot before (of itself, where ``initial``), which no other snapshot has. ``begun``, ``begun_whole``: at the
+    end of a query's first epoch, the snapshot where it began, and whether it is read as a whole: Spark remembers no beginning, and asks
+    again when it runs that epoch again.
     """
 
     table: str
@@ -112,11 +114,14 @@ class StreamOffset:
     initial: bool = False
     plan: str = ""
     history: str = ""
+    begun: int = 0
+    begun_whole: bool = False
 
     @staticmethod
     def of(store: TableStore, value: Mapping[str, Any]) -> StreamOffset:
         """The offset that :meth:`to_dict` gave. Raises InvalidOption for one of another table, or of no table."""
         kinds = {"table": str, "snapshot": int, "files": int, "initial": bool, "plan": str, "history": str}
+        kinds |= {"begun": int, "begun_whole": bool}
         if set(value) != set(kinds) or any(type(value[key]) is not kind for key, kind in kinds.items()):
             raise InvalidOption(_CHECKPOINT, json.dumps(value), "a checkpoint of this version of Dredge", store.name)
         found = StreamOffset(**value)
@@ -202,8 +207,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- on the driver ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Where a new query begins. Raises SnapshotNotFound for a start that has expired, CorruptFile."""
-        return (self._begin() or StreamOffset(self._store.metadata_root, 0)).to_dict()
+        """The same whatever is in the table: its first epoch says in its end where a query begins."""
+        return StreamOffset(self._store.metadata_root, 0).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
         """Whether an epoch has limits at all; which ones, and that there may be several, `latestOffset` knows."""
@@ -218,21 +223,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Where the epoch that begins at ``start`` ends: within its limits, one file at least; ``start`` when there is nothing new.
 
-        Raises SnapshotNotFound when what comes next has expired, or the table was rolled back; InvalidOption for a checkpoint of another table.
+        Raises SnapshotNotFound when the start or what comes next has expired, or the table was rolled back; InvalidOption for a checkpoint of another table.
         """
         offset = self._checked(start)
-        if not offset.snapshot:
-            return (self._begin() or offset).to_dict()  # no row yet: the epoch after this one knows where it began
-        newest = self._newest(offset)
-        if newest < offset.snapshot:
+        begin = offset if offset.snapshot else self._begin()
+        if begin is None:
             return start
-        if isinstance(limit, ReadAllAvailable):
-            return self._at(newest + 1).to_dict()
-        return self._limited(offset, newest).to_dict()
+        newest = self._newest(begin)
+        if newest < begin.snapshot:
+            if offset.snapshot or begin.initial:
+                return start
+            end = begin  # an epoch without rows: what is committed from now on is not passed over
+        else:
+            end = self._at(newest + 1) if isinstance(limit, ReadAllAvailable) else self._limited(begin, newest)
+        if not offset.snapshot:
+            end = replace(end, begun=begin.snapshot, begun_whole=begin.initial)
+        return end.to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of an epoch. Raises SnapshotNotFound when what it reads has expired, CorruptFile."""
-        begin, stop = self._checked(start), StreamOffset.of(self._store, end)
+        begin, stop = self._checked(start), self._checked(end)
+        if not begin.snapshot and stop.begun:
+            begin = replace(begin, snapshot=stop.begun, initial=stop.begun_whole)
         shares = list(self._shares(begin, stop))
         ordered = any(share.place is None for share in shares)
         if ordered or self._store.bucket_mode is BucketMode.CROSS_PARTITION:  # keys may be in any bucket

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_stream_read import StreamReader
 from lsm_core.spark.spark_stream_write import StreamWriter
+from tests.spark.streams import task
 from tests.support.spark import JAVA_OPTIONS
 
 DIE_AT, GROUP = "DREDGE_TEST_DIE_AT", "DREDGE_TEST_GROUP"
@@ -19,7 +24,7 @@ START = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1", "read.stream.max
 
 
 class Point(StrEnum):
-    """The steps of an epoch, in Spark's order; a query may die after each."""
+    """The steps of an epoch, in Spark's order; a query may die at each."""
 
     OFFSET_FOUND = "offset-found"
     """The epoch's end is known, and not in the checkpoint."""
@@ -35,6 +40,8 @@ class Point(StrEnum):
     """All tasks have ended."""
     PUBLISHED = "published"
     """The snapshot is there; the checkpoint does not know it."""
+    LOGGED = "logged"
+    """The checkpoint knows that the epoch is done. (Of Spark itself: only a query without Spark dies here.)"""
 
 
 def reached(point: Point) -> None:
@@ -110,12 +117,68 @@ class DyingSource(TableSource):
         return made
 
 
+def places(root: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of both ends: the changes of db.a since its first snapshot go to db.b, one file an epoch."""
+    read = {"warehouse": root, "table": "db.a", "consumer-id": "copy", **START}
+    return read, {"warehouse": root, "table": "db.b", "checkpointLocation": f"{root}/at"}
+
+
 def copy(spark: Any, root: str) -> Any:
-    """Start the query: the changes of db.a since its first snapshot go to db.b, one file an epoch."""
-    place = {"warehouse": root, "table": "db.a", "consumer-id": "copy", **START}
-    changes = spark.readStream.format("dredge").options(**place).load()
-    target = changes.writeStream.format("dredge").options(warehouse=root, table="db.b", checkpointLocation=f"{root}/at")
-    return target.trigger(availableNow=True).start()
+    """Start the query in Spark."""
+    read, write = places(root)
+    changes = spark.readStream.format("dredge").options(**read).load()
+    return changes.writeStream.format("dredge").options(**write).trigger(availableNow=True).start()
+
+
+def copy_without_spark(root: str, die_at: str = "", run: str = "last") -> None:
+    """The query as Spark runs it: the end of an epoch is logged, then the epoch is run, then that it is done is logged."""
+    if die_at:
+        os.setpgid(0, 0)
+        os.environ |= {GROUP: str(os.getpid()), DIE_AT: die_at}
+    read, write = (DyingSource(options) for options in places(root))
+    source = read.streamReader(from_arrow_schema(read._stream().target))
+    source.prepareForTriggerAvailableNow()
+    offsets, done = (Path(root) / name for name in ("offsets", "done"))
+    ends = [json.loads(line) for line in offsets.read_text().splitlines()] if offsets.exists() else []
+    committed = len(done.read_text()) if done.exists() else 0
+    while True:
+        epoch, start = committed, ends[committed - 1] if committed else source.initialOffset()
+        if len(ends) == committed:
+            end = source.latestOffset(start, source.getDefaultReadLimit())
+            if end == start:
+                return
+            ends.append(end)
+            with offsets.open("a") as log:
+                log.write(json.dumps(end) + "\n")
+            if committed:
+                source.commit(start)
+        tasks, told = source.partitions(start, ends[epoch]), []
+        columns = from_arrow_schema(read._stream().target)
+        shipped = pickle.dumps((source, write.streamWriter(columns, overwrite=False)))
+        for number, part in enumerate(tasks or [None]):
+            with task("query", run, number):
+                reading, writing = pickle.loads(shipped)
+                told.append(writing.write(iter(reading.read(part) if part else ())))
+        write.streamWriter(columns, overwrite=False).commit(told, epoch)
+        with done.open("a") as log:
+            log.write(".")
+        reached(Point.LOGGED)
+        committed += 1
+
+
+def kill_each(runs: str) -> None:
+    """Fork a driver for each run (JSON: root, where to die, its name), one after another, and print how they ended (JSON).
+
+    To be called in a process of its own that has done nothing else: its forks share no thread with it.
+    """
+    ended = []
+    for root, die_at, run in json.loads(runs):
+        pid = os.fork()
+        if not pid:
+            copy_without_spark(root, die_at, run)
+            os._exit(0)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print(json.dumps(ended))
 
 
 def main(root: str) -> None:

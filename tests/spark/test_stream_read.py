@@ -168,33 +168,51 @@ def test_the_consumer_follows_what_was_committed_and_holds_expiry(tmp_path: Path
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     assert table.snapshots()[0].id == first[1]["snapshot"]
     going_on = reader(table, consumer_id="job")
-    assert going_on.initialOffset()["snapshot"] == first[1]["snapshot"]
+    assert next(epochs(going_on))[1]["begun"] == first[1]["snapshot"]
     consumers.write_consumer(table.store, "job", 1)
     with pytest.raises(
         SnapshotNotFound, match=r"db\.t \(consumer 'job'\) cannot begin at snapshot 1, which has expired"
     ):
-        reader(table, consumer_id="job").initialOffset()
+        next(epochs(reader(table, consumer_id="job")))
 
 
 def test_a_start_or_a_checkpoint_that_expired_is_named(tmp_path: Path) -> None:
     table = a_life(tmp_path, "none")
     start = {"scan__mode": "from-snapshot", "scan__snapshot_id": "2"}
-    old = reader(table, **start).initialOffset()
-    fresh = reader(table).initialOffset()
+    (_, old), *_ = epochs(reader(table, **start, read__stream__maxFilesPerTrigger="1"))
+    *_, (_, fresh) = epochs(reader(table))
     table.expire_snapshots(retain_max=2, retain_min=1, older_than_ms=2**60)
     with pytest.raises(
         SnapshotNotFound, match="cannot begin at snapshot 2, which has expired: the table keeps 8"
     ) as told:
-        reader(table, **start).initialOffset()
+        next(epochs(reader(table, **start)))
     assert told.value.expired
-    with pytest.raises(SnapshotNotFound, match="no snapshot 2: it has expired"):
-        list(epochs(reader(table, **start), old))
-    assert list(epochs(reader(table, **start), fresh))  # a checkpoint goes on whatever became of the start
+    with pytest.raises(SnapshotNotFound, match=f"no snapshot {old['snapshot']}: it has expired"):
+        next(epochs(reader(table, **start), old))
+    change(table, [60], ["new"])
+    going_on = reader(table, **start)  # a checkpoint goes on whatever became of the start
+    assert [rows(going_on, epoch) for epoch in epochs(going_on, fresh)] == [[[(60, "new")]]]
+
+
+@pytest.mark.parametrize("options", [{}, {"scan__mode": "latest"}, {"scan__snapshot_id": "6"}])
+def test_the_first_epoch_begins_where_it_began_when_it_is_run_again(tmp_path: Path, options: dict[str, str]) -> None:
+    table = a_life(tmp_path, "none")
+    source = reader(table, **options)
+    first, *rest = epochs(source)
+    assert not rest
+    before = rows(source, first)
+    for number in range(3):
+        change(table, [number], ["later"])
+    again = reader(table, **options)
+    assert rows(again, (again.initialOffset(), first[1])) == before
+    assert [one for epoch in epochs(again, first[1]) for part in rows(again, epoch) for one in part] == [
+        (number, "later") for number in range(3)
+    ]
 
 
 def test_a_whole_version_that_expires_while_it_is_read_is_named(tmp_path: Path) -> None:
     table = a_life(tmp_path, "none")
-    begin = reader(table).initialOffset()
+    (_, begin), *_ = epochs(reader(table, read__stream__maxFilesPerTrigger="1"))
     assert begin["initial"]
     for number in range(3):
         change(table, [number], ["q"])
