@@ -134,7 +134,9 @@ def test_a_driver_that_is_killed_at_a_named_point_loses_and_doubles_nothing(tmp_
         for point in Point
         for turn in (1, 2)
     ]
-    done = run_script("import sys; from tests.spark.killed_stream import kill_each; kill_each(sys.argv[1])", json.dumps(runs))
+    done = run_script(
+        "import sys; from tests.spark.killed_stream import kill_each; kill_each(sys.argv[1])", json.dumps(runs)
+    )
     assert done.stdout.splitlines()[-1:] == [json.dumps([-9] * len(runs))], done.stderr
     for point, table in tables.items():
         copy_without_spark(str(tmp_path / point))
