@@ -87,6 +87,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         spark_streams.run,
         "50 epochs of 2,000 rows from table to table through Spark; --rows is the rows of an epoch",
     ),
+    "spark": (
+        spark_writing.run_against_floor,
+        "ten commits through Spark against a job that only scans their rows and hands them over to Arrow",
+    ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),

@@ -1,15 +1,19 @@
-"""Writing through Spark: processor time of ten commits, and how much metadata a task reads."""
+"""Writing through Spark: ten commits against what Spark itself needs to hand their rows over, processor time, and metadata read by a task."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.harness import Result
 from bench.table_life import scratch
@@ -26,6 +30,97 @@ FIELDS = pa.schema(
     ]
 )
 READS = {"read", "open", "list", "exists", "size"}
+WIDE = pa.schema(
+    [
+        pa.field("k", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("city", pa.string()),
+        ("price", pa.float64()),
+        ("amount", pa.int32()),
+        ("total", pa.int64()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us")),
+        ("flag", pa.bool_()),
+    ]
+)
+"""The columns of the runs of Java Paimon on Spark that the issue quotes."""
+
+
+def run_against_floor(wanted: int | None, rounds: int) -> list[Result]:
+    """Seconds of ten commits, alternating with a job that scans the same rows and hands them to Python as Arrow batches, and no more."""
+    rows = wanted or ROWS
+    from lsm_core.spark import spark_session, stop_session
+
+    with scratch() as folder:
+        files = [_wide_file(folder, number, rows) for number in range(COMMITS)]
+        spark = spark_session(app_name="dredge-bench", conf={"spark.sql.warehouse.dir": str(folder / "spark")})
+        spent: dict[str, list[float]] = {"floor": [], "write_table": [], "save": []}
+        try:
+            for turn in range(-1, rounds):  # the first one warms up
+                for kind, seconds in spent.items():
+                    table = None if kind == "floor" else _new_table(folder / f"{kind}{turn}", WIDE, ("k",), ())
+                    started = time.perf_counter()
+                    for file in files:
+                        frame = spark.read.parquet(file)
+                        if table is None:
+                            frame.mapInArrow(_drained, "n BIGINT").toArrow()
+                        else:
+                            _write(frame, table, kind)
+                    if turn >= 0:
+                        seconds.append(time.perf_counter() - started)
+        finally:
+            stop_session(spark)
+    floor = sorted(spent["floor"])[rounds // 2]
+    note = f"{COMMITS} commits of {rows:,} rows, {len(WIDE)} columns, {BUCKETS} buckets"
+    found = [Result("spark", "scan and hand over to Arrow (the floor)", floor, "s", None, note=note)]
+    for kind in ("write_table", "save"):
+        seconds = sorted(spent[kind])
+        found.append(
+            Result(
+                "spark",
+                f"{kind}: seconds",
+                seconds[rounds // 2],
+                "s",
+                None,
+                low=seconds[0],
+                high=seconds[-1],
+                note=note,
+            )
+        )
+        ratio = seconds[rounds // 2] / floor
+        found.append(
+            Result(
+                "spark", f"{kind} against the floor", ratio, "x", 1.4 if kind == "write_table" else None, note=note
+            ).judged()
+        )
+    return found
+
+
+def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_pydict({"n": pa.array([rows], pa.int64())})
+
+
+def _wide_file(folder: Path, number: int, rows: int) -> str:
+    """A Parquet file with the rows of one commit; half of its keys are those of the one before."""
+    chance = np.random.default_rng(number)
+    keys = chance.permutation(np.arange(number * rows // 2, number * rows // 2 + rows))
+    words = pa.array([f"value {n}" for n in range(1000)])
+    cities = pa.array([f"city {n}" for n in range(50)])
+    columns = [
+        pa.array(keys),
+        words.take(pa.array(keys % 1000)),
+        cities.take(pa.array(keys % 50)),
+        pa.array(chance.random(rows)),
+        pa.array(chance.integers(0, 100, rows), pa.int32()),
+        pa.array(chance.integers(0, 1 << 40, rows)),
+        pa.array((keys % 365).astype(np.int32)).cast(pa.date32()),
+        pa.array(keys * 1_000_000, pa.timestamp("us")),
+        pa.array(keys % 2 == 0),
+    ]
+    path = str(folder / f"rows-{number}.parquet")
+    pq.write_table(pa.table(columns, schema=WIDE), path)
+    return path
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
@@ -70,12 +165,14 @@ def _ten_commits(spark: Any, folder: Path, name: str, writer: str, rows: int) ->
     return _processor_seconds() - before
 
 
-def _new_table(root: Path) -> Table:
+def _new_table(
+    root: Path, fields: pa.Schema = FIELDS, keys: tuple[str, ...] = ("day", "k"), partitions: tuple[str, ...] = ("day",)
+) -> Table:
     catalog = Catalog(str(root))
     catalog.create_database("db")
     options = {"bucket": str(BUCKETS), "write-only": "true"}
     return catalog.create_table(
-        "db.t", Schema(FIELDS, primary_keys=["day", "k"], partition_keys=["day"], options=options)
+        "db.t", Schema(fields, primary_keys=list(keys), partition_keys=list(partitions), options=options)
     )
 
 
