@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeAlias
@@ -29,11 +29,13 @@ def live_parts(
     columns: Sequence[str],
     partitions: Collection[bytes] | None = None,
     only: Collection[str] | None = None,
+    keep: Callable[[pa.Table], pa.Table] = lambda part: part,
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the live files of ``snapshot`` manifest by manifest, one held at a time: (name of the manifest, ``columns`` of its entries).
 
     Files that some manifest takes away come last, under the name "": what is left of them. ``partitions``:
-    of these alone, None: of all. ``only``: names of the manifests to read; what comes last is then incomplete.
+    of these alone, None: of all. ``only``: names of the manifests to read; what comes last is then incomplete. ``keep`` chooses entries
+    before any is copied.
     That two manifests add one file is not noticed. Raises CorruptFile naming the list or manifest.
     """
     needed = [field.name for field in ENTRY_SCHEMA if field.name in {*columns, *manifests.IDENTITY_COLUMNS}]
@@ -52,10 +54,10 @@ def live_parts(
             doubtful.append(part.filter(met))
             part = part.filter(pc.invert(met))
         # A decoder's arrays are views of larger buffers, or longer than what they hold.
-        yield meta.file_name, part.select(list(columns)).combine_chunks()
+        yield meta.file_name, keep(part.select(list(columns))).combine_chunks()
     if doubtful:
         left = _added(merge_entries(pa.concat_tables(doubtful), store.snapshot_path(snapshot.id)))
-        yield "", left.select(list(columns))
+        yield "", keep(left.select(list(columns)))
 
 
 def _taken_away(

@@ -112,8 +112,9 @@ class Backlog:
             last, level = (numpy_array(part.column(name)) for name in ("max_sequence_number", "level"))
             return part.filter(arrow_array(chosen[codes] & ((level > 0) | (last <= limits[codes]))))
 
-        parts = live_parts(store, self.snapshot, columns=ENTRY_SCHEMA.names, only=None if again else listing)
-        return pa.concat_tables([wanted(part) for name, part in parts if name in listing])
+        only = None if again else listing
+        parts = live_parts(store, self.snapshot, columns=ENTRY_SCHEMA.names, only=only, keep=wanted)
+        return pa.concat_tables([part for name, part in parts if name in listing])
 
 
 @dataclass(frozen=True)
