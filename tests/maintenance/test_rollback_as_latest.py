@@ -99,7 +99,8 @@ def test_partitions_alone_a_tag_and_what_is_refused(tmp_path: Path) -> None:
     table.create_tag("v", 2)
     table.store.clock.advance(2 * HOUR)
     then, now = content(table, 2), content(table)
-    as_latest(table, tag="v", partitions=[{"dt": "b"}])
+    said = as_latest(table, tag="v", partitions=[{"dt": "b"}]).lines("db.t")[-1]
+    assert said.endswith("back with: dredge rollback-as-latest db.t --snapshot 6 --partition dt=b")
     assert content(table) == sorted(
         [row for row in then if row[3] == "b"] + [row for row in now if row[3] == "a"], key=repr
     )

@@ -66,6 +66,7 @@ class RollbackAsLatestReport(Report):
     """Which version is the newest again: ``version`` is the id of the older snapshot, ``snapshot_id`` the new one (None: nothing was done).
 
     Files and unmerged rows of files; ``bytes_copied`` of files that came back. ``verification``: "V1" where the copies were read back, else "V0".
+    ``partitions``: the paths of those that changed, where some were chosen.
     """
 
     snapshot_id: int | None
@@ -79,6 +80,7 @@ class RollbackAsLatestReport(Report):
     rows_restored: int = 0
     bytes_copied: int = 0
     verification: str = "V0"
+    partitions: tuple[str, ...] = ()
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
@@ -87,7 +89,8 @@ class RollbackAsLatestReport(Report):
             return ["nothing was rolled back"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved"
         head = f"snapshot {self.snapshot_id} of {table} says what snapshot {self.version} says: {files}, {self.bytes_copied:,} bytes copied"
-        back = f"dredge rollback-as-latest {table} --snapshot {self.base_snapshot}"
+        only = "".join(f" --partition {text.replace('/', ',')}" for text in self.partitions)
+        back = f"dredge rollback-as-latest {table} --snapshot {self.base_snapshot}{only}"
         return [head, f"snapshots {self.version} to {self.base_snapshot} stay; back with: {back}"]
 
 
@@ -226,6 +229,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
             properties=properties,
             kind=CommitKind.OVERWRITE,
         )
+    items = plan.items_of(AsLatestItem)
     moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
     removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
     restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
@@ -241,6 +245,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
         rows_restored=sum(file.row_count for file in restored),
         bytes_copied=sum(file.file_size for file in restored),
         verification="V1" if verified else "V0",
+        partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,
     )
     lines = [
@@ -250,7 +255,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
             "removed": [[file.name, file.level] for file in item.inputs if file.name not in item.moved],
             "restored": [[file.name, file.level] for file in item.restored],
         }
-        for item in plan.items_of(AsLatestItem)
+        for item in items
     ]
     return Outcome(report, lines)
 
