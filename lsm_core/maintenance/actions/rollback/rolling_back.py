@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
@@ -307,7 +308,12 @@ def _recorded(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_
         became = "is gone" if odd in planned else "is there, which was not planned"
         raise PlanStale(f"{odd.kind} {odd.name} {became}", store.name)
     deletions, _ = _unused(store, plan.items_of(DeleteItem), newer)
-    texts = {number: store.file_io.read_bytes(store.snapshot_path(number)).decode() for number in newer.snapshots}
+    try:
+        texts = {number: store.file_io.read_bytes(store.snapshot_path(number)).decode() for number in newer.snapshots}
+    except FileNotFoundError as error:
+        raise PlanStale(
+            f"{PurePosixPath(str(error.filename)).name} went meanwhile; plan it anew", store.name
+        ) from error
     others: dict[str, bytes] = {}
     for number in newer.changelogs:
         path = changelogs.changelog_path(store, number)
