@@ -197,7 +197,11 @@ def s3_server() -> Iterator[S3Server]:
                 os.environ[name] = value
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:  # it is still busy forgetting what tests left there
+            process.kill()
+            process.wait()
         process.stdout.close()
 
 
