@@ -90,6 +90,8 @@ _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
 _BATCH_BYTES: Final = 64 << 20
+_ONE_TASK_BYTES: Final = 64 << 20
+"""A DataFrame of one partition and no more (as Spark estimates it) is written by the task that has it."""
 _UUID_LENGTH: Final = 36
 _LOG: Final = logging.getLogger(__name__)
 _ASSIGNERS: Final = 8
@@ -484,7 +486,10 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
     tasks = tasks_of(spark)
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
-        if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
+        # any task may write any row, or there is but one
+        if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or (
+            store.bucket_mode is BucketMode.FIXED and _is_one_small_partition(df)
+        ):
             told = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
             moved = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), MESSAGES_DDL)
@@ -498,6 +503,24 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
             sorted_in_slots = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
             told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
         return collect(told, what)
+
+
+def _is_one_small_partition(df: DataFrame) -> bool:
+    """Whether one task has all rows, and they are few: writing them there makes the same files as after a shuffle, in half the time.
+
+    False where that is not known without running a part of the query, and on Connect, which does not tell.
+    """
+    plan = getattr(df, "_jdf", None)
+    if plan is None:
+        return False
+    execution = plan.queryExecution()
+    if int(str(execution.optimizedPlan().stats().sizeInBytes())) > _ONE_TASK_BYTES:
+        return False
+    text = str(execution.executedPlan().toString())
+    # stages of their own would be run to count what comes out of them, and Python's sources asked twice
+    if any(word in text for word in ("Exchange", "InMemory", "BatchScan", "Subquery")):
+        return False
+    return int(execution.toRdd().getNumPartitions()) == 1
 
 
 def numbered_commit(store: TableStore, user: str | None, number: int | str | None) -> tuple[str, int] | None:
@@ -627,7 +650,7 @@ def _written_as_received(job: WriteJob) -> BatchFunction:
 
 
 def _written_where_it_lies(job: WriteJob, kind_column: str | None) -> BatchFunction:
-    """Both passes in one, for tables without buckets."""
+    """Both passes in one: for tables without buckets, and where one task has all rows."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))

@@ -222,6 +222,24 @@ def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced:
     assert table.to_arrow().num_rows == 200_000
 
 
+def test_rows_of_one_small_partition_are_written_without_a_shuffle(traced: TracedSession, tmp_path: Path) -> None:
+    spark, expected = traced.spark, rows(list(range(300)))
+    table = make_table(tmp_path)
+    log = EventLog(traced.events)
+    write_table(spark.createDataFrame(expected).coalesce(1), table)
+    assert [stage.tasks for stage in log.stages()] == [1]
+    assert same(expected, table.to_arrow())
+    assert len(data_files(tmp_path)) == 3  # one a bucket
+    frames = {
+        "sorted": spark.range(10).sort("id"),
+        "cached": spark.range(0, 10, 1, 1).cache(),
+        "two": spark.range(0, 9, 1, 2),
+    }
+    assert {name: spark_write._is_one_small_partition(frame) for name, frame in frames.items()} == dict.fromkeys(
+        frames, False
+    )
+
+
 def test_the_fields_of_these_tests_cover_what_issue_3_supports() -> None:
     assert {str(f.type) for f in FIELDS} >= {"int64", "string", "double", "timestamp[ms]", "bool", "int32"}
 
