@@ -144,6 +144,7 @@ def test_a_driver_that_is_killed_at_a_named_point_loses_and_doubles_nothing(tmp_
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("turn", [1, 2])
 @pytest.mark.parametrize("point", list(Point)[:-1])
 def test_a_query_that_is_killed_at_any_point_loses_and_doubles_nothing(
