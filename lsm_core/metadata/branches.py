@@ -86,7 +86,9 @@ def metadata_paths(store: TableStore, branch: str) -> list[str]:
         for status in store.file_io.list_dir(folders.pop()):
             if status.is_dir:
                 folders.append(status.path)
-            else:
+            elif not (
+                status.name.startswith(".") and status.name.endswith(".tmp")
+            ):  # what a killed writer left is nothing yet
                 found.append(status.path.removeprefix(f"{store.root}/"))
     return sorted(found)
 

@@ -146,6 +146,17 @@ def test_an_interrupted_creation_is_finished_by_the_next(place: Path) -> None:
             shutil.rmtree(Path(table.store.root) / "branch" / "branch-x")
 
 
+def test_a_creation_that_was_killed_in_its_first_file_keeps_nobody_from_maintaining_the_table(place: Path) -> None:
+    """All that it left is the draft of a schema: no branch yet, and the next creation is not refused."""
+    table = at(place, NOW)
+    draft = Path(table.store.root) / "branch/branch-x/schema/.schema-0.4f5d7a0e-5b1c-4c5f-9d3a-0123456789ab.tmp"
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(b"{")
+    assert table.branches() == ["dev"]
+    assert len(branches.all_stores(table.store)) == 2
+    assert content(table.create_branch("x", from_tag="v1")) == content(table, 2)
+
+
 def test_a_snapshot_that_expires_while_a_branch_is_made_from_it_makes_none(place: Path) -> None:
     table = at(place, NOW)
 
