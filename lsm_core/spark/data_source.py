@@ -253,14 +253,15 @@ class TableSource(DataSource):
         return StreamReader(choice, self.options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
-        """Return the writer of one epoch; see `StreamWriter`."""
+        """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey."""
         from lsm_core.spark.spark_stream_write import OF_SPARK, OPTIONS, StreamWriter
 
         store = table_to_write({key: text for key, text in self.options.items() if key not in (*OPTIONS, *OF_SPARK)})
-        numbered = next((key for key in COMMIT_OPTIONS if key in self.options), None)
-        if numbered is not None:
-            accepted = f"nothing in a stream, whose epochs have numbers; '{OPTIONS[0]}' names its commits"
-            raise InvalidOption(numbered, self.options[numbered], accepted, store.name)
+        of_batches = (*COMMIT_OPTIONS, ROW_KIND_COLUMN, *MERGE_SCHEMA, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
+        odd = next((key for key in of_batches if key in self.options), None)
+        if odd is not None:
+            accepted = f"nothing in a stream, which takes {' and '.join(OPTIONS)}, a column _row_kind, and no other columns than the table's"
+            raise InvalidOption(odd, self.options[odd], accepted, store.name)
         return StreamWriter(store, schema.names, overwrite, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -164,6 +164,11 @@ def test_bad_options_and_tables_are_refused_by_name(tmp_path: Path) -> None:
         ),
         ({"write__stream__query_id": " "}, "write.stream.query-id"),
         ({"commit_user": "a"}, "commit-user' of table db.t cannot be 'a'; accepted: nothing in a stream"),
+        (
+            {"write__merge_schema": "true"},
+            "write.merge-schema' of table db.t cannot be 'true'; accepted: nothing in a stream",
+        ),
+        ({"row_kind_column": "v"}, "row-kind-column' of table db.t cannot be 'v'; accepted: nothing in a stream"),
         ({"scan__mode": "latest"}, "it is for reading"),
         ({"write__stream__else": "1"}, "write.stream.else"),
     ]:
