@@ -367,7 +367,7 @@ def _take_away(
             gone.append(number)
     left = snapshots.list_ids(store)
     if left[-1:] <= going[-1:]:
-        for number in reversed(gone):
+        for number in reversed([one for one in gone if not left or one < left[-1]]):
             store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
         if keeps:
             changelogs.delete_changelogs(store, going)
