@@ -19,7 +19,7 @@ from tests.spark.tables import make_table, rows, same
 from tests.support.spark import TracedSession, kill_when
 
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261121"))
-KILLS, BUCKETS = 10, 3
+KILLS, SOAK, BUCKETS = 5, 30, 3
 
 
 def _lines(trace: Path, start: int, place: str) -> list[dict[str, Any]]:
@@ -32,8 +32,9 @@ def _size(trace: Path) -> int:
     return trace.stat().st_size if trace.exists() else 0
 
 
-@pytest.mark.timeout(600)
-def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession, tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(SOAK, marks=pytest.mark.soak)])
+def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession, tmp_path: Path, kills: int) -> None:
     chance = random.Random(f"{SEED}-spark")
     master = make_table(tmp_path / "master", options={"bucket": str(BUCKETS), "write-only": "true"})
     for number in range(4):
@@ -50,8 +51,8 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
     full_length = {b: len(_lines(traced.trace, start, f"{tmp_path}/whole/db.db/t/bucket-{b}/")) for b in range(BUCKETS)}
     assert min(full_length.values()) > 10
     landed: list[str] = []
-    for attempt in range(6 * KILLS):
-        if len(landed) == KILLS:
+    for attempt in range(6 * kills):
+        if len(landed) == kills:
             break
         bucket = chance.randrange(BUCKETS)
         wanted = chance.randrange(1, full_length[bucket] - 2)
@@ -88,4 +89,4 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
         assert same(before, table.to_arrow()), said
         shutil.rmtree(tmp_path / f"w{attempt}")
     print(f"\nseed {SEED}: {len(landed)} Spark workers killed between their first and last I/O step: {landed}")
-    assert len(landed) == KILLS
+    assert len(landed) == kills

@@ -43,6 +43,10 @@ def traced_session(folder: Path) -> Iterator[TracedSession]:
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.python.daemon.module": "tests.support.spark_workers",
+        # To generate and compile classes for each plan takes longer than its few rows; sessions of their own (Connect) do it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     os.environ["DREDGE_TRACE"] = str(trace)
     try:
