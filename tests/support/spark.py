@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -43,16 +45,14 @@ def traced_session(folder: Path) -> Iterator[TracedSession]:
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        "spark.python.daemon.module": "tests.support.spark_workers",
         # To generate and compile classes for each plan takes longer than its few rows; sessions of their own (Connect) do it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    os.environ["DREDGE_TRACE"] = str(trace)
-    try:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("DREDGE_TRACE", str(trace))
+        environment.setenv("PYTHONPATH", str(Path(__file__).with_name("worker_start")), prepend=os.pathsep)
         spark = spark_session(conf=conf, app_name="dredge-tests")
-    finally:
-        del os.environ["DREDGE_TRACE"]
     try:
         yield TracedSession(spark, events, trace)
     finally:
