@@ -173,13 +173,13 @@ def test_a_failing_row_and_a_commit_that_another_overtook_leave_nothing(
         write_table(wrong, table) if how == "write_table" else saved(wrong, table)
     assert not left(table)
     if how == "write_table":
-        real = WriteJob.commit
+        real = WriteJob.publish
 
         def late(job: WriteJob, *given: Any) -> Any:
             table.write(pa.table({"p": ["c"], "k": [1], "v": [5]}, schema=FIELDS))
             return real(job, *given)
 
-        monkeypatch.setattr(WriteJob, "commit", late)
+        monkeypatch.setattr(WriteJob, "publish", late)
         with pytest.raises(CommitConflict, match="another commit wrote since"):
             write_table(frame_of(spark, [("b", 1, 2)]), table)
         assert rows_of(table) == [("c", 1, 5)]

@@ -107,14 +107,14 @@ def test_an_overwrite_through_spark_starts_the_index_of_its_partitions_anew(
 def test_a_write_that_another_one_overtook_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     table = table_of(tmp_path)
     table.write(pa.table({"p": ["p0"], "k": [1], "v": [0]}))
-    real = WriteJob.commit
+    real = WriteJob.publish
 
     def late(job: WriteJob, *given: Any) -> Any:
         table.write(pa.table({"p": ["p0"], "k": [7_000], "v": [0]}))
         return real(job, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WriteJob, "commit", late)
+        patch.setattr(WriteJob, "publish", late)
         with pytest.raises(CommitConflict, match="a key could lie in two of them"):
             write_table(frame_of(spark, 0, 40, 1), table)
     index = Path(table.store.root) / "index"

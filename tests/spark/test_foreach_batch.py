@@ -88,7 +88,7 @@ def test_a_batch_that_is_run_again_counts_once(spark: Any, tmp_path: Path, how: 
 
 def test_of_two_that_write_one_batch_at_once_one_counts(spark: Any, tmp_path: Path) -> None:
     table = make_table(tmp_path, fields=FIELDS, primary_keys=["k"], options={"bucket": "1", **SUMS})
-    real = WriteJob.commit
+    real = WriteJob.publish
 
     def overtaken(job: WriteJob, *given: Any) -> Any:
         with table.new_write() as writer:
@@ -98,7 +98,7 @@ def test_of_two_that_write_one_batch_at_once_one_counts(spark: Any, tmp_path: Pa
 
     frame = spark.createDataFrame([(k, 1) for k in BATCHES[0]["k"]], "k BIGINT, v BIGINT")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WriteJob, "commit", overtaken)
+        patch.setattr(WriteJob, "publish", overtaken)
         assert write_table(frame, table, commit_user="totals", commit_identifier=0) is None
     assert {row["k"]: row["v"] for row in table.to_arrow().to_pylist()} == dict.fromkeys(BATCHES[0]["k"], 1)
     assert data_files(tmp_path) == set(live_paths(table))
