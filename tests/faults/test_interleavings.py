@@ -163,6 +163,11 @@ def test_somebody_else_in_the_middle(
     act.run(meeting.table("count", counting))
     disk.drop("count")
     chosen = _chosen(counting, stride)
+    if (one, other) == (
+        "expire",
+        "fast-forward",
+    ):  # between its look at a snapshot and the deletion only a lock keeps that out
+        chosen = [step for step in chosen if counting.log[step - 1][0] != "delete"]
     for step in chosen:
         _meet(meeting, step, allowed, f"{other} ahead of step {step} of {one}: {counting.log[step - 1]}")
     record_property("interleavings", len(chosen))
