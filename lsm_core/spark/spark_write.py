@@ -506,7 +506,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
 
 
 def _is_one_small_partition(df: DataFrame) -> bool:
-    """Whether one task has all rows, and they are few: writing them there makes the same files as after a shuffle, in half the time.
+    """Whether one task has all rows, and they are few: writing them there makes the same files as after a shuffle, without one.
 
     False where that is not known without running a part of the query, and on Connect, which does not tell.
     """
