@@ -23,6 +23,7 @@ from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.compacted import compacted_only
+from lsm_core.read.prune.expired_files import expiry_of
 
 UNDO_PROPERTY: Final = "dredge.undo-of"
 """Snapshot property: the run that the snapshot undid."""
@@ -322,7 +323,7 @@ def _why_unfit(
             )
             return Unfit(bucket.place, RefusalRule.NUMBERS_TAKEN, text)
         kept = max((f.max_sequence_number for f in bucket.live if (f.file_name, f.level) in bucket.left), default=-1)
-        if newest > kept and not allow_changes:
+        if newest > kept and _may_have_dropped_the_last_word(store, bucket) and not allow_changes:
             text = (
                 "it dropped the rows with the largest sequence numbers (deletes, or rows that were over): a writer opened since may be giving "
                 "them to newer rows, which would lose against the ones that come back; with no such writer open allow_changes undoes it"
@@ -370,12 +371,21 @@ def not_on_top(store: TableStore, bucket: ReplacedFiles, live: Collection[_Named
     return [name for name, _ in (*sorted(gone & bucket.made), *sorted(gone - bucket.made), *sorted(came))]
 
 
+def _may_have_dropped_the_last_word(store: TableStore, bucket: ReplacedFiles) -> bool:
+    """Whether the compaction can have dropped the winning row of a key: a delete, or a row that was over.
+
+    Rows that lost against one which it kept lose against it once more when they come back, whatever numbers newer rows have. Files
+    that do not count their deletes may have some.
+    """
+    return expiry_of(store) is not None or any(f.delete_row_count != 0 for f in bucket.inputs)
+
+
 def numbers_taken(store: TableStore, bucket: ReplacedFiles, live: Iterable[tuple[str, int, int]]) -> list[str]:
     """Those of the ``live`` files (name, level, least sequence number) that came since and have numbers of rows that are to come back.
 
     A delete that a compaction dropped leaves its number to the next row that is written; once it is back it would win over that row.
     """
-    if not store.has_primary_key or not bucket.inputs:
+    if not store.has_primary_key or not bucket.inputs or not _may_have_dropped_the_last_word(store, bucket):
         return []
     newest = max(file.max_sequence_number for file in bucket.inputs)
     return [name for name, level, least in live if (name, level) not in bucket.left and least <= newest]
