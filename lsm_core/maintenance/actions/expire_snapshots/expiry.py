@@ -314,15 +314,17 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
         texts[number] = data.decode()
     with under_lock(store, "an expiry"):
         _require_fresh(store, plan, set(snapshots.list_ids(store)), going)
-        record, first = _take_away(store, plan, texts, read, deletions)
+        record, first, gone = _take_away(store, plan, texts, read, deletions)
+    if not gone:  # somebody else took all of them first, whose record has the files
+        return ExpiryReport(plan.hash, plan.base_snapshot, earliest=first, declined=plan.declined, consumers=forgotten)
     # Held at planning or at applying, each file once.
     held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
     return ExpiryReport(
         plan.hash,
         plan.base_snapshot,
-        expired=tuple(going),
+        expired=gone,
         earliest=first,
-        changelogs_kept=len(going) if store.options.changelog_decoupled else 0,
+        changelogs_kept=len(gone) if store.options.changelog_decoupled else 0,
         files_recorded=len(deletions),
         bytes_recorded=record.size,
         trash_id=record.trash_id,
@@ -339,8 +341,10 @@ def _take_away(
     texts: Mapping[int, str],
     read: Mapping[int, Snapshot],
     deletions: Sequence[DeleteItem],
-) -> tuple[TrashRecord, int]:
-    """Record what goes, then delete the snapshots, oldest first; returns the record and the oldest snapshot that is left.
+) -> tuple[TrashRecord, int, tuple[int, ...]]:
+    """Record what goes, then delete the snapshots, oldest first; returns the record, the oldest snapshot that is left, and which went.
+
+    Where none went here, because an expiry at the same time was first, no record stays.
 
     A rollback or a fast-forward at the same time may go back to one of them, or before, in a table that has no lock: what it wrote anew stays,
     and where nothing newer is left, those that went here come back.
@@ -374,7 +378,9 @@ def _take_away(
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
     snapshots.write_earliest_hint(store, left[0])
-    return record, left[0]
+    if not gone:
+        forget(store, record.trash_id)
+    return record, left[0], tuple(gone)
 
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
