@@ -170,11 +170,16 @@ def _claim_path(store: TableStore, trash_id: str) -> str:
     return f"{store.trash_dir}/{check_name(trash_id + _CLAIM)}"
 
 
-def write_record(store: TableStore, record: TrashRecord) -> None:
-    """Publish a record; the same record again is fine (a retry). Raises CorruptFile when the id is taken by another."""
+def write_record(store: TableStore, record: TrashRecord) -> bool:
+    """Publish a record; the same record again is fine (a retry). Returns whether it was not there. Raises CorruptFile when the id is
+    taken by another.
+    """
     path, data = record_path(store, record.trash_id), record.to_json()
-    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+    if store.file_io.write_exclusive(path, data):
+        return True
+    if store.file_io.read_bytes(path) != data:
         raise CorruptFile(path, "a deletion record of that id is already there")
+    return False
 
 
 @dataclass(frozen=True)

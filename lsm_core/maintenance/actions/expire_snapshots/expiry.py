@@ -361,7 +361,7 @@ def _take_away(
         files=tuple(deletions),
         branch=store.branch,
     )
-    write_record(store, record)
+    is_mine = write_record(store, record)  # two who apply one plan in one millisecond have one record
     keeps, gone = store.options.changelog_decoupled, list[int]()
     left = snapshots.list_ids(store)
     for number in going if left[-1:] > going[-1:] else ():
@@ -378,7 +378,7 @@ def _take_away(
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
     snapshots.write_earliest_hint(store, left[0])
-    if not gone:
+    if is_mine and not gone:
         forget(store, record.trash_id)
     return record, left[0], tuple(gone)
 
