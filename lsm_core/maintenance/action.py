@@ -9,7 +9,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
@@ -113,8 +113,9 @@ class PlanItem(ABC):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError for anything else."""
-        return cls(**value)
+        """Read back :meth:`to_object`: bytes from hex digits. Raises KeyError, TypeError or ValueError for anything else."""
+        coded = {field.name for field in fields(cls) if field.type in (bytes, "bytes")}
+        return cls(**{name: bytes.fromhex(part) if name in coded else part for name, part in value.items()})
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,10 @@ class RewriteItem(PlanItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`: bytes from hex digits, files from objects, tuples from lists. Raises KeyError, TypeError or ValueError."""
-        fields: dict[str, Any] = {n: tuple(part) if isinstance(part, list) else part for n, part in value.items()}
-        fields["partition"] = bytes.fromhex(fields["partition"])
-        fields["inputs"] = tuple(PlannedFile(**file) for file in fields["inputs"])
-        return cls(**fields)
+        """Read back :meth:`to_object`: files from objects, tuples from lists, too. Raises KeyError, TypeError or ValueError."""
+        read: dict[str, Any] = {n: tuple(part) if isinstance(part, list) else part for n, part in value.items()}
+        read["inputs"] = tuple(PlannedFile(**file) for file in read["inputs"])
+        return super().from_object(read)
 
 
 @dataclass(frozen=True)

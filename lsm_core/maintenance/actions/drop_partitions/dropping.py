@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -51,11 +51,6 @@ class DropPartitionItem(PlanItem):
     def cells(self) -> tuple[Any, ...]:
         """The partition and what it holds."""
         return (self.partition_text, *self.counts)
-
-    @classmethod
-    def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError."""
-        return cls(**{**value, "partition": bytes.fromhex(value["partition"])})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,11 +69,6 @@ class ExpirePartitionItem(PlanItem):
     def cells(self) -> tuple[Any, ...]:
         """The partition, its time and what it holds."""
         return (self.partition_text, self.time, self.files, self.rows, self.size, self.reason)
-
-    @classmethod
-    def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError."""
-        return cls(**{**value, "partition": bytes.fromhex(value["partition"])})
 
 
 @dataclass(frozen=True)

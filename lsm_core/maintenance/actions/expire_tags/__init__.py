@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
-from lsm_core.maintenance.actions import NOW, BuiltInAction
+from lsm_core.maintenance.action import Argument, ArgumentKind
+from lsm_core.maintenance.actions import NOW
+from lsm_core.maintenance.actions.delete_tag import DeleteTag
 
 
-class ExpireTags(BuiltInAction):
-    """The action "expire_tags". The command line reaches it through `dredge tag expire`, too."""
+class ExpireTags(DeleteTag):
+    """The action "expire_tags": only which tags go is its own. The command line reaches it through `dredge tag expire`, too."""
 
     name = "expire_tags"
     help = "Expire tags: those kept long enough, and automatic ones beyond tag.num-retained-max."
@@ -15,24 +16,7 @@ class ExpireTags(BuiltInAction):
         Argument("older_than_ms", ArgumentKind.AGE, 'Also all older than an age such as "30 d".', "--older-than"),
         NOW,
     )
-    items = ("actions.delete_tag.tag_deletion.DropTagItem", "trash.DeleteItem")
     planned_by = "actions.expire_tags.tag_expiry.plan_tag_expiry"
-    applied_by = "actions.delete_tag.tag_deletion.apply_tag_deletion"
-    fits_by = "actions.delete_tag.tag_deletion.tag_deletion_fits"
-    report = "actions.delete_tag.tag_deletion.TagDeletionReport"
-    traced_by = "actions.delete_tag.tag_deletion.trace_of_record"
-
-    def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What is freed, and when."""
-        from lsm_core.maintenance.deletions import when_freed
-
-        return when_freed(plan) if plan.items else []
-
-    def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
-        from lsm_core.maintenance.actions.delete_tag.tag_deletion import foresee_tag_deletion
-
-        return foresee_tag_deletion(plan)
 
 
 ACTION = ExpireTags()

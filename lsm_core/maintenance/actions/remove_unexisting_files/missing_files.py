@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,11 +59,6 @@ class MissingFileItem(PlanItem):
     def cells(self) -> tuple[Any, ...]:
         """Where it was and what is lost."""
         return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
-
-    @classmethod
-    def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError."""
-        return cls(**{**value, "partition": bytes.fromhex(value["partition"])})
 
 
 @dataclass(frozen=True)
