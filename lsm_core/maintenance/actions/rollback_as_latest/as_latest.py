@@ -25,7 +25,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.file_meta import ADD, DELETE, table_to_entries
-from lsm_core.format.partition_path import partition_bytes, partition_text
+from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
@@ -35,11 +35,10 @@ from lsm_core.maintenance.action import (
     Outcome,
     PlanEstimate,
     Report,
-    bucket_name,
 )
 from lsm_core.maintenance.actions.rollback.rolling_back import find_target
 from lsm_core.maintenance.actions.undo.replaced_files import Place, ReplacedFiles
-from lsm_core.maintenance.actions.undo.undoing import COUNTS, UndoItem, planned_files, put_files_back
+from lsm_core.maintenance.actions.undo.undoing import COUNTS, UndoItem, put_back_counts, put_files_back
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import deletion_files, vector_files
 from lsm_core.metadata.row_tracking import tracks_rows
@@ -123,7 +122,7 @@ def plan_rollback_as_latest(
     if not buckets:
         text = f"the table says what snapshot {target.id} says"
         return replace(plan, declined=(Declined(f"snapshot {target.id}", "same", text, {"snapshot": target.id}),))
-    items = tuple(_item(store, bucket) for bucket in buckets)
+    items = tuple(AsLatestItem.of(store, bucket) for bucket in buckets)
     copied = sum(item.bytes_copied for item in items)
     estimate = PlanEstimate(
         bytes_in=copied,
@@ -148,18 +147,6 @@ def _require_able(store: TableStore) -> None:
         raise UnsupportedFeature(
             f"an older version as the newest in tables with {what} (rollback goes back to it)", store.name
         )
-
-
-def _item(store: TableStore, bucket: ReplacedFiles) -> AsLatestItem:
-    return AsLatestItem(
-        partition=bucket.partition,
-        partition_text=partition_text(store.schema, bucket.partition, store.options),
-        inputs=planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
-        bucket=bucket.bucket,
-        total_buckets=bucket.total_buckets,
-        restored=planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
-        moved=tuple(now.file_name for now, _ in bucket.moved),
-    )
 
 
 def _changes(
@@ -230,34 +217,17 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
             kind=CommitKind.OVERWRITE,
         )
     items = plan.items_of(AsLatestItem)
-    moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
-    removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
-    restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
     report = RollbackAsLatestReport(
         committed.snapshot_id,
         plan.base_snapshot,
         plan.hash,
         version=number,
-        files_removed=len(removed),
-        files_restored=len(restored),
-        files_moved=len(moved),
-        rows_removed=sum(file.row_count for file in removed),
-        rows_restored=sum(file.row_count for file in restored),
-        bytes_copied=sum(file.file_size for file in restored),
+        **put_back_counts(made, buckets),
         verification="V1" if verified else "V0",
         partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,
     )
-    lines = [
-        {
-            "event": "as latest",
-            "bucket": bucket_name(item.partition_text, item.bucket),
-            "removed": [[file.name, file.level] for file in item.inputs if file.name not in item.moved],
-            "restored": [[file.name, file.level] for file in item.restored],
-        }
-        for item in items
-    ]
-    return Outcome(report, lines)
+    return Outcome(report, [item.line("as latest") for item in items])
 
 
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
@@ -283,7 +253,7 @@ def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]
     if latest is None or target.time_millis != plan.arguments["committed_ms"]:
         raise PlanStale(f"snapshot {target.id} was written again after a rollback", store.name)
     buckets = _changes(store, target, base, _chosen(plan))
-    if tuple(_item(store, bucket) for bucket in buckets) != plan.items:
+    if tuple(AsLatestItem.of(store, bucket) for bucket in buckets) != plan.items:
         raise PlanStale(f"snapshot {base.id} was written again after a rollback", store.name)
     with_nothing = manifests.entries_of(store, [])
     try:

@@ -77,6 +77,28 @@ class UndoItem(RewriteItem):
     restored: tuple[PlannedFile, ...]
     moved: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, store: TableStore, bucket: ReplacedFiles) -> Self:
+        """What a plan says of ``bucket``."""
+        return cls(
+            partition=bucket.partition,
+            partition_text=partition_text(store.schema, bucket.partition, store.options),
+            inputs=planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
+            bucket=bucket.bucket,
+            total_buckets=bucket.total_buckets,
+            restored=planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
+            moved=tuple(now.file_name for now, _ in bucket.moved),
+        )
+
+    def line(self, event: str) -> dict[str, Any]:
+        """The ledger's line of the bucket: names and levels."""
+        return {
+            "event": event,
+            "bucket": bucket_name(self.partition_text, self.bucket),
+            "removed": [[file.name, file.level] for file in self.inputs if file.name not in self.moved],
+            "restored": [[file.name, file.level] for file in self.restored],
+        }
+
     @property
     def bytes_copied(self) -> int:
         """Bytes of the files that come back as copies."""
@@ -154,7 +176,7 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
         hint = f"; with `partial` the other {len(found.buckets)} buckets can be undone" if found.buckets else ""
         detail = f"{place_text(store, first.place)}{more}: {first.text}{hint}"
         raise PlanRefused(first.rule, table=store.name, detail=detail)
-    items = tuple(_item(store, bucket) for bucket in found.buckets)
+    items = tuple(UndoItem.of(store, bucket) for bucket in found.buckets)
     declined = [
         Declined(
             place_text(store, one.place),
@@ -183,18 +205,6 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
     arguments: dict[str, Fact] = {"run_id": run_id, "partial": bool(partial), "allow_changes": bool(allow_changes)}
     plan = MaintenancePlan.begun("undo", store, snapshots.latest_id(store), arguments)
     return replace(plan, items=items, declined=tuple(declined), estimate=estimate)
-
-
-def _item(store: TableStore, bucket: ReplacedFiles) -> UndoItem:
-    return UndoItem(
-        partition=bucket.partition,
-        partition_text=partition_text(store.schema, bucket.partition, store.options),
-        inputs=planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
-        bucket=bucket.bucket,
-        total_buckets=bucket.total_buckets,
-        restored=planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
-        moved=tuple(now.file_name for now, _ in bucket.moved),
-    )
 
 
 def planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
@@ -241,36 +251,34 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
         committed = Committer(store).commit_compaction(
             made, partial(still_on_top, store, chosen), properties=properties
         )
-    moved = {now.file_name for bucket in chosen for now, _ in bucket.moved}
-    removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
-    restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
     report = UndoReport(
         snapshot_id=committed.snapshot_id,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
         undone_run=found.run_id,
         undone_snapshot=found.snapshot_id,
-        files_removed=len(removed),
-        files_restored=len(restored),
-        files_moved=len(moved),
-        rows_removed=sum(file.row_count for file in removed),
-        rows_restored=sum(file.row_count for file in restored),
-        bytes_copied=sum(file.file_size for file in restored),
+        **put_back_counts(made, chosen),
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
         differences=tuple(differences),
         declined=plan.declined,
     )
-    lines = [
-        {
-            "event": "undone",
-            "bucket": bucket_name(item.partition_text, item.bucket),
-            "removed": [[file.name, file.level] for file in item.inputs if file.name not in item.moved],
-            "restored": [[file.name, file.level] for file in item.restored],
-        }
-        for item in plan.items_of(UndoItem)
-    ]
-    return Outcome(report, lines)
+    return Outcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
+
+
+def put_back_counts(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
+    """What a report says in numbers of the files that ``made`` removes, puts back and, by ``buckets``, moves to another level."""
+    moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
+    removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
+    restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
+    return {
+        "files_removed": len(removed),
+        "files_restored": len(restored),
+        "files_moved": len(moved),
+        "rows_removed": sum(file.row_count for file in removed),
+        "rows_restored": sum(file.row_count for file in restored),
+        "bytes_copied": sum(file.file_size for file in restored),
+    }
 
 
 def _would_differ(store: TableStore, one: BucketDifference) -> str:
@@ -291,7 +299,7 @@ def _as_planned(store: TableStore, plan: MaintenancePlan, found: Compaction) -> 
     chosen = []
     for item in plan.items_of(UndoItem):
         bucket = by_place.get((item.partition, item.bucket))
-        if bucket is None or _item(store, bucket) != item:
+        if bucket is None or UndoItem.of(store, bucket) != item:
             why = next(
                 (one.text for one in found.unfit if one.place == (item.partition, item.bucket)), "its files changed"
             )
