@@ -122,7 +122,7 @@ def folds(draw: st.DrawFn) -> tuple[str, str, dict[str, str], list[list[tuple[st
     return function, "STRING" if function == "listagg" else NESTED, told, groups
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(folds(), st.sampled_from(VERSIONS), st.integers(0, 7))
 def test_kernels_fold_as_the_reference_in_every_version(
     made: tuple[str, str, dict[str, str], list[list[tuple[str, Any]]]], version: str, cut: int
