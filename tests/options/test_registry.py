@@ -142,7 +142,7 @@ def test_an_unknown_key_is_kept_and_warned_about_once(caplog: pytest.LogCaptureF
         options = TableOptions({"my.own.key": "kept"}, "db.unknown_key_table")
         TableOptions({"my.own.key": "kept"})  # pure parts know no table; its owner has warned
     assert options.raw["my.own.key"] == "kept"
-    assert sum("my.own.key" in record.message for record in caplog.records) == 1
+    assert sum("my.own.key" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_keys_with_a_free_part_pass_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
