@@ -299,6 +299,7 @@ def _report(
         keys_folded=sum(report.keys_folded for report in reports),
         keys_one_by_one=sum(report.keys_one_by_one for report in reports),
         changes_told=sum(report.changes_told for report in reports),
+        written_by={name: who for report in reports for name, who in report.written_by.items()},
     )
 
 

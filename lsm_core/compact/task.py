@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -118,7 +118,7 @@ class BucketReport:
     the highest level passed ("V0", "V1", "V2") and ``setting`` what was asked for (`BucketTask.verification`); ``rows_read_again`` the
     rows of the output that V1 read again; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
     ``keys_folded``: keys of which several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
-    ``changes_told``: rows of changelog files.
+    ``changes_told``: rows of changelog files. ``written_by``: on Spark, the executor that wrote each new file ("executor 2 on host-7"), by name.
     """
 
     rows_in: int = 0
@@ -138,6 +138,7 @@ class BucketReport:
     keys_folded: int = 0
     keys_one_by_one: int = 0
     changes_told: int = 0
+    written_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,11 @@ class BucketResult:
     message: CommitMessage
     report: BucketReport
     marks: Mapping[str, bytes] = field(default_factory=dict)
+
+    def written_by(self, executor: str) -> BucketResult:
+        """The same, whose report says that ``executor`` wrote all new files."""
+        names = [file.file_name for file in self.message.written()]
+        return replace(self, report=replace(self.report, written_by=dict.fromkeys(names, executor)))
 
     def to_bytes(self) -> bytes:
         """Bytes for the driver: report and marks as JSON line, then the message."""

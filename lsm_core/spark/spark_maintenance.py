@@ -25,7 +25,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.spark_assign import assign_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
-from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, this_executor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +121,8 @@ def _bounds(store_text: str, payload: bytes) -> bytes:
 def _compact_bucket(store_text: str, payload: bytes) -> bytes:
     """One Spark task: rewrite or upgrade one bucket's unit, or rewrite a piece of it, judged by the scalar reference."""
     store, task = TableStore.from_json(store_text), task_from_bytes(payload)
-    return run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None).to_bytes()
+    result = run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None)
+    return result.written_by(this_executor()).to_bytes()
 
 
 def expire_snapshots(

@@ -47,6 +47,7 @@ from lsm_core.spark.spark_tasks import (
     raise_first,
     run_tasks,
     shipped,
+    this_executor,
     translated,
 )
 from lsm_core.storage.allocator import keep_small_arrays
@@ -243,9 +244,8 @@ def _sort_share(
         raise
     message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_after=after)
     sizes = sum(file.file_size for file in after)
-    return BucketResult(
-        message, BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text(), rows_read_again=again)
-    )
+    told = BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text(), rows_read_again=again)
+    return BucketResult(message, told).written_by(this_executor())
 
 
 class _ReceivedContent:
@@ -293,6 +293,7 @@ def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], star
         setting=task.verification,
         rows_read_again=sum(result.report.rows_read_again for result in results),
         digest=Content(live=content).text(),
+        written_by={name: who for result in results for name, who in result.report.written_by.items()},
     )
     made = [result.message for result in results]
     with discard_on_failure(store, made):

@@ -7,11 +7,13 @@ import importlib
 import json
 import os
 import re
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,6 +152,38 @@ def require_workers(session: SparkSession) -> None:
         advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
         reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
         raise SparkFailed("registering the data source dredge", reason) from error
+
+
+@cache
+def this_executor() -> str:
+    """Who runs this task, for the ledger: "executor 2 on host-7", "the driver on host-7" where a local session has no executors.
+
+    Spark tells its Python workers nothing of it. On Kubernetes the pod's environment does; elsewhere the command line of the JVM that
+    started this worker (Linux); without either it is "an executor on host-7".
+    """
+    host = socket.gethostname()
+    number = os.environ.get("SPARK_EXECUTOR_ID", "")
+    if number:
+        return f"executor {number} on {host}"
+    for words in _parents():
+        if "--executor-id" in words[:-1]:
+            return f"executor {words[words.index('--executor-id') + 1]} on {host}"
+        if any(word.startswith("org.apache.spark.") for word in words):
+            return f"the driver on {host}"
+    return f"an executor on {host}"
+
+
+def _parents() -> Iterator[list[str]]:
+    """Command lines of the processes above this one, the nearest first; none where there is no /proc."""
+    process = os.getppid()
+    while process > 1:
+        try:
+            words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            stat = Path(f"/proc/{process}/stat").read_text("utf-8", errors="replace")
+        except OSError:
+            return
+        yield words
+        process = int(stat.rpartition(")")[2].split()[1])
 
 
 # -- tasks: one payload of bytes in, one answer of bytes out -----------------------------------------------------------
@@ -292,6 +326,7 @@ __all__ = [
     "shipped",
     "slots_of",
     "store_of",
+    "this_executor",
     "translated",
     "typed",
     "use_this_python",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lsm_core.compact import BucketTask
 from lsm_core.errors import CorruptFile, SparkFailed
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata.manifests import index_entries
-from lsm_core.spark import compact_table, expire_snapshots, spark_runner
+from lsm_core.spark import compact_table, expire_snapshots, spark_runner, spark_tasks
 from lsm_core.spark.spark_maintenance import apply_compaction
 from tests.spark.tables import data_files, live_paths, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
@@ -46,7 +47,32 @@ def test_a_compaction_changes_no_answer_and_makes_one_commit(spark: Any, tmp_pat
     assert (report.runs_before, report.runs_after) == (5, 1)
     assert report.rows_in - report.rows_out == sum(report.rows_dropped.values())
     assert report.rows_dropped["delete-at-bottom"] > 0
+    entry = table.ledger()[0]
     assert len(table.ledger()) == 1
+    assert report.executors == (f"the driver on {socket.gethostname()}",)
+    for line in entry.lines:
+        assert line["written_by"] == dict.fromkeys([name for name, _ in line["outputs"]], *report.executors)
+
+
+@pytest.mark.parametrize(
+    ("parents", "variable", "expected"),
+    [
+        (
+            [["python", "-m", "pyspark.daemon"], ["java", "-Xmx1g", "--executor-id", "7", "--cores", "2"]],
+            "",
+            "executor 7",
+        ),
+        ([["bash"], ["java", "org.apache.spark.deploy.SparkSubmit", "shell"]], "", "the driver"),
+        ([["bash"], ["init"]], "", "an executor"),
+        ([], "12", "executor 12"),
+    ],
+)
+def test_a_task_knows_its_executor(
+    monkeypatch: pytest.MonkeyPatch, parents: list[list[str]], variable: str, expected: str
+) -> None:
+    monkeypatch.setattr(spark_tasks, "_parents", lambda: iter(parents))
+    monkeypatch.setenv("SPARK_EXECUTOR_ID", variable)
+    assert spark_tasks.this_executor.__wrapped__() == f"{expected} on {socket.gethostname()}"
 
 
 @pytest.mark.parametrize("full", [False, True])

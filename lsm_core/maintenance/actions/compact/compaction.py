@@ -125,7 +125,7 @@ class CompactionReport(Report):
     ``snapshot_id`` is that of the last one).
     ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
     (bitmaps, sketches, some decimals) folded key by key. ``tag_before``: the tag on the snapshot before it ("": none), see
-    `dredge.pre-compaction-tag`.
+    `dredge.pre-compaction-tag`. ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
     """
 
     snapshot_id: int | None
@@ -153,6 +153,7 @@ class CompactionReport(Report):
     keys_one_by_one: int = 0
     rows_assigned: int = 0
     tag_before: str = ""
+    executors: tuple[str, ...] = ()
 
     @property
     def stale(self) -> tuple[Declined, ...]:
@@ -197,6 +198,7 @@ class CompactionReport(Report):
         fields["verification"] = Verification(**fields["verification"])
         fields["declined"] = tuple(Declined(**item) for item in fields["declined"])
         fields["warnings"] = tuple(fields.get("warnings", ()))
+        fields["executors"] = tuple(fields.get("executors", ()))
         before = fields.get("applied_before")
         fields["applied_before"] = None if before is None else Applied(**before)
         return cls(**fields)

@@ -368,4 +368,5 @@ def _report(
         keys_folded=sum(r.keys_folded for r in reports),
         keys_one_by_one=sum(r.keys_one_by_one for r in reports),
         tag_before=done.tag,
+        executors=tuple(sorted({who for r in reports for who in r.written_by.values()})),
     )
