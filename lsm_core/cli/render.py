@@ -20,7 +20,7 @@ _UNSEEN = {
 def print_json(value: Any) -> None:
     """Print one JSON document; values without a JSON form (dates, decimals, NaN, infinity) become their text."""
     plain = json.loads(json.dumps(value, default=str), parse_constant=str)
-    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+    typer.echo(_writable(json.dumps(plain, indent=2, ensure_ascii=False)))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -44,7 +44,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 def visible(text: str) -> str:
     """``text`` with its control characters spelled out: tables hold what strangers wrote."""
-    return text.translate(_UNSEEN)
+    return _writable(text.translate(_UNSEEN))
+
+
+def _writable(text: str) -> str:
+    """``text`` with halves of characters spelled out as JSON does: names of folders that are not UTF-8 hold them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def duration_text(span_ms: int) -> str:
@@ -57,4 +62,4 @@ def duration_text(span_ms: int) -> str:
 
 def say(text: str) -> None:
     """Print one line."""
-    typer.echo(text)
+    typer.echo(_writable(text))

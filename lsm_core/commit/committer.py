@@ -22,6 +22,7 @@ from lsm_core.commit.message import CommitMessage
 from lsm_core.commit.overwrite import Scope, entries_source, overwrite_entries, scope_of, scope_of_drop, upgraded
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
+from lsm_core.format.json_text import require_whole
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
@@ -56,6 +57,7 @@ class Committer:
 
     def __init__(self, store: TableStore, commit_user: str | None = None, hooks: CommitHooks | None = None) -> None:
         """``commit_user`` None makes a fresh one; name it to make retries from other processes recognisable."""
+        require_whole(commit_user or "", store.name, "commit user")
         self._store = store
         self._named = commit_user is not None
         self.commit_user = commit_user or str(uuid.uuid4())

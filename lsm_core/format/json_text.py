@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, InvalidData
 
 JsonValue = Any
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -31,6 +31,12 @@ def pretty(value: JsonValue, depth: int = 0) -> str:
 
 def _scalar(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def require_whole(text: str, table: str, what: str) -> None:
+    """Raise InvalidData naming ``table`` and ``what`` when ``text`` holds half a character (a lone surrogate): no file can hold it."""
+    if _HALF_CHARACTER.search(text):
+        raise InvalidData(table, "", f"{what} {text!r} holds half a character (a lone surrogate)")
 
 
 def texts_in(value: JsonValue) -> list[str]:

@@ -93,7 +93,7 @@ def _parse_int(key: Key, text: str) -> int:
     low, high = number_range(key.name, *_INT_RANGE[key.kind])
     accepted = f"a whole number from {low} to {high}"
     if key.name == "bucket":
-        accepted = "a whole number above 0, or -1 (dynamic, unaware), or -2 (postpone)"
+        accepted = "a whole number above 0 (at most 2147483647), or -1 (dynamic, unaware), or -2 (postpone)"
     number = parse_digits(text)
     if number is None or not low <= number <= high or (key.name == "bucket" and (number == 0 or number < -2)):
         raise InvalidOption(key.name, text, accepted)

@@ -9,7 +9,8 @@ import re
 from lsm_core.errors import CorruptFile, InvalidData
 
 # A percent sign is refused too: some stores decode %2e%2e into "..", and no file name that Paimon makes holds one.
-_BAD = re.compile(r"[\x00-\x1f\x7f/\\%]")
+# Half a character (a lone surrogate) has no bytes of its own, so no store can hold such a name as it is.
+_BAD = re.compile("[\x00-\x1f\x7f/\\\\%\ud800-\udfff]")
 _LONGEST = 255
 _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar
+from lsm_core.arrays import arrow_scalar, numpy_array
 from lsm_core.errors import InvalidSchema
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, TableOptions
+from lsm_core.read.prune.file_pruning import column_bounds, keeps_order
 from lsm_core.table.column_path import (
     Path,
     as_columns,
@@ -26,7 +29,7 @@ from lsm_core.table.column_path import (
 )
 from lsm_core.table.option_changes import column_renamed, inner_field_renamed, listed, with_counts, with_option
 from lsm_core.table.schema_change import Move, SchemaChange
-from lsm_core.types import DataType, RowField, from_arrow, parse, to_sql
+from lsm_core.types import DataType, RowField, TypeRoot, from_arrow, parse, to_sql
 from lsm_core.types.casts import castable
 
 Fields = tuple[RowField, ...]
@@ -297,6 +300,55 @@ def highest_id(fields: Iterable[DataField | RowField]) -> int:
 def _highest_inside(kind: DataType) -> int:
     inner = [part for part in (kind.element, kind.key, kind.value) if part is not None]
     return max([highest_id(kind.fields), *map(_highest_inside, inner)])
+
+
+_WHOLE: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
+_NUMBERS: Final = frozenset({*_WHOLE, TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DECIMAL})
+
+
+def _limits(kind: DataType) -> tuple[int, int] | None:
+    """The numbers that casts leave as they are lie between these two, whole ones or with a fraction; None: no such limits."""
+    if kind.root is TypeRoot.DECIMAL:
+        beyond = 10 ** ((kind.precision or 0) - (kind.scale or 0))
+        return -beyond, beyond
+    bits = _WHOLE.get(kind.root)
+    return None if bits is None else (-(1 << bits - 1) - 1, 1 << bits - 1)
+
+
+def require_values_fit(store: TableStore, following: TableSchema) -> Iterator[str]:
+    """Raise InvalidSchema naming column and value where a column of numbers holds one that its type in ``following`` cannot.
+
+    Java lets such a column be narrowed, and its readers, as ours, then show other numbers (300 as a TINYINT is 44), or null for a
+    DECIMAL. Told by the statistics of the newest snapshot's files alone, rows that newer ones replaced included; yields a warning for each
+    column of which these do not tell.
+    """
+    narrowed = []
+    for column in store.schema.fields:
+        later = next((field for field in following.fields if field.id == column.id), None)
+        numbers = later is not None and {column.type.root, later.type.root} <= _NUMBERS
+        if later is not None and numbers and _limits(later.type) and not keeps_order(column.type, later.type):
+            narrowed.append((column, later))
+    newest = snapshots.latest(store) if narrowed else None
+    if newest is None:
+        return
+    entries = manifests.live_entries(store, newest)
+    known = column_bounds(store, entries, [column.name for column, _ in narrowed])
+    for column, later in narrowed:
+        bounds, (below, above) = known.get(column.name), _limits(later.type) or (0, 0)
+        if bounds is None:
+            continue
+        ends = (pc.min(bounds.lows).as_py(), pc.max(bounds.highs).as_py())
+        bad = next((end for end in ends if end is not None and not below < end < above), None)
+        if bad is not None:
+            raise InvalidSchema(
+                f"table {store.name}: column '{column.name}' of type {to_sql(column.type)} cannot become {to_sql(later.type)}: it "
+                f"holds {bad}, which reads would show as another value. Change such rows and compact the table fully before"
+            )
+        if not np.all(bounds.only_nulls | numpy_array(pc.is_valid(bounds.lows))):
+            yield (
+                f"values of column '{column.name}' that {to_sql(later.type)} cannot hold, if there are any, read as others from now "
+                "on: not all files have statistics of it"
+            )
 
 
 def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]:

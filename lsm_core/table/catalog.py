@@ -226,10 +226,10 @@ class Catalog:
         """Carry out schema changes of a table or branch, all or nothing (engine.md); retried when others alter it meanwhile.
 
         Works too where a stored option lets nobody open the table, once no such option is left. Raises TableNotFound,
-        InvalidSchema naming the column, InvalidOption, UnsupportedFeature for what Dredge could not keep
+        InvalidSchema naming the column (also where numbers that it holds do not fit into its new type), InvalidOption, UnsupportedFeature for what Dredge could not keep
         up any more, WriterStale when others keep changing it at the same time.
         """
-        from lsm_core.table.altering import changed, consequences
+        from lsm_core.table.altering import changed, consequences, require_values_fit
         from lsm_core.table.validation import validate
 
         parsed = TableName.parse(name)
@@ -248,7 +248,7 @@ class Catalog:
                 wanted, id=store.schema.id + 1, version=CURRENT_VERSION, time_millis=self.clock.now_ms()
             )
             _require_kept_up(store, following)
-            warnings = list(consequences(store, following.options))
+            warnings = [*require_values_fit(store, following), *consequences(store, following.options)]
             with self._locked(store):
                 written = self._metastore.write_schema(parsed, following, store.branch)
             if written:
@@ -354,7 +354,12 @@ class _Stores:
 
     def __iter__(self) -> Iterator[tuple[str, str, TableStore | None]]:
         for database in self._catalog.list_databases():
-            for table in self._catalog.list_tables(database):
+            try:
+                tables = self._catalog.list_tables(database)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one database, the others are shown
+                _LOG.warning("database %s cannot be listed: %s", database, error)
+                continue
+            for table in tables:
                 try:
                     store = self._catalog.store_as_stored(f"{database}.{table}")
                 except Exception as error:  # noqa: BLE001 - whatever is wrong with one table, the others are shown

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
-from lsm_core.errors import StorageRefused
+from lsm_core.errors import CorruptFile, StorageRefused
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import schemas
 from lsm_core.metadata.branches import MAIN
@@ -43,9 +44,11 @@ class FolderMetastore:
         self._delete(self.database_path(name), f"database {name}")
 
     def tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted."""
-        folders = self._folders(self.database_path(database))
-        return sorted(f.name for f in folders if schemas.list_schema_ids(self.file_io, f.path))
+        """Names of the tables of a database, sorted.
+
+        A folder that cannot be looked into counts as one: whoever opens it is told why, and no other table is hidden for it.
+        """
+        return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
 
     def has_table(self, name: TableName) -> bool:
         """Whether there is such a table."""
@@ -67,8 +70,18 @@ class FolderMetastore:
         return f"{self.database_path(name.database)}/{name.table}"
 
     def _folders(self, path: str) -> Iterator[FileStatus]:
-        """Folders below ``path``; symbolic links count, for a table behind one can be opened by its name."""
-        return (status for status in self.file_io.list_dir(path) if status.is_dir or is_link(status.path))
+        """Folders below ``path``; symbolic links count unless they lead to a file, for a table behind one can be opened by its name."""
+        return (
+            status
+            for status in self.file_io.list_dir(path)
+            if status.is_dir or (is_link(status.path) and not os.path.isfile(status.path))
+        )
+
+    def _may_be_table(self, path: str) -> bool:
+        try:
+            return bool(schemas.list_schema_ids(self.file_io, path))
+        except (CorruptFile, PermissionError):
+            return True
 
     def _delete(self, path: str, what: str) -> None:
         if not self.file_io.delete_dir(inside_really(self.root, path)):

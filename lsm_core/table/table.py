@@ -90,7 +90,7 @@ class Table(Readable):
     def write(
         self,
         data: Rows,
-        row_kinds: pa.Array | None = None,
+        row_kinds: pa.Array | str | None = None,
         overwrite: bool | Mapping[str, Any] | None = None,
         *,
         watermark: int | None = None,
@@ -98,7 +98,7 @@ class Table(Readable):
     ) -> int | None:
         """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
 
-        ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D". ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
+        ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows. ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
         the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. ``watermark`` and ``properties``: as :meth:`BatchCommit.commit` takes them.
         Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
         """

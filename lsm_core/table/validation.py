@@ -13,6 +13,7 @@ from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSche
 from lsm_core.files import SpillSpace
 from lsm_core.files.formats import require_usable, settings
 from lsm_core.files.index_writer import indexed_columns
+from lsm_core.format.json_text import require_whole
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
@@ -43,6 +44,7 @@ def validate(
     ``before``: the schema that was altered; what hung in the air in it (Java renames columns without their file index) may stay.
     ``followed``: the version of Paimon that the table follows for its snapshots' sake, unless an option names one.
     """
+    _check_texts(schema, table)
     check_columns(schema.fields, table)
     _check_keys(schema, table)
     for field in schema.fields:
@@ -77,6 +79,25 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
                 raise InvalidSchema(f"table {table}: a column{' of ' + path if path else ''} has a blank name")
             if names.count(name) > 1:
                 raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is given twice")
+
+
+def _check_texts(schema: TableSchema, table: str) -> None:
+    """Raise InvalidSchema for a text with half a character, which no schema file can hold, naming what has it."""
+    texts = [("comment", schema.comment or "")]
+    for key, value in schema.options.items():
+        texts += [("the name of option", key), (f"the value of option {key!r}:", value)]
+    fields: list[DataField | RowField] = list(schema.fields)
+    for column in schema.fields:
+        fields += (inner for kind in column.type.with_inner() for inner in kind.fields)
+    for field in fields:
+        texts.append(("the name of column", field.name))
+        texts.append((f"the comment of column {field.name!r}:", field.description or ""))
+        texts.append((f"the default of column {field.name!r}:", field.default or ""))
+    try:
+        for what, text in texts:
+            require_whole(text, table, what)
+    except InvalidData as error:
+        raise InvalidSchema(str(error)) from error
 
 
 def _groups(path: tuple[str, ...], fields: Sequence[DataField | RowField]) -> Iterator[tuple[str, list[str]]]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidOption
+from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import MAX_SEQUENCE
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
@@ -54,7 +55,7 @@ class StreamWrite:
         self._store = store
         self._write = StreamTableWrite(store, commit_user, compactor(store, automatic=True))
 
-    def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
+    def write(self, data: Rows, row_kinds: pa.Array | str | None = None) -> None:
         """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, StorageFull, what compactions failed with."""
         self._write.write(data, row_kinds)
 
@@ -139,7 +140,7 @@ class BatchWrite:
         force = bool(store.options.get("commit.force-compact"))
         self._write = TableWrite(store, overwrite=overwrite, compactor=compactor(store, automatic=force))
 
-    def write(self, data: Rows, row_kinds: pa.Array | None = None) -> None:
+    def write(self, data: Rows, row_kinds: pa.Array | str | None = None) -> None:
         """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, UnsupportedFeature."""
         self._write.write(data, row_kinds)
 
@@ -227,6 +228,7 @@ def told(store: TableStore, watermark: int | None, properties: Mapping[str, str]
     for key, value in (properties or {}).items():
         if not isinstance(key, str) or not isinstance(value, str) or not key:
             raise InvalidOption("properties", {key: value}, "texts by names", store.name)
+        require_whole(key + value, store.name, "a property of the commit:")
         if key.startswith("dredge.") or key == MAX_SEQUENCE:
             raise InvalidOption("properties", key, "names that the engine does not write itself", store.name)
     return {"watermark": mark, "properties": dict(properties) if properties else None}
@@ -235,7 +237,7 @@ def told(store: TableStore, watermark: int | None, properties: Mapping[str, str]
 def write_once(
     store: TableStore,
     data: Rows,
-    row_kinds: pa.Array | None,
+    row_kinds: pa.Array | str | None,
     overwrite: bool | Mapping[str, Any] | None,
     watermark: int | None = None,
     properties: Mapping[str, str] | None = None,

@@ -143,19 +143,25 @@ def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def conform_kinds(
-    row_kinds: pa.Array | pa.ChunkedArray | Sequence[Any] | None, rows: int, table: str
+    row_kinds: pa.Array | pa.ChunkedArray | Sequence[Any] | str | int | None, rows: int, table: str
 ) -> pa.Array | None:
-    """Row kinds as int8, from text ("+I" ...) or int8; None stays None (all inserts). Raises :class:`InvalidData`."""
+    """Row kinds as int8, from text ("+I" ...) or numbers, one a row or one for all; None stays None (all inserts).
+
+    Raises :class:`InvalidData`.
+    """
     if row_kinds is None:
         return None
+    if isinstance(row_kinds, (str, int)):
+        return pa.repeat(kinds_from_text(pa.array([row_kinds]), table, row_name="every row".format)[0], rows)
+    kinds: Any = row_kinds
     if not isinstance(row_kinds, (pa.Array, pa.ChunkedArray)):
         try:
-            row_kinds = pa.array(row_kinds)
+            kinds = pa.array(row_kinds)
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise InvalidData(table, "row_kinds", f"no column of row kinds: {error}") from error
-    if len(row_kinds) != rows:
-        raise InvalidData(table, "row_kinds", f"{len(row_kinds)} row kinds for {rows} rows")
-    return kinds_from_text(row_kinds, table, row_name=ALL.row)
+    if len(kinds) != rows:
+        raise InvalidData(table, "row_kinds", f"{len(kinds)} row kinds for {rows} rows")
+    return kinds_from_text(kinds, table, row_name=ALL.row)
 
 
 def kinds_of_column(table: pa.Table, name: str, where: str, given: RowNumbering) -> pa.Array:

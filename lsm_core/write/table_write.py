@@ -154,8 +154,8 @@ class TableWrite:
         if error is not None:
             self.abort()
 
-    def write(self, data: Rows, row_kinds: pa.Array | pa.ChunkedArray | None = None) -> None:
-        """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row; None = all "+I".
+    def write(self, data: Rows, row_kinds: pa.Array | pa.ChunkedArray | str | int | None = None) -> None:
+        """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row, or the one of all rows; None = all "+I".
 
         Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
         and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`. Where rows of the failed call are in

@@ -93,6 +93,19 @@ def test_a_database_that_cannot_be_listed_hides_no_other(shell: Shell, monkeypat
         assert answer.code == 1 and "db.t" in answer.out and "other" in answer.err and "not yours" in answer.err
 
 
+def test_a_folder_that_cannot_be_looked_into_is_one_line_and_hides_no_other(shell: Shell) -> None:
+    (shell.place / "db.db" / "loop").symlink_to("loop")
+    answer = shell("status", "--json")
+    assert (answer.code, [row["table"] for row in answer.json]) == (1, ["db.loop", "db.t"])
+    assert "symbolic links" in answer.json[0]["error"] and answer.json[1]["files"]
+    (shell.place / "db.db" / "loop").unlink()
+    (shell.place / "db.db" / "t\udcff").symlink_to("t")  # a name that is not UTF-8
+    answer = shell("status", "--json")
+    assert answer.code == 1 and answer.json[0]["files"] and "t\\udcff" in answer.json[1]["error"]
+    for verb in ("status", "tables"):
+        assert "db.t\\udcff" in shell(verb).out
+
+
 def test_a_folder_that_is_no_warehouse_is_not_an_empty_one(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +141,14 @@ def test_a_column_that_is_no_key_is_named(shell: Shell) -> None:
         shell("explain", "db.lone", "nosuch=1").err == "dredge: table db.lone has no column 'nosuch'; its key is id\n"
     )
     assert "columns id, not a" in shell("explain", "db.lone", "a=1").err
+    assert "KEY is id=VALUE, or the value alone" in shell("explain", "db.lone", "nosuch").err
+    texts = pa.schema([pa.field("code", pa.string(), nullable=False), ("a", pa.int64())])
+    catalog.create_table("db.texts", Schema(texts, primary_keys=["code"], options={"bucket": "1"})).write(
+        {"code": ["x=1"], "a": [2]}
+    )
+    assert "no column" not in shell("explain", "db.texts", "x=1").out
+    said = "there is no column 'nosuch', so 'nosuch=1' was taken for the value of code"
+    assert said in shell("explain", "db.texts", "nosuch=1").out
     assert shell("explain", "db.lone", "1").out.startswith("db.lone id=1: 1 version")
 
 

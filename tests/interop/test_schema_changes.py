@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.schema_twins import COLUMNS, DEEP, NESTED, ROW, TYPES, Both, C, Java, RandomSteps, Step
+from lsm_core.errors import InvalidSchema
+from tests.interop.schema_twins import COLUMNS, DEEP, NESTED, ROW, TYPES, Both, C, Java, RandomSteps, Step, as_change
+from tests.support.peers import refusal_of
 
 
 @pytest.fixture(autouse=True)
@@ -243,6 +245,22 @@ def test_every_type_becomes_what_java_lets_it_become(both: Both, explicit: bool)
         if not differing:
             both.agree()
     assert differing == []
+
+
+@pytest.mark.paimon_java
+def test_what_java_narrows_reads_as_java_reads_it_and_is_not_narrowed_here(both: Both) -> None:
+    table, narrower = "db.narrow", [C("update_type", name="v", type="TINYINT")]
+    fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
+    both.java("create", table=table, schema={"fields": fields, "primaryKeys": ["k"], "options": {"bucket": "1"}})
+    both.java("write", table=table, rows=[{"k": 1, "v": 300}])
+    with pytest.raises(InvalidSchema, match="'v' of type INT cannot become TINYINT: it holds 300"):
+        both.catalog.alter_table(table, [as_change(step) for step in narrower])
+    both.java("alter", table=table, changes=narrower)
+    theirs = both.java("read", table=table)["rows"]
+    assert [row["v"] for row in theirs] == both.catalog.table(table).to_arrow()["v"].to_pylist() == [44]
+    both.java("alter", table=table, changes=[C("set_option", key="disable-explicit-type-casting", value="true")])
+    strict = [C("update_type", name="v", type="BOOLEAN")]
+    assert refusal_of(lambda: both.java("alter", table=table, changes=strict))
 
 
 @pytest.mark.paimon_java

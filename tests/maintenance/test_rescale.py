@@ -165,6 +165,7 @@ def test_what_has_no_fixed_buckets_or_makes_no_sense_is_refused(tmp_path: Path) 
     table.write(rows([1], dt="a"))
     for kind, message, arguments in (
         (InvalidOption, "bucket_num", {"bucket_num": 0}),
+        (InvalidOption, "at most 2,147,483,647 buckets", {"bucket_num": 1 << 31}),
         (InvalidOption, "bucket_num", {"bucket_num": "many"}),
         (InvalidOption, "partitions", {"partitions": []}),
         (ColumnNotFound, "'k'", {"partitions": [{"k": 1}]}),

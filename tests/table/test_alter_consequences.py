@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import InvalidOption, InvalidSchema
 from lsm_core.format.snapshot import Snapshot
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -99,3 +99,37 @@ def test_ignored_retracts_count_again_only_until_2_1_and_that_is_said(
     path.write_bytes(replace(Snapshot.from_json(path.read_bytes(), str(path)), writer_version="java-2.1.0").to_json())
     with pytest.raises(InvalidOption, match=f"{key}.*no change back from true"):
         catalog.alter_table("db.t", [SchemaChange.remove_option(key)])
+
+
+def test_a_column_becomes_no_type_that_cannot_hold_its_numbers(
+    catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    types = [("k", "INT NOT NULL"), ("v", "INT"), ("d", "DOUBLE"), ("m", "DECIMAL(6, 2)"), ("n", "INT")]
+    table = catalog.create_table("db.t", Schema(types, ["k"], options={"bucket": "1"}))
+    table.write({"k": [1, 2], "v": [300, -1], "d": [1.5, None], "m": [1, 2], "n": [None, None]})
+    for change, said in (
+        (SchemaChange.update_type("v", "TINYINT"), "'v' of type INT cannot become TINYINT: it holds 300"),
+        (SchemaChange.update_type("v", "DECIMAL(4, 2)"), r".*cannot become DECIMAL\(4, 2\): it holds 300"),
+    ):
+        with pytest.raises(InvalidSchema, match=f"table db.t: column {said}"):
+            catalog.alter_table("db.t", [SchemaChange.set_comment("half"), change])
+    assert catalog.table("db.t").schema.comment is None
+    table.write({"k": [1], "v": [100], "d": [None], "m": [3], "n": [None]})
+    with pytest.raises(InvalidSchema, match="it holds 300"):  # the row of before is still in a file
+        catalog.alter_table("db.t", [SchemaChange.update_type("v", "TINYINT")])
+    catalog.table("db.t").compact(full=True)
+    caplog.clear()
+    narrower = {"v": "TINYINT", "d": "INT", "m": "DECIMAL(3, 2)", "n": "TINYINT"}
+    catalog.alter_table("db.t", [SchemaChange.update_type(name, kind) for name, kind in narrower.items()])
+    assert [said.getMessage() for said in caplog.records if "db.t" in said.getMessage()] == []
+    rows = catalog.table("db.t").to_arrow(["k", "v", "d"]).to_pylist()
+    assert rows == [{"k": 1, "v": 100, "d": None}, {"k": 2, "v": -1, "d": None}]
+
+
+def test_where_no_statistics_tell_narrowing_is_warned_about(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
+    write(create(catalog, **{"metadata.stats-mode": "none"}), {1: 300})
+    caplog.clear()
+    catalog.alter_table("db.t", [SchemaChange.update_type("v", "TINYINT")])
+    said = [record.getMessage() for record in caplog.records]
+    assert any(one.startswith("table db.t: values of column 'v' that TINYINT cannot hold") for one in said)
+    assert catalog.table("db.t").to_arrow().to_pylist() == [{"k": 1, "v": 44}]  # as Java shows it

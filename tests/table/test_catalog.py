@@ -14,6 +14,7 @@ from lsm_core.errors import (
     CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
+    InvalidData,
     InvalidOption,
     InvalidSchema,
     StorageRefused,
@@ -21,7 +22,9 @@ from lsm_core.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
+from lsm_core.types import DataType, RowField, TypeRoot
 
+INT = DataType(TypeRoot.INT)
 FIELDS = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string()), pa.field("dt", pa.string())])
 
 
@@ -318,6 +321,61 @@ def test_a_symbolic_link_is_shown_and_read_but_neither_dropped_nor_moved(
             catalog.rename_table(linked, "db.other")
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     assert catalog.list_tables("db") == ["t"]
+
+
+def test_a_link_that_leads_nowhere_is_one_entry_and_hides_no_other(tmp_path: Path, catalog: Catalog) -> None:
+    catalog.create_table("db.t", Schema(FIELDS, ["k"], options={"bucket": "1"}))
+    (tmp_path / "wh/db.db/loop").symlink_to("loop")
+    (tmp_path / "wh/db.db/notes").write_text("no table")
+    (tmp_path / "wh/db.db/link-to-notes").symlink_to("notes")
+    (tmp_path / "wh/db.db/gone").symlink_to("nowhere")
+    assert catalog.list_tables("db") == ["loop", "t"]
+    assert catalog.table("db.t").schema.field_names == ("k", "v", "dt")
+    with pytest.raises(CorruptFile, match=r"db.db/loop/.*symbolic links"):
+        catalog.table("db.loop")
+    plan = catalog.plan_maintenance("db", ["compact"])
+    assert {line.subject: line.reason for line in plan.declined} == {"db.loop": "failed", "db.t": "nothing"}
+    (tmp_path / "wh/round.db").symlink_to("round.db")
+    assert [row["table_name"] for row in catalog.table("sys.tables").to_arrow().to_pylist()] == ["loop", "t"]
+
+
+HALF = "\ud800"
+
+
+def test_half_a_character_is_refused_naming_what_holds_it(catalog: Catalog) -> None:
+    def create(name: str = "db.t", comment: str | None = None, **options: str) -> None:
+        catalog.create_table(name, Schema(FIELDS, ["k"], options={"bucket": "1", **options}, comment=comment))
+
+    columns = [("k", "INT NOT NULL"), ("v" + HALF, "ROW<a INT>")]
+    inner = [("k", "INT NOT NULL"), ("v", DataType(TypeRoot.ROW, fields=(RowField(2, "a" + HALF, INT),)))]
+    refused = {
+        r"the part 'n\\ud800'": lambda: catalog.create_database("n" + HALF),
+        r"db\.n\\ud800.* the part": lambda: create("db.n" + HALF),
+        r"db\.t: the name of option 'o\\ud800'": lambda: create(**{"o" + HALF: "x"}),
+        r"db\.t: the value of option 'o': 'x\\ud800'": lambda: create(o="x" + HALF),
+        r"db\.t: comment '\\ud800'": lambda: create(comment=HALF),
+        r"db\.t: the name of column 'v\\ud800'": lambda: catalog.create_table("db.t", Schema(columns, ["k"])),
+        r"db\.t: the name of column 'a\\ud800'": lambda: catalog.create_table("db.t", Schema(inner, ["k"])),
+    }
+    for said, act in refused.items():
+        with pytest.raises(InvalidSchema, match=said):
+            act()
+    assert (catalog.list_databases(), catalog.list_tables("db")) == (["db"], [])
+    create()
+    for change, said in (
+        (SchemaChange.set_option("o", HALF), "the value of option 'o'"),
+        (SchemaChange.set_comment(HALF), "comment"),
+        (SchemaChange.update_column_comment("v", HALF), "the comment of column 'v'"),
+        (SchemaChange.update_default("v", HALF), "the default of column 'v'"),
+    ):
+        with pytest.raises(InvalidSchema, match=f"db.t: {said}"):
+            catalog.alter_table("db.t", [change])
+    table = catalog.table("db.t")
+    with pytest.raises(InvalidData, match="a property of the commit"):
+        table.write({"k": [1], "v": ["a"], "dt": ["d"]}, properties={"by": HALF})
+    with pytest.raises(InvalidData, match="commit user"):
+        table.new_stream_commit(HALF)
+    assert (table.schema.id, table.snapshots()) == (0, [])
 
 
 @pytest.mark.parametrize("name", ["db. ", "db.\t", "db.\u00a0", " .t", "db.t$branch_ "])

@@ -85,6 +85,10 @@ def test_row_kinds_are_checked() -> None:
     assert conform_kinds(None, 3, "db.t") is None
     assert conform_kinds(pa.array(["+I", "-U", "+U", "-D"]), 4, "db.t").to_pylist() == [0, 1, 2, 3]
     assert conform_kinds(pa.chunked_array([[3], [0]]), 2, "db.t").to_pylist() == [3, 0]
+    assert conform_kinds("-D", 2, "db.t").to_pylist() == conform_kinds(3, 2, "db.t").to_pylist() == [3, 3]
+    assert conform_kinds("+I", 0, "db.t").to_pylist() == []
+    with pytest.raises(InvalidData, match=r"row_kinds.*every row: 'insert' is no row kind"):
+        conform_kinds("insert", 2, "db.t")
     for wrong in (pa.array(["+I"]), pa.array(["+I", "?"]), pa.array([0, 4]), pa.array(["+I", None])):
         with pytest.raises(InvalidData):
             conform_kinds(wrong, 2, "db.t")

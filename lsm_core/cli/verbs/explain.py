@@ -9,9 +9,10 @@ import typer
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table
 from lsm_core.clock import utc_text
-from lsm_core.errors import InvalidFilter
+from lsm_core.errors import ColumnNotFound, InvalidFilter
 
 if TYPE_CHECKING:
+    from lsm_core.maintenance import RowStory
     from lsm_core.table import Table
 
 Key = Annotated[
@@ -38,7 +39,7 @@ def explain(
 ) -> None:
     """Tell where one row comes from: its versions, newest first, and which of them supplied each column, and why."""
     opened = open_table(warehouse, table, clock)
-    story = opened.explain_row(key_of(opened, key), snapshot)
+    story = _story(opened, key, snapshot)
     if column is not None and column not in opened.schema.field_names:
         raise InvalidFilter(
             f"table {opened.name} has no column '{column}'; it has {', '.join(opened.schema.field_names)}"
@@ -50,6 +51,10 @@ def explain(
         print_json(told)
         return
     say(f"{story.table} {_text(story.key)}: {story.summary}")
+    if not story.found and "=" in key and list(story.key.values()) == [key]:
+        say(
+            f"there is no column '{key.partition('=')[0].strip()}', so '{key}' was taken for the value of {next(iter(story.key))}"
+        )
     if story.versions:
         columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
         lines = []
@@ -69,6 +74,16 @@ def explain(
     elif story.columns:
         rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
         print_table("", ["column", "value", "from version", "why"], rows)
+
+
+def _story(table: Table, key: str, snapshot: int | None) -> RowStory:
+    """The story of the row; an error about a value alone also says how a key is written."""
+    try:
+        return table.explain_row(key_of(table, key), snapshot)
+    except InvalidFilter as error:
+        if "=" in key or len(table.primary_keys) != 1 or isinstance(error, ColumnNotFound):
+            raise
+        raise InvalidFilter(f"{error}; KEY is {table.primary_keys[0]}=VALUE, or the value alone") from error
 
 
 def key_of(table: Table, text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.compact.content import Content, content_of
-from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
@@ -49,6 +49,8 @@ from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
+_MOST_BUCKETS: Final = (1 << 31) - 1
+"""Manifests keep the number of a bucket, and how many there are, in 32 bits with a sign."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
 """Partition, bucket, data files, and the index files that hold deletion vectors of these."""
 
@@ -119,6 +121,8 @@ def plan_rescale(
     if store.options.bucket < 1:
         raise UnsupportedFeature("rescale of a table without a fixed number of buckets", store.name)
     target = store.options.bucket if bucket_num is None else whole_number(bucket_num, "bucket_num", store.name, least=1)
+    if target > _MOST_BUCKETS:
+        raise InvalidOption("bucket_num", bucket_num, f"at most {_MOST_BUCKETS:,} buckets", store.name)
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
