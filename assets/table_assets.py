@@ -56,9 +56,9 @@ def _describe_data(card: TableCard) -> str:
     """Return what the asset page says first."""
     kind = "append-only table" if card.append_only else f"primary-key table ({', '.join(card.primary_keys)})"
     parted = f", partitioned by {', '.join(card.partition_keys)}" if card.partitioned else ""
-    told = [f"**{card.name}**: {kind}{parted}."]
+    told = [f"{card.name}: {kind}{parted}."]
     if card.unreadable:
-        told = [f"**{card.name}** cannot be opened: {card.refusal}."]
+        told = [f"{card.name} cannot be opened: {card.refusal}."]
     elif card.refusal:
         told.append(f"Dredge reads its metadata and leaves its files alone: {card.refusal}.")
     if card.comment:
@@ -67,7 +67,7 @@ def _describe_data(card: TableCard) -> str:
 
 
 def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
-    """Return the layout asset of one table: materialise it to compact (set ``full: true`` to merge everything)."""
+    """Return the layout asset of one table: materialise it to merge what there is to merge, all of it."""
     key = names.layout_key(warehouse_path, card.name)
     data = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)
@@ -77,10 +77,10 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
     verify = verify_op(card, key).alias("verify")
     record = record_op(card).alias("record")
     description = (
-        f"Layout of **{card.name}**: maintenance declines: {card.refusal}."
+        f"Layout of {card.name}: maintenance declines: {card.refusal}."
         if card.refusal
-        else f"Layout of **{card.name}**: how its rows lie in files. Sensors materialise it when sorted runs pile up; "
-        "a compaction never changes what the table says, and the blocking check *merged_view_unchanged* proves it."
+        else f"Layout of {card.name}: how its rows lie in files. Materialize it to merge all that there is to merge now; sensors do it by "
+        "the table's own rules when sorted runs pile up. A compaction never changes what the table says, and the blocking check merged_view_unchanged proves it."
     )
 
     @dg.graph_asset(

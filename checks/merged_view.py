@@ -108,8 +108,10 @@ def published_snapshot(
 
     The apply op wrote it down with the run. Raises ``LookupError`` when Dagster no longer holds that run.
     """
-    wanted = dg.AssetRecordsFilter(asset_key=layout, asset_partitions=[partition] if partition is not None else None)
-    records = instance.fetch_materializations(wanted, limit=1).records
+    records: Sequence[dg.EventLogRecord] = ()
+    for key in (layout, names.former_layout_key(layout)):
+        wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition] if partition is not None else None)
+        records = records or instance.fetch_materializations(wanted, limit=1).records
     if not records:
         return None
     run = instance.get_run_by_id(records[0].run_id)

@@ -14,15 +14,20 @@ _LOOK_BACK = 50
 def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None = None) -> str | None:
     """Return why the partition (``None``: any part of the table) may not be touched, None when it may.
 
-    Only the newest evaluation counts: execute the check again once the table is repaired, and the block ends.
+    Only the newest evaluation counts, also where it is one under the layout's former key: execute the check again once the table
+    is repaired, and the block ends.
     """
     for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
-        records = instance.event_log_storage.get_asset_check_execution_history(
-            dg.AssetCheckKey(layout, name),
-            limit=_LOOK_BACK if partition is None else 1,
-            status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES),
-            partition_filter=PartitionKeyFilter(key=partition) if partition is not None else None,
-        )
+        records = [
+            record
+            for key in (layout, names.former_layout_key(layout))
+            for record in instance.event_log_storage.get_asset_check_execution_history(
+                dg.AssetCheckKey(key, name),
+                limit=_LOOK_BACK if partition is None else 1,
+                status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES),
+                partition_filter=PartitionKeyFilter(key=partition) if partition is not None else None,
+            )
+        ]
         seen: set[str | None] = set()
         for record in records:
             if record.partition in seen:

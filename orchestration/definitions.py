@@ -45,7 +45,8 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
         asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
     defs = dg.Definitions.merge(
-        dg.Definitions(assets=assets, asset_checks=checks, resources=resources),
+        # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
+        dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=dg.in_process_executor),
         _automation(cards, warehouse.path, policies, settings),
     )
     if not values.get(DEMO_VARIABLE):

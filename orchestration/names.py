@@ -29,6 +29,9 @@ TREE_CHECK: Final = "tree_invariants"
 BACKLOG_CHECK: Final = "level0_backlog"
 SUITE_CHECK: Final = "expectations"
 
+LAYOUT: Final = "_layout"
+"""How the last part of every layout's key ends, and of no other key."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 _RESERVED: Final = frozenset(
     {"context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "ops"}
@@ -45,7 +48,11 @@ def part(text: str) -> str:
     safe = _UNSAFE.sub("_", text)[:80]
     if safe == text and safe not in _RESERVED and "__" not in safe and safe == safe.strip("_"):
         return safe
-    return f"{safe}_{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    return f"{safe}_{_short_hash(text)}"
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
 def split(table: str) -> tuple[str, str]:
@@ -59,15 +66,32 @@ def warehouse_name(path: str) -> str:
     return part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
 
 
+def table_part(name: str) -> str:
+    """Return the part that names a table. A table called ``orders_layout`` gets a hash as well: so is the layout of ``orders`` called."""
+    safe = part(name)
+    return f"{safe}_{_short_hash(name)}" if safe == name and name.endswith(LAYOUT) else safe
+
+
 def data_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the table as data: ``[warehouse, db, table]``."""
+    """Return the key of the table as data: ``[warehouse, db, orders]``."""
     database, name = split(table)
-    return dg.AssetKey([warehouse_name(warehouse), part(database), part(name)])
+    return dg.AssetKey([warehouse_name(warehouse), part(database), table_part(name)])
 
 
 def layout_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, table, layout]``."""
-    return dg.AssetKey([*data_key(warehouse, table).path, "layout"])
+    """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, orders_layout]``."""
+    *rest, name = data_key(warehouse, table).path
+    return dg.AssetKey([*rest, f"{name}{LAYOUT}"])
+
+
+def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
+    """Return the key that a layout had before its last part named the table: ``[warehouse, db, orders, layout]``.
+
+    What Dagster holds of it (runs, failed blocking checks) stays in force until the layout is evaluated under its key of today.
+    """
+    *rest, name = layout.path
+    table = re.sub(rf"({LAYOUT})_[0-9a-f]{{6}}$", r"\1", name.removesuffix(LAYOUT))
+    return dg.AssetKey([*rest, table, "layout"])
 
 
 def node_name(warehouse: str, table: str) -> str:
@@ -78,7 +102,7 @@ def node_name(warehouse: str, table: str) -> str:
 def op_name(verb: str, table: str) -> str:
     """Return the repository-wide unique name of one table's op."""
     database, name = split(table)
-    return f"{verb}__{part(database)}__{part(name)}"
+    return f"{verb}__{part(database)}__{table_part(name)}"
 
 
 def job_name(table: str) -> str:
@@ -106,11 +130,7 @@ def published_tag(table: str) -> str:
 def tag_value(text: str) -> str:
     """Return text that Dagster takes as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
-    return (
-        safe
-        if safe == text and len(safe) <= _TAG_VALUE
-        else f"{safe[: _TAG_VALUE - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
-    )
+    return safe if safe == text and len(safe) <= _TAG_VALUE else f"{safe[: _TAG_VALUE - 7]}-{_short_hash(text)}"
 
 
 def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, number: int = 1) -> str:

@@ -94,7 +94,7 @@ def main() -> int:
 
 def pictures(page: Page, address: str, pages: dict[str, str]) -> None:
     """Lineage, a layout with its plots, a tick that asked for a run, the blocking check."""
-    layout = next(where for where in pages.values() if "/layout?" in where).split("?")[0]
+    layout = next(where for where in pages.values() if "_layout?" in where).split("?")[0]
     sensor = next(where for where in pages.values() if "/sensors/" in where)
     opened(page, f"{address}/asset-groups", "flight_status")
     settled(page, "lineage")

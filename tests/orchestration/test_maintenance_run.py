@@ -313,7 +313,7 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
         result = house.execute(names.RETENTION_JOB)
         assert result.success
         seen = {
-            event.asset_key.path[2]: event
+            event.asset_key.path[2].removesuffix("_layout"): event
             for event in result.all_events
             if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key
         }

@@ -151,7 +151,7 @@ def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: 
     assert sorted(house.instance.get_dynamic_partitions("shop.orders")) == ["dt=a", "dt=b c"]
     told = [event for event in first.asset_events if isinstance(event, dg.AssetObservation)]
     assert {event.partition for event in told} == {"dt=a", "dt=b c"}
-    assert {event.asset_key.path[-1] for event in told} == {"orders", "layout"}
+    assert {event.asset_key.path[-1] for event in told} == {"orders", "orders_layout"}
     assert {event.tags.get("dagster/data_version") for event in told if event.asset_key.path[-1] == "orders"} == {"2"}
     assert house.tick(RUNS).asset_events == []
     commit(table, 1, day="a")
@@ -171,7 +171,7 @@ def test_a_rollback_and_a_commit_with_the_same_id_are_noticed(house: House) -> N
     assert (before.snapshot, found.snapshot) == (2, 2) and before.commit != found.commit
     assert before.buckets[0].rows != found.buckets[0].rows
     told = [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetObservation)]
-    assert {event.asset_key.path[-1] for event in told} == {"plain", "layout"}
+    assert {event.asset_key.path[-1] for event in told} == {"plain", "plain_layout"}
 
 
 def test_a_table_that_did_not_change_is_read_once_whichever_sensor_asks(
