@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
@@ -170,16 +171,21 @@ def _claim_path(store: TableStore, trash_id: str) -> str:
     return f"{store.trash_dir}/{check_name(trash_id + _CLAIM)}"
 
 
-def write_record(store: TableStore, record: TrashRecord) -> bool:
-    """Publish a record; the same record again is fine (a retry). Returns whether it was not there. Raises CorruptFile when the id is
-    taken by another.
-    """
+def write_record(store: TableStore, record: TrashRecord) -> None:
+    """Publish a record; the same record again is fine (a retry). Raises CorruptFile when the id is taken by another."""
     path, data = record_path(store, record.trash_id), record.to_json()
-    if store.file_io.write_exclusive(path, data):
-        return True
-    if store.file_io.read_bytes(path) != data:
+    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
         raise CorruptFile(path, "a deletion record of that id is already there")
-    return False
+
+
+def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
+    """Publish a record that nobody else relies on, so that its writer may forget it, and return it: under another id where its own is taken,
+    by somebody who applies the same plan in the same millisecond.
+    """
+    own = record
+    while not store.file_io.write_exclusive(record_path(store, own.trash_id), own.to_json()):
+        own = replace(record, trash_id=f"{record.trash_id}-{uuid.uuid4().hex[:8]}")
+    return own
 
 
 @dataclass(frozen=True)

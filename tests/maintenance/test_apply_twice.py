@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.maintenance import apply_plan, record
+from lsm_core.maintenance import apply_plan, read_trash, record
 from lsm_core.maintenance.actions.compact.execution import local_runner
 from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.metadata.store import TableStore
@@ -48,22 +48,25 @@ def test_two_at_once_compact_once_and_the_loser_names_the_snapshot(tmp_path: Pat
     assert content(table) == before and strays(table) == set()
 
 
-def test_an_expiry_that_another_overtook_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["_require_fresh", "write_own_record"], ids=["ahead of its record", "behind it"])
+def test_an_expiry_that_another_overtook_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     table = _five_runs(tmp_path)
     plan = table.plan_maintenance("expire_snapshots", retain_max=1)
-    real, done = expiry._require_fresh, []
+    real, done = getattr(expiry, step), []
 
-    def overtaken(*arguments: Any) -> None:
-        real(*arguments)
+    def overtaken(*arguments: Any) -> Any:
+        found = real(*arguments)
         if not done:
             done.append(True)
             done.append(table.apply(plan))
+        return found
 
-    monkeypatch.setattr(expiry, "_require_fresh", overtaken)
+    monkeypatch.setattr(expiry, step, overtaken)
     late = table.apply(plan)
     assert done[1].expired == (1, 2, 3, 4) and done[1].applied_before is None
     assert late.expired == () and late.applied_before.told_by.startswith("run ")
-    # The deletion record tells it too, where no ledger can.
+    # The deletion record, one, tells it too, where no ledger can.
+    assert [one.trash_id for one in read_trash(table.store).records] == [done[1].trash_id]
     for entry in (Path(table.store.root) / "dredge" / "ledger").iterdir():
         entry.unlink()
     assert table.apply(plan).applied_before.told_by == f"deletion record {done[1].trash_id}"

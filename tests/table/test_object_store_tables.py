@@ -387,7 +387,9 @@ print(json.dumps(ids))
 )
 def test_processes_that_commit_at_once_lose_nothing(house: Catalog, s3: S3Server, processes: int, commits: int) -> None:
     """Writers, a compactor and an expirer: every snapshot is whole when it is read, and the end holds what all wrote."""
-    options = {"commit.max-retries": "60", "commit.max-retry-wait": "200 ms", "snapshot.num-retained.min": "5"}
+    # Who loses a race loses it to a commit of another writer, or of the compactor, which makes fewer.
+    options = {"commit.max-retry-wait": "200 ms", "snapshot.num-retained.min": "5"}
+    options["commit.max-retries"] = str(2 * processes * commits)
     table = created(house, **options)
     commands = [[str(user), str(commits)] for user in range(processes)]
     workers = [

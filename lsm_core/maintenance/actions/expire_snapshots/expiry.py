@@ -25,7 +25,7 @@ from lsm_core.maintenance.deletions import (
     under_lock,
 )
 from lsm_core.maintenance.top_of_history import is_there
-from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_record
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_own_record
 from lsm_core.maintenance.used_files import added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -361,7 +361,7 @@ def _take_away(
         files=tuple(deletions),
         branch=store.branch,
     )
-    is_mine = write_record(store, record)  # two who apply one plan in one millisecond have one record
+    record = write_own_record(store, record)
     keeps, gone = store.options.changelog_decoupled, list[int]()
     left = snapshots.list_ids(store)
     for number in going if left[-1:] > going[-1:] else ():
@@ -378,7 +378,7 @@ def _take_away(
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
     snapshots.write_earliest_hint(store, left[0])
-    if is_mine and not gone:
+    if not gone:
         forget(store, record.trash_id)
     return record, left[0], tuple(gone)
 
