@@ -54,9 +54,9 @@ def built_upon(store: TableStore, cover_id: int) -> bool:
     return any(number > cover_id for number in snapshots.list_ids(store))
 
 
-def uncover(store: TableStore, cover: Snapshot, newest: int) -> bool:
-    """Take the cover away, so that ``newest`` is the newest snapshot; False, and nothing changed, when somebody has committed on it, or
-    an expiry at the same time took ``newest`` away.
+def uncover(store: TableStore, cover: Snapshot) -> bool:
+    """Take the cover away, so that the one below it is the newest snapshot; False, and nothing changed, when somebody has committed on it,
+    or an expiry at the same time took all below it away. Where a fast-forward put another history into its place, that is left as it is.
 
     Without the hint LATEST everybody looks for the newest snapshot, so that no step leaves a hint to one that is gone, nor one that hides
     a newer one.
@@ -66,7 +66,8 @@ def uncover(store: TableStore, cover: Snapshot, newest: int) -> bool:
     path = store.snapshot_path(cover.id)
     store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
     store.file_io.delete(path)
-    if built_upon(store, cover.id) or not snapshots.exists(store, newest):
+    left = snapshots.list_ids(store)
+    if not left or left[-1] > cover.id:
         store.file_io.write_exclusive(path, cover.to_json())
         return False
     snapshots.point_latest(store)

@@ -324,6 +324,36 @@ def test_a_commit_after_the_cover_is_gone_goes_on_from_the_old_version(tmp_path:
     assert_whole(table)
 
 
+def test_a_fast_forward_waits_for_the_end_of_a_rollback(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    dev = table.create_branch("dev", from_snapshot=2)
+    dev.write(rows([99]))
+    refused: list[str] = []
+
+    def forward() -> None:
+        with pytest.raises(PlanRefused) as error:
+            Catalog(tmp_path / "wh", clock=table.store.clock).table("db.t").fast_forward("dev")
+        refused.append(str(error.value))
+
+    raced = with_io(table, Interrupted("delete", "snapshot-5", forward))
+    raced.rollback_to(4)
+    assert "snapshot 7 covers a rollback" in refused[0] and ids(table) == [1, 2, 3, 4]
+    assert_whole(table)
+    table.fast_forward("dev")
+    assert ids(table) == [1, 2, 3] and content(table) == content(dev)
+
+
+def test_a_rollback_leaves_the_history_alone_that_took_the_place_of_its_own(tmp_path: Path) -> None:
+    table = history(tmp_path)
+    dev = table.create_branch("dev", from_snapshot=2)
+    dev.write(rows([99]))
+    forward = lambda: Catalog(tmp_path / "wh", clock=table.store.clock).table("db.t").fast_forward("dev")  # noqa: E731
+    raced = with_io(table, Interrupted("delete", "snapshot-7", forward, after=True))
+    raced.rollback_to(4)
+    assert ids(table) == [1, 2, 3] and hint(table) == "3" and content(table) == content(dev)
+    assert_whole(table)
+
+
 def test_a_committer_that_slept_over_a_rollback_begins_anew(tmp_path: Path) -> None:
     table = history(tmp_path)
     at_five = {row[0] for row in content(table, 5)}

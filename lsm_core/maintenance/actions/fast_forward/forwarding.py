@@ -15,7 +15,7 @@ from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
 from lsm_core.maintenance.deletions import split_used, under_lock
 from lsm_core.maintenance.top_of_history import COVER_PROPERTY, built_upon, cover_of
-from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, write_record
+from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
@@ -108,7 +108,7 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
     What the table has since then goes: snapshots, tags of them, schemas; that loses its rows, as in Java, and is in the plan. Reads
     metadata only. Raises TableNotFound for a branch that is not there, InvalidOption for main and the branch that is open, PlanRefused for an
-    empty branch and where snapshot ids would have a gap, CorruptFile.
+    empty branch, where snapshot ids would have a gap, and while a rollback has not ended, CorruptFile.
     """
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
@@ -132,7 +132,8 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _change(store: TableStore, branch: TableStore) -> _Change:
-    """What has to go and to come. Raises PlanRefused where the outcome would be no history."""
+    """What has to go and to come. Raises PlanRefused where the outcome would be no history, and in the middle of a rollback."""
+    _require_no_cover(store)
     wanted, mine = snapshots.list_ids(branch), snapshots.list_ids(store)
     if not wanted:
         raise _refused(store, RefusalRule.HISTORY_CHANGED, f"branch {branch.branch} has no snapshot")
@@ -164,6 +165,15 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
         {n: snapshots.read(store, n) for n in mine if store.snapshot_path(n) in gone},
         {name: tag for name, tag in my_tags.items() if tags.tag_path(store, name) in gone},
     )
+
+
+def _require_no_cover(store: TableStore) -> None:
+    """A rollback, or its undoing, that has put its cover up goes on to exchange what is below, whatever history that is then."""
+    newest = snapshots.latest(store)
+    serves = None if newest is None else (newest.properties or {}).get(COVER_PROPERTY)
+    if newest is not None and serves and any(record.trash_id == serves for record in read_trash(store).records):
+        detail = f"snapshot {newest.id} covers a rollback, or its undoing, that has not ended ({serves}): do it again to its end first"
+        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
 
 
 def _schemas(store: TableStore, since: int) -> list[int]:

@@ -245,7 +245,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         top_of_history.put_back(store, record.snapshots)
     except PlanRefused:
         if cover is not None:
-            top_of_history.uncover(store, cover, snapshots.list_ids(store)[-2])
+            top_of_history.uncover(store, cover)
         trash.release(store, record.trash_id)
         raise
     if record.target_written and record.target is not None:
@@ -254,7 +254,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     if cover is None:
         snapshots.point_latest(store)
         return None
-    return None if top_of_history.uncover(store, cover, newest) else cover.id
+    return None if top_of_history.uncover(store, cover) else cover.id
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:

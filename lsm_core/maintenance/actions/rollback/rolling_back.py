@@ -382,7 +382,7 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
         if not snapshots.exists(store, target.id):
             store.file_io.write_exclusive(store.snapshot_path(target.id), target.to_json())
         snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
-        if uncover(store, cover, target.id):
+        if uncover(store, cover):
             return True
     put_back(store, record.snapshots)
     if record.target_written:  # history has no gap: it begins where it began
