@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from tests.faults.histories import ACTS, SHAPES, fill
 from tests.faults.places import Bucket, Disk, Place
 from tests.faults.sweep import Sweep
 from tests.support.s3_server import S3Server
+
+
+STRIDE = int(os.environ.get("DREDGE_SWEEP_STRIDE", "1"))
+"""`make soak` breaks every step; with this variable every so many, for a machine that has no hours."""
 
 
 @pytest.fixture(scope="module")
@@ -79,4 +84,4 @@ def test_an_act_broken_at_every_step(
     record_property: Callable[[str, Any], None],
 ) -> None:
     sweep = Sweep(_place(kind, tmp_path, request), shape, what, templates[shape], tmp_path)
-    _swept(sweep, record_property, kind, stride=1)
+    _swept(sweep, record_property, kind, STRIDE)
