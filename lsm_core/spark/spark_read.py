@@ -21,7 +21,7 @@ from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, spa
 from lsm_core.read.predicate import Conjunct
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, shipped, slots_of, store_of, translated, use_this_python
+from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translated, use_this_python
 from lsm_core.storage import place_of
 from lsm_core.table.system.reader import ReadOnlyTable
 from lsm_core.types import TypeRoot
@@ -243,33 +243,28 @@ def _system_rows(
     fields = fields_of(table.schema_at(snapshot_id), columns, table.name)
     target = spark_arrow_schema(fields, table.name)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                for rows in table.to_batches(columns, filter, snapshot_id=snapshot_id):
-                    yield to_spark(rows, target)
-
     with translated(f"reading table {table.name}"):
-        return spark.range(0, 1, 1, 1).mapInArrow(shipped(run), spark_ddl(fields, table.name))
+        made = Shipped(_made_of_metadata, table, columns, filter, snapshot_id, target)
+        return spark.range(0, 1, 1, 1).mapInArrow(made, spark_ddl(fields, table.name))
+
+
+def _made_of_metadata(
+    table: ReadOnlyTable,
+    columns: Sequence[str] | None,
+    filter: object,  # noqa: A002
+    snapshot_id: int | None,
+    target: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            for rows in table.to_batches(columns, filter, snapshot_id=snapshot_id):
+                yield to_spark(rows, target)
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
     """The changed rows of a span without their kinds, a task a snapshot (a comparison is one task)."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
-    store_text, names, predicate = choice.store.to_json(), choice.columns, choice.predicate
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = TableStore.from_json(store_text)
-        choice = Choice.of(store, names, predicate)
-        target = spark_arrow_schema(fields_of(store.schema, names, store.name), store.name)
-        whole = span_of_options(store)
-        assert whole is not None
-        for batch in batches:
-            for place in range(batch.num_rows):  # one per snapshot
-                start, end = (batch.column(name)[place].as_py() for name in ("start", "end"))
-                for rows in span_values(choice, replace(whole, start=start, end=end)):
-                    yield to_spark(rows, target)
-
     parts = span_parts(span)
     with translated(f"reading changes of table {choice.store.name}"):
         if not parts:
@@ -282,7 +277,22 @@ def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
         listed = spark.createDataFrame(pa.table(columns, names=["task", "start", "end"])).repartitionById(
             len(parts), "task"
         )
-        return listed.mapInArrow(shipped(run), ddl)
+        return listed.mapInArrow(Shipped(_changed_rows, choice.store.to_json(), choice.columns, choice.predicate), ddl)
+
+
+def _changed_rows(
+    store_text: str, names: Sequence[str], predicate: Predicate | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    store = TableStore.from_json(store_text)
+    choice = Choice.of(store, names, predicate)
+    target = spark_arrow_schema(fields_of(store.schema, names, store.name), store.name)
+    whole = span_of_options(store)
+    assert whole is not None
+    for batch in batches:
+        for place in range(batch.num_rows):  # one per snapshot
+            start, end = (batch.column(name)[place].as_py() for name in ("start", "end"))
+            for rows in span_values(choice, replace(whole, start=start, end=end)):
+                yield to_spark(rows, target)
 
 
 # Of other types Spark's ORC reader says something else than the format does: days of the Julian calendar, timestamps in a time zone.
@@ -409,59 +419,64 @@ def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fi
     """
     if not place_of(store.root):
         return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
-    store_text = store.to_json()
     target = fields.append(pa.field("__dredge_file", pa.string()))
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        file_io = TableStore.from_json(store_text).file_io
-        for path in (path for batch in batches for path in batch.column("path").to_pylist()):  # one a file
-            source = open_source(file_io, path)
-            try:
-                names = [name for name in target.names if name in source.schema.names]
-                for rows in source.batches(names, _BATCH_ROWS):
-                    count = rows.num_rows
-                    columns = [
-                        rows.column(name) if name in names else pa.nulls(count, target.field(name).type)
-                        for name in target.names[:-1]
-                    ]
-                    columns.append(pa.array([path.rpartition("/")[2]]).take(pa.array(np.zeros(count, np.int32))))
-                    yield to_spark(pa.RecordBatch.from_arrays(columns, names=target.names), target)
-            finally:
-                source.close()
-
     listed = pa.table([pa.array(range(len(paths)), pa.int32()), pa.array(paths, pa.string())], names=["task", "path"])
     spread = spark.createDataFrame(listed).repartitionById(max(len(paths), 1), "task")
-    return spread.mapInArrow(shipped(run), f"{ddl}, __dredge_file STRING")
+    return spread.mapInArrow(Shipped(_opened_rows, store.to_json(), target), f"{ddl}, __dredge_file STRING")
+
+
+def _opened_rows(store_text: str, target: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    file_io = TableStore.from_json(store_text).file_io
+    for path in (path for batch in batches for path in batch.column("path").to_pylist()):  # one a file
+        source = open_source(file_io, path)
+        try:
+            names = [name for name in target.names if name in source.schema.names]
+            for rows in source.batches(names, _BATCH_ROWS):
+                count = rows.num_rows
+                columns = [
+                    rows.column(name) if name in names else pa.nulls(count, target.field(name).type)
+                    for name in target.names[:-1]
+                ]
+                columns.append(pa.array([path.rpartition("/")[2]]).take(pa.array(np.zeros(count, np.int32))))
+                yield to_spark(pa.RecordBatch.from_arrays(columns, names=target.names), target)
+        finally:
+            source.close()
 
 
 def _merged(
     spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str, limit: int | None
 ) -> DataFrame:
     """The rows of splits, several small ones merged (or read) by one task; starting tasks costs less than planning a data source."""
-    store_text, columns, predicate = store.to_json(), scan.columns, scan.filter
-    tracked = stores_row_ids(store.schema)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = TableStore.from_json(store_text)
-        store = with_row_ids(store) if tracked else store
-        target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
-        left = limit
-        for batch in batches:
-            for place in range(batch.num_rows):  # one per split
-                if left is not None and left <= 0:
-                    return
-                split = Split.from_bytes(batch.column("split")[place].as_py())
-                for rows in read_split(store, split, columns, predicate):
-                    yield to_spark(rows, target)
-                    left = None if left is None else left - rows.num_rows
-                    if left is not None and left <= 0:
-                        return
-
     tasks = packed(splits, slots_of(spark), store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]
     rows = [pa.array(numbers, pa.int32()), pa.array([one.to_bytes() for task in tasks for one in task], pa.binary())]
     listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(tasks), "task")
-    return listed.mapInArrow(shipped(run), ddl)
+    tracked = stores_row_ids(store.schema)
+    return listed.mapInArrow(Shipped(_merged_rows, store.to_json(), scan.columns, scan.filter, tracked, limit), ddl)
+
+
+def _merged_rows(
+    store_text: str,
+    columns: Sequence[str],
+    predicate: Predicate | None,
+    tracked: bool,
+    limit: int | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    store = TableStore.from_json(store_text)
+    store = with_row_ids(store) if tracked else store
+    target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
+    left = limit
+    for batch in batches:
+        for place in range(batch.num_rows):  # one per split
+            if left is not None and left <= 0:
+                return
+            split = Split.from_bytes(batch.column("split")[place].as_py())
+            for rows in read_split(store, split, columns, predicate):
+                yield to_spark(rows, target)
+                left = None if left is None else left - rows.num_rows
+                if left is not None and left <= 0:
+                    return
 
 
 __all__ = ["EXACT_TYPES", "ReadPlan", "condition_of", "explain_read", "packed", "parquet", "read_table", "stored_rows"]

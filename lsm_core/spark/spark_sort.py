@@ -38,15 +38,14 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     PAYLOADS,
-    BatchFunction,
     Outcome,
+    Shipped,
     answer,
     batches_of,
     collect,
     failure,
     raise_first,
     run_tasks,
-    shipped,
     this_executor,
     translated,
 )
@@ -87,9 +86,10 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     first = first_sequence(task.files_to_sort)
     with translated(what), batches_of(spark, _BATCH_BYTES):
         files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        sent = files.mapInArrow(shipped(_reader(store.to_json(), text, shares)), _MESSAGES_DDL)
+        sent = files.mapInArrow(Shipped(_reader, store.to_json(), text, shares), _MESSAGES_DDL)
         ranges = sent.repartitionById(shares, "share")
-        outcomes = collect(ranges.mapInArrow(_sorter(store.to_json(), light, text, shares, first), ANSWER_DDL), what)
+        sorter = Shipped(_sorter, store.to_json(), light, text, shares, first)
+        outcomes = collect(ranges.mapInArrow(sorter, ANSWER_DDL), what)
     return _joined(store, task, outcomes, started)
 
 
@@ -121,17 +121,16 @@ def _opened(store_text: str) -> TableStore:
 # -- the reading tasks ---------------------------------------------------------------------------------------------------
 
 
-def _reader(store_text: str, layout_text: str, shares: int) -> BatchFunction:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, layout = _opened(store_text), Layout.from_json(layout_text)
-        keep_small_arrays()
-        outer, _ = layout.shares(shares)
-        for batch in batches:
-            for place in range(batch.num_rows):  # one per task
-                task = SortTask.from_bytes(batch.column("payload")[place].as_py())
-                yield from _routed(store, task, layout, outer)
-
-    return run
+def _reader(
+    store_text: str, layout_text: str, shares: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    store, layout = _opened(store_text), Layout.from_json(layout_text)
+    keep_small_arrays()
+    outer, _ = layout.shares(shares)
+    for batch in batches:
+        for place in range(batch.num_rows):  # one per task
+            task = SortTask.from_bytes(batch.column("payload")[place].as_py())
+            yield from _routed(store, task, layout, outer)
 
 
 def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
@@ -196,23 +195,27 @@ def _message(share: int, batch: pa.RecordBatch, content: Content) -> pa.RecordBa
 # -- the sorting tasks ---------------------------------------------------------------------------------------------------
 
 
-def _sorter(store_text: str, task_bytes: bytes, layout_text: str, shares: int, sequence: int) -> BatchFunction:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None:
-            return
-        share = first.column("share")[0].as_py()
-        keep_small_arrays()
-        try:
-            store, layout = _opened(store_text), Layout.from_json(layout_text)
-            own = Layout(layout.curve, layout.shares(shares)[1][share])
-            done = _sort_share(store, SortTask.from_bytes(task_bytes), own, sequence, _received(first, batches))
-        except Exception as error:  # noqa: BLE001  (an outcome: the driver then cleans up after all tasks)
-            yield failure(share, error)
-        else:
-            yield answer(share, done.to_bytes())
-
-    return run
+def _sorter(
+    store_text: str,
+    task_bytes: bytes,
+    layout_text: str,
+    shares: int,
+    sequence: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    share = first.column("share")[0].as_py()
+    keep_small_arrays()
+    try:
+        store, layout = _opened(store_text), Layout.from_json(layout_text)
+        own = Layout(layout.curve, layout.shares(shares)[1][share])
+        done = _sort_share(store, SortTask.from_bytes(task_bytes), own, sequence, _received(first, batches))
+    except Exception as error:  # noqa: BLE001  (an outcome: the driver then cleans up after all tasks)
+        yield failure(share, error)
+    else:
+        yield answer(share, done.to_bytes())
 
 
 def _received(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Content]]:

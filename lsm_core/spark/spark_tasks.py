@@ -7,24 +7,64 @@ import importlib
 import json
 import os
 import re
+import shutil
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lsm_core import errors
+from lsm_core import __version__, errors
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# -- versions: what travels to the workers is of one release --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What a process runs; those of the driver travel with every function of a job."""
+
+    dredge: str
+    python: str
+    pyarrow: str
+    pyspark: str
+
+    @classmethod
+    @cache
+    def here(cls) -> Versions:
+        """Those of this process."""
+        pyspark = importlib.import_module("pyspark")
+        return cls(__version__, f"{sys.version_info[0]}.{sys.version_info[1]}", pa.__version__, pyspark.__version__)
+
+    def require_here(self) -> None:
+        """Raise SparkFailed, naming both sides' versions, unless this process runs the same Dredge and Python, and the same major PyArrow and PySpark.
+
+        A client of Spark Connect may be older than its server.
+        """
+        mine = Versions.here()
+        if mine == self:
+            return
+        pairs = [(one.name, getattr(self, one.name), getattr(mine, one.name)) for one in fields(self)]
+        major = ("pyarrow", "pyspark")
+        differ = [
+            f"{name} {driver} on the driver and {worker} on the worker"
+            for name, driver, worker in pairs
+            if (driver.partition(".")[0] != worker.partition(".")[0] if name in major else driver != worker)
+        ]
+        if differ:
+            raise SparkFailed("comparing versions", f"{'; '.join(differ)}: give both sides the same")
+
 
 # -- errors between processes: a typed error of a worker is the same typed error on the driver -------------------------
 
@@ -35,8 +75,17 @@ _UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file:/
 _TELLING: Final = re.compile(
     r"(Python worker exited[^.\n]*|Connection refused|OutOfMemoryError[^\n]*|No space left on device)"
 )
+_OTHER_PYTHON: Final = re.compile(
+    r"PYTHON_VERSION_MISMATCH\].*?different version: ([\d.]+) than that in driver: ([\d.]+)"
+)
+_NO_DREDGE: Final = re.compile(
+    r"(?:ModuleNotFoundError|ImportError): (No module named '?(?:lsm_core|pyarrow|numpy)[^\n]*)"
+    r"|AttributeError: (Can't get attribute [^\n]*lsm_core[^\n]*)"
+)
 
-BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_LACKS: Final = "the Python of Spark's workers cannot use it"
+_GIVE_IT: Final = "give them a Python that has dredge[spark] of the driver's version, or Dredge's wheel by --py-files"
 
 
 class WorkerError(RuntimeError):
@@ -64,16 +113,23 @@ def decode(data: bytes, what: str) -> DredgeError:
     return SparkFailed(what, str(value["args"][0]))
 
 
-def shipped(function: BatchFunction) -> BatchFunction:
-    """Wrap a mapInArrow function so that its typed errors survive Spark's own wrapping."""
+class Shipped:
+    """A function of a job (`mapInArrow`) as it travels to its tasks: by name, with what it is ``given``, so that they get no code and no path of
+    the driver's. Its typed errors survive Spark's own wrapping.
 
-    def guarded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ``function(*given, batches)`` must be importable by the workers, which run it only with the versions that the driver has.
+    """
+
+    def __init__(self, function: Callable[..., Iterator[pa.RecordBatch]], *given: Any) -> None:
+        self._function, self._given, self._versions = function, given, Versions.here()
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run it in a task. Raises WorkerError for a typed error, SparkFailed among them where versions differ."""
         try:
-            yield from function(batches)
+            self._versions.require_here()
+            yield from self._function(*self._given, batches)
         except DredgeError as error:
             raise WorkerError(marked(error)) from error
-
-    return guarded
 
 
 def marked(error: DredgeError) -> str:
@@ -107,6 +163,15 @@ def typed(error: BaseException, what: str) -> DredgeError:
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         return CorruptFile(unreadable.group(1), "it cannot be read as Parquet")
+    other = _OTHER_PYTHON.search(text)
+    if other is not None:
+        worker, driver = other.groups()
+        return SparkFailed(
+            "comparing versions", f"python {driver} on the driver and {worker} on the worker: give both sides the same"
+        )
+    lacking = _NO_DREDGE.search(text)
+    if lacking is not None:
+        return SparkFailed(what, f"{_LACKS}: {lacking.group(1) or lacking.group(2)}; {_GIVE_IT}")
     telling = _TELLING.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return SparkFailed(what, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
@@ -116,16 +181,39 @@ def typed(error: BaseException, what: str) -> DredgeError:
 
 
 def use_this_python(session: SparkSession) -> bool:
-    """Have the workers of a local session run this Python and find this `lsm_core`; whether they do.
+    """Have the workers of a session find this `lsm_core`, those of a local one by running this Python; whether they are known to have it.
 
     Plain PySpark starts the `python3` of the PATH, which has no Dredge where an environment is not activated. Left alone are sessions
-    for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides.
+    for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides. Where this `lsm_core` was imported from an archive (a wheel given
+    to `spark-submit --py-files`) workers of every classic session get that.
     """
     python = _python_of(session)
-    if python is not None and "PYSPARK_PYTHON" not in os.environ and session.sparkContext.master.startswith("local"):
+    if python is None:
+        return False
+    archive = next((path for path in Path(__file__).parents if path.is_file()), None)
+    if archive is not None:
+        _send_archive(session, archive)
+    local = session.sparkContext.master.startswith("local")
+    if local and "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = python = sys.executable
-        session.sparkContext.environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
-    return python == sys.executable
+        if archive is None:
+            session.sparkContext.environment.setdefault("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    return local and python == sys.executable
+
+
+def _send_archive(session: SparkSession, archive: Path) -> None:
+    """Have the workers import from the archive. Spark hands on `.zip`, and takes the `.whl` of --py-files without telling the workers."""
+    from pyspark import SparkFiles
+
+    context = session.sparkContext
+    name = archive.with_suffix(".zip").name
+    if name in (context._python_includes or ()):
+        return
+    if archive.suffix == ".zip":
+        context.addPyFile(str(archive))
+        return
+    with tempfile.TemporaryDirectory(prefix="dredge-archive-", dir=SparkFiles.getRootDirectory()) as folder:
+        context.addPyFile(shutil.copyfile(archive, f"{folder}/{name}"))
 
 
 def _python_of(session: SparkSession) -> str | None:
@@ -137,21 +225,25 @@ def _python_of(session: SparkSession) -> str | None:
 
 
 def require_workers(session: SparkSession) -> None:
-    """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks."""
-
-    def name_it(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        importlib.import_module("lsm_core.spark.data_source")
-        yield from batches
+    """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks, or whose versions differ."""
 
     try:
-        session.range(0, 1, 1, 1).mapInArrow(name_it, "id BIGINT").collect()
+        session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:
+        found = typed(error, "")
+        if isinstance(found, SparkFailed) and found.what == "comparing versions":
+            raise found from error
         lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
         cause = lines[-1].strip() if lines else "it did not start"
         python = _python_of(session) or "the server's"
         advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
         reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
         raise SparkFailed("registering the data source dredge", reason) from error
+
+
+def _import_source(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    importlib.import_module("lsm_core.spark.data_source")
+    yield from batches
 
 
 @cache
@@ -258,22 +350,23 @@ def run_tasks(
     if not payloads:
         return []
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in range(batch.num_rows):  # one per task
-                number = batch.column("task")[place].as_py()
-                try:
-                    done = work(batch.column("payload")[place].as_py())
-                except Exception as error:  # noqa: BLE001  (reported as an outcome: see run_tasks)
-                    yield failure(number, error)
-                else:
-                    yield answer(number, done)
-
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     use_this_python(spark)
     with translated(what):
         spread = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        return collect(spread.mapInArrow(run, ANSWER_DDL), what)
+        return collect(spread.mapInArrow(Shipped(_each, work), ANSWER_DDL), what)
+
+
+def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for place in range(batch.num_rows):  # one per task
+            number = batch.column("task")[place].as_py()
+            try:
+                done = work(batch.column("payload")[place].as_py())
+            except Exception as error:  # noqa: BLE001  (reported as an outcome: see run_tasks)
+                yield failure(number, error)
+            else:
+                yield answer(number, done)
 
 
 def collect(answers: DataFrame, what: str) -> list[Outcome]:
@@ -310,8 +403,9 @@ __all__ = [
     "ANSWER_DDL",
     "DEFAULT_SLOTS",
     "PAYLOADS",
-    "BatchFunction",
     "Outcome",
+    "Shipped",
+    "Versions",
     "WorkerError",
     "answer",
     "batches_of",
@@ -323,7 +417,6 @@ __all__ = [
     "raise_first",
     "require_workers",
     "run_tasks",
-    "shipped",
     "slots_of",
     "store_of",
     "this_executor",

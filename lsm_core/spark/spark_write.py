@@ -35,14 +35,13 @@ from lsm_core.options import parse_digits, whole_number
 from lsm_core.spark.spark_columns import arrow_of
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
-    BatchFunction,
     Outcome,
+    Shipped,
     answer,
     batches_of,
     collect,
     failure,
     raise_first,
-    shipped,
     store_of,
     translated,
     use_this_python,
@@ -490,18 +489,18 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or (
             store.bucket_mode is BucketMode.FIXED and _is_one_small_partition(df)
         ):
-            told = df.mapInArrow(_written_where_it_lies(job, row_kind_column), ANSWER_DDL)
+            told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
-            moved = df.mapInArrow(shipped(_sent_to_assigners(job, row_kind_column)), MESSAGES_DDL)
+            moved = df.mapInArrow(Shipped(_sent_to_assigners, job, row_kind_column), MESSAGES_DDL)
             moved = moved.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
-            moved = moved.mapInArrow(shipped(_sent_by_assigners(job, tasks)), MESSAGES_DDL)
+            moved = moved.mapInArrow(Shipped(_sent_by_assigners, job, tasks), MESSAGES_DDL)
             sorted_in_slots = moved.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
-            told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
+            told = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
         else:
             slots = _slots(df, store)
-            moved = df.mapInArrow(shipped(_sent_to_buckets(job, row_kind_column, slots)), MESSAGES_DDL)
+            moved = df.mapInArrow(Shipped(_sent_to_buckets, job, row_kind_column, slots), MESSAGES_DDL)
             sorted_in_slots = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-            told = sorted_in_slots.mapInArrow(_written_as_received(job), ANSWER_DDL)
+            told = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
         return collect(told, what)
 
 
@@ -575,40 +574,34 @@ def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _sent_to_buckets(job: WriteJob, kind_column: str | None, slots: int) -> BatchFunction:
+def _sent_to_buckets(
+    job: WriteJob, kind_column: str | None, slots: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The first pass: rows by bucket, as messages to the task (``slot``) that writes the bucket."""
     buckets = job.store.options.bucket
 
     def slot(routed: RoutedRows) -> int:
         return zlib.crc32(routed.partition) % (slots // buckets) * buckets + routed.bucket
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent(job.routed(batches, task_number(), kind_column), slot)
-
-    return run
+    yield from sent(job.routed(batches, task_number(), kind_column), slot)
 
 
-def _sent_to_assigners(job: WriteJob, kind_column: str | None) -> BatchFunction:
+def _sent_to_assigners(
+    job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The first of three passes into dynamic buckets: rows by the assigner of their keys, whose number is the ``slot``."""
     send = job.to_key_owners if job.keys_move else job.to_assigners
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent(send(batches, task_number(), kind_column), attrgetter("bucket"))
-
-    return run
+    yield from sent(send(batches, task_number(), kind_column), attrgetter("bucket"))
 
 
-def _sent_by_assigners(job: WriteJob, slots: int) -> BatchFunction:
+def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The second: what assigners got, by bucket, to the task that writes the bucket. Rows come in order, so a retry does the same."""
     assign = job.moved if job.keys_move else job.assigned
 
     def slot(routed: RoutedRows) -> int:
         return (zlib.crc32(routed.partition) + routed.bucket) % slots
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from sent(assign(received(job.store.schema, batches)), slot)
-
-    return run
+    yield from sent(assign(received(job.store.schema, batches)), slot)
 
 
 def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
@@ -639,24 +632,18 @@ def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator
             yield place, RoutedRows(partition, bucket, found, numbers, follows)
 
 
-def _written_as_received(job: WriteJob) -> BatchFunction:
+def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The last pass: a writer for all buckets of the task."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = (routed for _, routed in received(job.store.schema, batches))
-        yield from answers(lambda: job.write(groups, task_number()))
-
-    return run
+    groups = (routed for _, routed in received(job.store.schema, batches))
+    return answers(lambda: job.write(groups, task_number()))
 
 
-def _written_where_it_lies(job: WriteJob, kind_column: str | None) -> BatchFunction:
+def _written_where_it_lies(
+    job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Both passes in one: for tables without buckets, and where one task has all rows."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))
-        yield from answers(lambda: job.write(groups, task_number()))
-
-    return run
+    groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))
+    return answers(lambda: job.write(groups, task_number()))
 
 
 def answers(write: Callable[[], list[bytes]]) -> Iterator[pa.RecordBatch]:

@@ -49,12 +49,14 @@ def _boot() -> str:
 
 
 class ScratchFolder:
-    """A private folder ``<prefix>...`` below ``parent`` (None: the system's temporary folder), removed with its last reference.
+    """A private folder ``<prefix>...`` below ``parent`` (None: the system's temporary folder, in a task of Spark the executor's own), removed
+    with its last reference.
 
     Making one also removes, every ten minutes at most, those that processes which no longer live left there. Raises OSError.
     """
 
     def __init__(self, prefix: str, parent: str | None = None) -> None:
+        parent = parent or _of_executor()
         sweep(prefix, parent)
         self.path = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
@@ -67,6 +69,12 @@ class ScratchFolder:
     def remove(self) -> None:
         """Remove the folder and all it holds."""
         self._remove()
+
+
+def _of_executor() -> str | None:
+    """The first local folder that Spark gives the Python workers of an executor: on the disks meant for it, and gone with the executor."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return first if first and os.access(first, os.W_OK | os.X_OK) else None
 
 
 def _take(folder: str) -> int:

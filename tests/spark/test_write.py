@@ -293,7 +293,7 @@ def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, mo
         data = pa.table(drawn).cast(fields)
         monkeypatch.setattr(spark_write, "task_number", lambda task=task: task)
         given = data.append_column("op", kinds).to_batches(max_chunksize=37)
-        messages += _sent_to_buckets(job, "op", 4)(iter(given))
+        messages += _sent_to_buckets(job, "op", 4, iter(given))
         local.write(data, row_kinds=kinds)
     sent = pa.Table.from_batches(messages)
     assert sent.num_rows > 100 and set(sent.column("slot").to_pylist()) <= set(range(4))
@@ -302,8 +302,8 @@ def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, mo
     outcomes = [
         Outcome(0, answer)
         for slot in range(4)
-        for batch in _written_as_received(job)(
-            iter(shuffled.sort_by(by).filter(pc.field("slot") == slot).combine_chunks().to_batches())
+        for batch in _written_as_received(
+            job, iter(shuffled.sort_by(by).filter(pc.field("slot") == slot).combine_chunks().to_batches())
         )
         for answer in batch.column("answer").to_pylist()
     ]
