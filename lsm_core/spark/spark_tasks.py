@@ -209,11 +209,9 @@ def _send_archive(session: SparkSession, archive: Path) -> None:
     name = archive.with_suffix(".zip").name
     if name in (context._python_includes or ()):
         return
-    if archive.suffix == ".zip":
-        context.addPyFile(str(archive))
-        return
-    with tempfile.TemporaryDirectory(prefix="dredge-archive-", dir=SparkFiles.getRootDirectory()) as folder:
-        context.addPyFile(shutil.copyfile(archive, f"{folder}/{name}"))
+    # the driver hands it out from where it lies: in a folder that Spark removes in the end
+    folder = tempfile.mkdtemp(prefix="dredge-archive-", dir=SparkFiles.getRootDirectory())
+    context.addPyFile(str(shutil.copyfile(archive, f"{folder}/{name}")))
 
 
 def _python_of(session: SparkSession) -> str | None:
