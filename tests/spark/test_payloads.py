@@ -128,20 +128,26 @@ def _twice(times: int, numbers: Any) -> Iterator[Any]:
     ("trace", "said"),
     [
         (
-            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
-            "driver: 3.11, PySpark cannot run with different minor versions.",
+            (
+                "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in "
+                "driver: 3.11, PySpark cannot run with different minor versions."
+            ),
             "Spark failed at comparing versions: python 3.11 on the driver and 3.12 on the worker: give both sides the same",
         ),
         (
             "Job aborted\n  File ...\nModuleNotFoundError: No module named 'lsm_core'\n\tat org.apache",
-            "Spark failed at writing: the Python of Spark's workers cannot use it: No module named 'lsm_core'; give them a Python that has "
-            "dredge[spark] of the driver's version, or Dredge's wheel by --py-files",
+            (
+                "Spark failed at writing: the Python of Spark's workers cannot use it: No module named 'lsm_core'; give them a Python that has "
+                "dredge[spark] of the driver's version, or Dredge's wheel by --py-files"
+            ),
         ),
         (
             "AttributeError: Can't get attribute 'Shipped' on <module 'lsm_core.spark.spark_tasks' from '/x'>\n",
-            "Spark failed at writing: the Python of Spark's workers cannot use it: Can't get attribute 'Shipped' on <module "
-            "'lsm_core.spark.spark_tasks' from '/x'>; give them a Python that has dredge[spark] of the driver's version, or Dredge's wheel by "
-            "--py-files",
+            (
+                "Spark failed at writing: the Python of Spark's workers cannot use it: Can't get attribute 'Shipped' on <module "
+                "'lsm_core.spark.spark_tasks' from '/x'>; give them a Python that has dredge[spark] of the driver's version, or Dredge's wheel by "
+                "--py-files"
+            ),
         ),
     ],
 )
@@ -149,5 +155,5 @@ def test_a_worker_that_cannot_even_load_the_function_is_one_line(trace: str, sai
     from pyspark.errors import PythonException
 
     assert str(typed(RuntimeError(trace), "writing")) == said
-    with pytest.raises(SparkFailed, match="^Spark failed at"), translated("writing"):
+    with pytest.raises(SparkFailed, match=r"^Spark failed at"), translated("writing"):
         raise PythonException(trace)
