@@ -14,7 +14,6 @@ from tests.faults.places import Bucket, Disk, Place
 from tests.faults.sweep import Sweep
 from tests.support.s3_server import S3Server
 
-
 STRIDE = int(os.environ.get("DREDGE_SWEEP_STRIDE", "1"))
 """`make soak` breaks every step; with this variable every so many, for a machine that has no hours."""
 
