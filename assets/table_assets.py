@@ -1,31 +1,27 @@
-"""The two assets of every table: the data (observed) and its layout (what maintenance materialises)."""
+"""The two assets of every table: the data (which writers make) and its layout (what maintenance materialises)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
 from orchestration import names
-from orchestration.health import table_health
-from orchestration.metadata import health_metadata, table_metadata
+from orchestration.metadata import table_metadata
 from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
-from orchestration.partitions import partition_of, partitions_definition
-from orchestration.quirks import early_features, typed
-from orchestration.resources.warehouse import WarehouseResource
+from orchestration.partitions import partitions_definition
 from orchestration.table_card import TableCard
 
 
-def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
-    """Return the data asset of one table: "observe" in the UI looks at it now, sensors report it by themselves.
+def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
+    """Return the data asset of one table: sensors report each commit of a writer as its materialisation.
 
     Its data version is the newest APPEND or OVERWRITE snapshot, so that no compaction re-runs what hangs on it.
     """
-    key = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)
-    spec = dg.AssetSpec(
-        key,
+    return dg.AssetSpec(
+        names.data_key(warehouse_path, card.name),
         description=_describe_data(card),
         metadata=table_metadata(card),
         group_name=names.part(database),
@@ -34,22 +30,6 @@ def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         tags={"dredge/table": names.tag_value(card.name)},
         partitions_def=partitions_definition(card),
     )
-    with early_features():  # beta; the stable decorator knows neither owners nor kinds
-
-        @dg.multi_observable_source_asset(
-            specs=[spec], name=names.op_name("look", card.name), partitions_def=spec.partitions_def
-        )
-        @typed
-        def look(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> Iterator[dg.ObserveResult]:
-            if card.unreadable:
-                yield dg.ObserveResult(asset_key=key, metadata={"unreadable": card.refusal or ""})
-                return
-            seen = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
-            version = dg.DataVersion(str(seen.data_version)) if seen.data_version is not None else None
-            yield dg.ObserveResult(asset_key=key, metadata=health_metadata(seen), data_version=version)
-
-    made: dg.AssetsDefinition = look
-    return made
 
 
 def _describe_data(card: TableCard) -> str:

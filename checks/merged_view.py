@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import dagster as dg
 
@@ -20,6 +21,10 @@ DESCRIPTION = (
     "The merged rows of every bucket are the same before and after the compaction, found by a second path: Spark SQL over the "
     "raw files (V3). While it fails, no further maintenance touches the table and nothing expires."
 )
+
+
+_LOOK_BACK: Final = 50
+"""Among how many of a layout's newest materialisations a run's is looked for."""
 
 
 def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
@@ -111,7 +116,8 @@ def published_snapshot(
     records: Sequence[dg.EventLogRecord] = ()
     for key in (layout, names.former_layout_key(layout)):
         wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition] if partition is not None else None)
-        records = records or instance.fetch_materializations(wanted, limit=1).records
+        found = records or instance.fetch_materializations(wanted, limit=_LOOK_BACK).records
+        records = [record for record in found if record.run_id]  # those without a run only say that nothing was to do
     if not records:
         return None
     run = instance.get_run_by_id(records[0].run_id)

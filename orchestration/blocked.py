@@ -11,6 +11,14 @@ from orchestration import names
 _LOOK_BACK = 50
 
 
+def latest_evaluation(instance: dg.DagsterInstance, layout: dg.AssetKey, check: str) -> dg.AssetCheckEvaluation | None:
+    """Return the newest evaluation of a check of a layout without partitions, None before the first."""
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        dg.AssetCheckKey(layout, check), limit=1, status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
+    )
+    return records[0].evaluation if records else None
+
+
 def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None = None) -> str | None:
     """Return why the partition (``None``: any part of the table) may not be touched, None when it may.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from threading import Lock
 from typing import Final
 
 from lsm_core.errors import SnapshotNotFound
-from lsm_core.format.snapshot import CommitKind
+from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -103,7 +104,7 @@ class TableHealth:
     """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
 
     ``data_version``: the newest snapshot up to this one that changed what the table says. ``waiting``: postponed rows by partition path. Lags in ``buckets`` are those at
-    ``measured_ms`` (epoch ms). ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
+    ``measured_ms`` (epoch ms). ``data_commit`` is `version_text` of that snapshot, "" where it has expired. ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
     """
 
     table: str
@@ -113,6 +114,7 @@ class TableHealth:
     buckets: tuple[BucketHealth, ...] = ()
     waiting: Mapping[str, int] = field(default_factory=dict)
     commit: str = ""
+    data_commit: str = ""
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the same with the buckets of one partition alone (``None``: with all)."""
@@ -159,7 +161,9 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
     if store.bucket_mode is BucketMode.POSTPONE:
         items = waiting_items(store, manifests.live_entries(store, snapshot))
         waiting = {item.partition_text: item.rows_in for item in items}
-    found = TableHealth(store.name, snapshot.id, data_version(store, snapshot.id), now, buckets, waiting, commit)
+    written = data_snapshot(store, snapshot.id)
+    number, data_commit = (written.id, version_text(written)) if written else (snapshots.earliest_id(store), "")
+    found = TableHealth(store.name, snapshot.id, number, now, buckets, waiting, commit, data_commit)
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
             _newest.clear()
@@ -170,14 +174,32 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
 def data_version(store: TableStore, latest: int) -> int | None:
     """Return the newest snapshot up to ``latest`` that changed what the table says, as far as they reach back.
 
-    That is one of kind APPEND or OVERWRITE, or one in which postponed rows got their buckets.
+    See `changes_data`; the earliest snapshot where none of those that are there did.
     """
+    found = data_snapshot(store, latest)
+    return snapshots.earliest_id(store) if found is None else found.id
+
+
+def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
+    """Return the newest snapshot up to ``latest`` that changed what the table says, None when it has expired."""
     earliest = snapshots.earliest_id(store)
     for number in range(latest, min(earliest or latest, latest) - 1, -1):
         try:
-            kind = snapshots.read(store, number).commit_kind
-            if kind in {CommitKind.APPEND, CommitKind.OVERWRITE} or rows_given_buckets(store, number):
-                return number
+            snapshot = snapshots.read(store, number)
         except SnapshotNotFound:
             break
-    return earliest
+        if changes_data(store, snapshot):
+            return snapshot
+    return None
+
+
+def changes_data(store: TableStore, snapshot: Snapshot) -> bool:
+    """Whether the table says something else than before: an APPEND, an OVERWRITE, or one in which postponed rows got their buckets."""
+    written = snapshot.commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}
+    return written or bool(rows_given_buckets(store, snapshot.id))
+
+
+def version_text(snapshot: Snapshot) -> str:
+    """Return ``12-3fa9c1``: the snapshot's id and its commit's own hash, for ids are given again after a rollback."""
+    commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
+    return f"{snapshot.id}-{hashlib.sha256(commit.encode()).hexdigest()[:6]}"

@@ -100,6 +100,19 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     return told
 
 
+def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return what a data asset tells of a commit: rows as stored, size and files; how they lie is told of the layout."""
+    rows, files = sum(bucket.rows for bucket in health.buckets), sum(bucket.files for bucket in health.buckets)
+    told: dict[str, dg.MetadataValue] = {
+        "stored rows": dg.MetadataValue.int(rows),
+        "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in health.buckets))),
+        "files": dg.MetadataValue.int(files),
+    }
+    if health.data_version is not None:
+        told["snapshot"] = dg.MetadataValue.int(health.data_version)
+    return told
+
+
 def bucket_table(buckets: Sequence[BucketHealth]) -> str:
     """Return one Markdown row a bucket, the worst first."""
     if not buckets:

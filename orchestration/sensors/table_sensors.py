@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import dagster as dg
-from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from checks.backlog import backlog_evaluation, hides_level0
 from orchestration import names
-from orchestration.metadata import health_metadata
 from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, decide_sorted_runs, decide_waiting
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.sensors.table_sweep import AssetEvent, OpenTable, TableSweep
+from orchestration.sensors.health_reports import HealthReporter, alert_lines
+from orchestration.sensors.table_sweep import OpenTable, TableSweep
 from orchestration.table_card import TableCard
 
 SORTED_RUN_DESCRIPTION: Final = (
@@ -27,7 +25,6 @@ IDLE_DESCRIPTION: Final = (
     "Looks for partitions without appends for the policy's idle_after and merges each into one run (append tables: their small "
     "files), so that finished months read at full speed. Ages come from the injected clock."
 )
-_EVENTS_A_TABLE: Final = 100
 
 
 def sorted_run_sensor(
@@ -110,49 +107,3 @@ def judge_idle(table: OpenTable) -> list[Decision]:
             decision = replace(decision, outcome=Outcome.DECLINE, reason=Reason.PAUSED, text=text)
         decisions.append(decision)
     return decisions
-
-
-class HealthReporter:
-    """Reports what changed since this process looked last; of every partition it keeps the hash of its shape alone."""
-
-    def __init__(self, warehouse_path: str) -> None:
-        self._path = warehouse_path
-        self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
-
-    def events(self, table: OpenTable) -> Iterator[AssetEvent]:
-        """Yield observations of the data and layout of every changed partition, and an evaluation of the alert."""
-        health = table.health
-        known = self._seen.get(table.name)
-        version = (health.snapshot, health.commit)
-        if known is not None and known[0] == version:
-            return
-        before, shapes = (
-            known[1] if known is not None else {},
-            {item.text: hash(item.shape) for item in health.partitions},
-        )
-        self._seen[table.name] = (version, shapes)
-        states = [item for item in health.partitions if before.get(item.text) != shapes[item.text]]
-        data, layout = names.data_key(self._path, table.name), names.layout_key(self._path, table.name)
-        tags = {DATA_VERSION_TAG: str(health.data_version)} if health.data_version is not None else {}
-        # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
-        for state in sorted(states, key=lambda item: -item.newest_file_ms)[:_EVENTS_A_TABLE]:
-            partition = state.text if table.card.partitioned else None
-            metadata = health_metadata(health.of_partition(partition))
-            # its plots: the saw-tooth of sorted runs
-            yield dg.AssetObservation(layout, partition=partition, metadata=metadata)
-            yield dg.AssetObservation(data, partition=partition, metadata=metadata, tags=tags)
-        if table.refusal is None:
-            yield _alert(table, layout)
-
-
-def alert_lines(table: OpenTable) -> list[str]:
-    """Say on every tick what the level-0 alert says, as long as it is not OK."""
-    if table.refusal is not None:
-        return []
-    alert = _alert(table, dg.AssetKey(table.name))
-    return [] if alert.passed else [f"{table.name}: {names.BACKLOG_CHECK}: {alert.description}"]
-
-
-def _alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    hidden = hides_level0(table.store.options)
-    return backlog_evaluation(layout, table.health.partitions, table.policy, hidden=hidden)

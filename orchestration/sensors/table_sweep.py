@@ -85,7 +85,7 @@ class TableSweep:
     policies: Policies
     settings: Settings
     judge: Callable[[OpenTable], list[Decision]]
-    events_of: Callable[[OpenTable], Iterable[AssetEvent]] = lambda _: ()
+    events_of: Callable[[OpenTable, dg.DagsterInstance], Iterable[AssetEvent]] = lambda *_: ()
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
@@ -145,7 +145,7 @@ class TableSweep:
             final.append(_unreadable(card, error))
         answer.lines += decision_lines(final)
         answer.lines += self.further_lines(table)
-        answer.events += self.events_of(table)
+        answer.events += self.events_of(table, context.instance)
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})

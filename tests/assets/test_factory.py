@@ -142,20 +142,6 @@ def test_a_table_of_java_is_maintained_and_says_what_it_said(house: House) -> No
     assert not [item for item in later.run_requests or () if item.tags[names.TAG_TABLE] == "g.dedup_levels"]
 
 
-def test_observing_the_data_tells_its_version_and_health(tmp_path: Path) -> None:
-    root = tmp_path / "wh"
-    table = keyed_table(root, partitioned=False)
-    commit(table, 3)
-    table.compact(full=True)
-    key = names.data_key(str(root), "shop.orders")
-    job = dg.define_asset_job("look", dg.AssetSelection.assets(key), executor_def=dg.in_process_executor)
-    with open_house(root, extra=dg.Definitions(jobs=[job])) as house:
-        result = house.execute("look")
-        observation = result.asset_observations_for_node(names.op_name("look", "shop.orders"))[0]
-        assert observation.data_version == "3", "a compaction is no new version of the data"
-        assert observation.metadata["sorted runs (worst bucket)"].value == 1
-
-
 def test_a_table_that_cannot_be_opened_is_shown_with_its_error(tmp_path: Path) -> None:
     root = tmp_path / "wh"
     commit(keyed_table(root, "shop.fine", partitioned=False))

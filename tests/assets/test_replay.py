@@ -56,7 +56,10 @@ def hold_answers(house: House, tick: Tick, *, recovered: bool = False) -> None:
 def hold_alerts(events: Sequence[object], tick: Tick) -> None:
     """The level-0 alert that the sensor reports without a run."""
     told = {
-        event.asset_key.path[-2]: (event.description, None if event.passed else event.severity.value)
+        event.asset_key.path[-1].removesuffix(names.LAYOUT): (
+            event.description,
+            None if event.passed else event.severity.value,
+        )
         for event in events
         if is_alert(event)
     }
