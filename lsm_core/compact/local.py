@@ -8,18 +8,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.compact.task import BucketResult, BucketTask, Judge
 from lsm_core.compact.unit import discard_result, run_bucket_task
+from lsm_core.errors import DredgeError
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.parallel import usable_cores
 
 
 def run_tasks_locally(
-    store: TableStore, tasks: Sequence[BucketTask], judge: Judge | None = None, *, threads: int | None = None
+    store: TableStore,
+    tasks: Sequence[BucketTask],
+    judge: Judge | None = None,
+    *,
+    threads: int | None = None,
+    keep_going: bool = False,
 ) -> Iterator[BucketResult]:
     """Results in the order of ``tasks``; the largest starts first. ``threads`` None: one for each core of this process.
 
     A task that is much more than its share is cut into pieces by key (`compact.pieces`), which share its memory; a lone task of two
     threads, or one that cannot be cut, gets a thread that merges beside one that encodes. When a task fails its error is raised, running tasks are awaited, and the
-    outputs of results that were not handed out are deleted; those handed out already are the caller's to abort.
+    outputs of results that were not handed out are deleted; those handed out already are the caller's to abort. To ``keep_going`` means that
+    a DredgeError of a task becomes its result instead (`BucketResult.error`).
     """
     workers = usable_cores() if threads is None else threads
     # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock twice as often.
@@ -30,7 +37,13 @@ def run_tasks_locally(
         pieces = [cut_task(store, task, count) for task, count in zip(tasks, wanted, strict=True)]
     if workers < 2 or sum(map(len, pieces)) < 2:
         for task in tasks:
-            yield run_bucket_task(store, task, judge, pipelined=workers > 1)
+            try:
+                result = run_bucket_task(store, task, judge, pipelined=workers > 1)
+            except DredgeError as error:
+                if not keep_going:
+                    raise
+                result = BucketResult.without(task, error)
+            yield result
         return
     by_size = sorted(range(len(tasks)), key=lambda i: -sum(file.file_size for file in tasks[i].files) / len(pieces[i]))
     with ThreadPoolExecutor(workers, thread_name_prefix="dredge-compact") as pool:
@@ -44,6 +57,14 @@ def run_tasks_locally(
         handed = 0
         try:
             for i in range(len(tasks)):
+                failed = next((e for future in futures[i] if isinstance(e := future.exception(), DredgeError)), None)
+                if keep_going and failed is not None:
+                    handed = i + 1
+                    for future in futures[i]:
+                        if future.exception() is None:
+                            discard_result(store, tasks[i], future.result())
+                    yield BucketResult.without(tasks[i], failed)
+                    continue
                 results = [future.result() for future in futures[i]]
                 handed = i + 1  # from here on joining deletes what it cannot join
                 yield join(store, tasks[i], results)

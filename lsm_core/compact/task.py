@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
@@ -147,11 +147,20 @@ class BucketResult:
 
     ``marks``: of a piece, by data file above its output the rows that it supersedes (deletion vectors of the wide layout); the
     index files of the whole bucket are written when its pieces are joined.
+    ``error``: the task failed, and left nothing; ``declined``: why it was not begun ("": it was). Both stay where they arose: they cross no process.
     """
 
     message: CommitMessage
     report: BucketReport
     marks: Mapping[str, bytes] = field(default_factory=dict)
+    error: DredgeError | None = None
+    declined: str = ""
+
+    @staticmethod
+    def without(task: BucketTask, error: DredgeError | None = None, declined: str = "") -> BucketResult:
+        """The result of a task that failed, or was not begun: its message is empty."""
+        message = CommitMessage(task.partition, task.bucket, task.total_buckets)
+        return BucketResult(message, BucketReport(), error=error, declined=declined)
 
     def written_by(self, executor: str) -> BucketResult:
         """The same, whose report says that ``executor`` wrote all new files."""

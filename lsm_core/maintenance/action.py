@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar
 
-from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
@@ -312,10 +312,11 @@ class Report(ABC):
     """What applying a plan did. ``seconds``: wall-clock time of the whole call; ``run_id``: its entry in the ledger, "" where it has none.
 
     ``applied_before``: nothing was done now, because somebody else (also at the same time) or an earlier call had applied the same
-    plan. ``left_alone``: the fields that list what was left alone, with the title that people see.
+    plan. ``left_alone``: the fields that list what was left alone, with the title that people see; ``undone``: what :attr:`failures` are.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone"}
+    undone: ClassVar[str] = "files could not be deleted"
     seconds: float = field(default=0.0, kw_only=True)
     applied_before: Applied | None = field(default=None, kw_only=True)
     run_id: str = field(default="", kw_only=True)
@@ -371,7 +372,7 @@ class Runner(Protocol):
     """Executes the tasks of a plan, here or elsewhere (Spark), and gives their results as they come."""
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
-        """Results in any order. What is raised ends the plan: results given before are deleted by the caller."""
+        """Results in any order, also of tasks that failed (`BucketResult.error`). What is raised ends the plan: results given before are deleted by the caller."""
         ...
 
 
@@ -395,6 +396,16 @@ class Action(ABC):
     @abstractmethod
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
         """Carry ``plan`` out. ``runner`` executes compaction tasks (None: this process does). Raises PlanStale and the like."""
+
+    def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
+        """The plans that ``plan`` is carried out as, one after the other, each with a run of its own in the ledger: the plan itself for most."""
+        return (plan,)
+
+    def report_of_parts(
+        self, plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
+    ) -> Report:
+        """One report of all :meth:`parts` of ``plan``, at least one of which was carried out. Raises NotImplementedError where there are no parts."""
+        raise NotImplementedError(f"{self.name} has no parts")
 
     @abstractmethod
     def unchanged(self, plan: MaintenancePlan) -> Report:

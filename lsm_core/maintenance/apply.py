@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Final, cast
 
 from lsm_core.errors import (
     CommitConflict,
@@ -38,6 +40,8 @@ from lsm_core.maintenance.record import (
 )
 from lsm_core.metadata.store import TableStore
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 def apply_plan(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None = None, approved_by: str | None = None
@@ -45,7 +49,8 @@ def apply_plan(
     """Apply ``plan`` and record the run. ``runner`` executes compaction tasks (default: threads of this process, with V2).
 
     Returns the report of the plan's action. Where the same plan was applied before, or by somebody else at the same time, and nothing
-    was left to do, its ``applied_before`` says so. Raises PlanStale when the plan was made for another table, other options or by other
+    was left to do, its ``applied_before`` says so. A plan of several commits (`commit_every`) is applied part by part, each with a run of its own in
+    the ledger; what failed is told by its report. Raises PlanStale when the plan was made for another table, other options or by other
     code, and what the action raises (parts of the plan that no longer fit are skipped and reported where the action can do the rest).
     Raises InvalidOption for what is no plan.
     """
@@ -53,6 +58,8 @@ def apply_plan(
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
         raise InvalidOption("plan", plan, accepted, store.name)
     started = time.perf_counter()
+    if plan.action in action_names() and len(parts := find_action(plan.action).parts(plan)) > 1:
+        return _apply_parts(store, plan, parts, runner, approved_by)
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)
@@ -80,6 +87,34 @@ def apply_plan(
 
         make_automatic_tags(store, batch=False)
     return report
+
+
+def _apply_parts(
+    store: TableStore,
+    plan: MaintenancePlan,
+    parts: Sequence[MaintenancePlan],
+    runner: Runner | None,
+    approved_by: str | None,
+) -> Report:
+    """Apply the parts of ``plan`` as plans of their own; one that fails keeps no other from being done.
+
+    Raises CommitUnknown at once, and the error of the first part where all failed.
+    """
+    started = time.perf_counter()
+    outcomes: list[tuple[MaintenancePlan, Report | DredgeError]] = []
+    for part in parts:
+        try:
+            outcomes.append((part, apply_plan(store, part, runner, approved_by)))
+        except CommitUnknown:
+            raise
+        except DredgeError as error:
+            _LOG.warning("a part of plan %s of table %s failed: %s", plan.hash, store.name, error)
+            outcomes.append((part, error))
+    first = outcomes[0][1]
+    if isinstance(first, DredgeError) and all(isinstance(told, DredgeError) for _, told in outcomes):
+        raise first
+    report = find_action(plan.action).report_of_parts(plan, outcomes)
+    return replace(report, seconds=round(time.perf_counter() - started, 3))
 
 
 def dry_run(plan: MaintenancePlan) -> Report:

@@ -70,6 +70,12 @@ class WriteFolder:
         self.require_open()
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_DONE}", b"", durable=False)
 
+    def note(self, name: str) -> None:
+        """Leave a note of this name, for whoever watches the job; one that cannot be left is not missed. Raises SparkFailed when the job has ended."""
+        self.require_open()
+        with suppress(OSError, DredgeError):
+            self.store.file_io.overwrite(f"{self.folder}/{name}", b"", durable=False)
+
     def forget(self, attempt: str) -> None:
         """No file of the attempt is left."""
         with suppress(OSError, DredgeError):

@@ -34,6 +34,7 @@ if (
         RollbackAsLatestReport,
         RollbackReport,
         RowStory,
+        Runner,
         SweepReport,
         TagCreationReport,
         TagDeletionReport,
@@ -327,12 +328,14 @@ class Table(Readable):
         """The hashes of all saved plans, in their order."""
         return maintenance.saved_plan_hashes(self.store)
 
-    def apply(self, plan: MaintenancePlan, approved_by: str | None = None) -> Report:
+    def apply(self, plan: MaintenancePlan, approved_by: str | None = None, runner: Runner | None = None) -> Report:
         """Apply a plan exactly as it stands; ``applied_before`` of the report tells that it was applied already.
+
+        ``runner`` executes the tasks of compactions, such as `lsm_core.spark.spark_runner`; None: threads of this process do.
 
         Raises PlanStale, PlanRefused, VerificationFailed, CommitConflict.
         """
-        return maintenance.apply_plan(self.store, plan, approved_by=approved_by)
+        return maintenance.apply_plan(self.store, plan, runner, approved_by)
 
     def compact(
         self,
@@ -341,13 +344,17 @@ class Table(Readable):
         buckets: Sequence[int] | None = None,
         order_by: Sequence[str] | None = None,
         strategy: str = "order",
+        commit_every: int | None = None,
     ) -> CompactionReport:
         """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers.
 
         ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column),
-        "zorder" or "hilbert". Rows inserted meanwhile stay. Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
+        "zorder" or "hilbert". Rows inserted meanwhile stay. ``commit_every``: so many buckets a commit, each kept whatever becomes of the others
+        (None: one commit, all or nothing). Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
         """
-        plan = maintenance.plan_compaction(self.store, full, partitions, buckets, None, order_by, strategy)
+        plan = maintenance.plan_compaction(
+            self.store, full, partitions, buckets, None, order_by, strategy, commit_every
+        )
         return cast("CompactionReport", self.apply(plan))
 
     def recover(self, passes: int | None = None, files: int | None = None) -> RecoveryReport:

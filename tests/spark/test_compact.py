@@ -163,6 +163,7 @@ def test_a_damaged_input_is_named_and_nothing_is_left_behind(spark: Any, tmp_pat
 def test_a_killed_task_publishes_nothing_and_a_retry_works(traced: TracedSession, tmp_path: Path) -> None:
     table = piled_up(tmp_path)
     before, files = table.to_arrow(), set(live_paths(table))
+    everything = data_files(tmp_path)
     place = str(Path(table.store.root))
 
     def writes(entry: dict[str, Any]) -> bool:
@@ -177,6 +178,8 @@ def test_a_killed_task_publishes_nothing_and_a_retry_works(traced: TracedSession
     killer.join(5)
     assert len(killer.killed) == 1  # type: ignore[attr-defined]
     assert len(table.snapshots()) == 5
+    assert data_files(tmp_path) == everything
+    assert not list(tmp_path.rglob("staged/*"))
     assert same(before, table.to_arrow())
     assert compact_table(traced.spark, table, full=True).snapshot_id == 6
     assert same(before, table.to_arrow())

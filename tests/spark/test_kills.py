@@ -15,7 +15,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import compact_table
-from tests.spark.tables import make_table, rows, same
+from tests.spark.tables import data_files, make_table, rows, same
 from tests.support.spark import TracedSession, kill_when
 
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261121"))
@@ -57,6 +57,7 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
         bucket = chance.randrange(BUCKETS)
         wanted = chance.randrange(1, full_length[bucket] - 2)
         table = copy(f"w{attempt}")
+        files = data_files(tmp_path / f"w{attempt}")
         place = f"{tmp_path}/w{attempt}/db.db/t/bucket-{bucket}/"
         seen: dict[int, set[int]] = {}
 
@@ -83,6 +84,7 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
                 landed.append(f"bucket {bucket}: {len(lines)}/{full_length[bucket]}")
             assert len(table.snapshots()) == 4, said
             assert same(before, table.to_arrow()), said
+            assert data_files(tmp_path / f"w{attempt}") == files, said
             assert compact_table(traced.spark, table, full=True).snapshot_id == 5, said
         else:  # the worker was faster than the killer, or died when its work was done
             killer.stop.set()  # type: ignore[attr-defined]

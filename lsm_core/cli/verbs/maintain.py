@@ -194,7 +194,7 @@ def require_done(report: Report) -> None:
     """Raise DredgeError, after everything else was said, where something that was to be done could not be."""
     failed = report.failures
     if failed:
-        raise DredgeError(f"{len(failed)} files could not be deleted, {failed[0].subject} for one: {failed[0].text}")
+        raise DredgeError(f"{len(failed)} {report.undone}, {failed[0].subject} for one: {failed[0].text}")
 
 
 def _show_declined(title: str, declined: Sequence[Declined]) -> None:

@@ -591,6 +591,16 @@ def _partitions(store: TableStore, given: Arguments) -> list[dict[str, Any]] | N
     return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
 
 
+def chosen_partitions(
+    store: TableStore, where: str, partitions: Sequence[Mapping[str, Any]] | None = None
+) -> list[dict[str, Any]] | None:
+    """The table's partitions for which a condition on their columns holds, as typed values.
+
+    Raises InvalidOption beside ``partitions`` and for a table without any, InvalidFilter for what is no condition on partition columns.
+    """
+    return _partitions(store, {"where": where, "partitions": partitions})
+
+
 def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str, Any]]:
     return [(key, "is null" if value is None else "=", value) for key, value in _nulls(store, spec).items()]
 
@@ -796,5 +806,6 @@ __all__ = [
     "Procedure",
     "StepResult",
     "call",
+    "chosen_partitions",
     "prepare_call",
 ]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
 from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
+
+if TYPE_CHECKING:
+    from lsm_core.errors import DredgeError
 
 
 class Compact(BuiltInAction):
@@ -19,6 +25,11 @@ class Compact(BuiltInAction):
         Argument("buckets", ArgumentKind.NUMBERS, "Only this bucket; may be repeated.", "--bucket"),
         Argument("order_by", ArgumentKind.COLUMNS, "Sort append tables without buckets by these columns: a,b"),
         Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),
+        Argument(
+            "commit_every",
+            ArgumentKind.NUMBER,
+            "A commit for so many buckets each, kept whatever becomes of the others (default: one commit, all or nothing).",
+        ),
         NOW,
     )
     items = ("actions.assign_buckets.assigning.AssignItem", "actions.compact.compaction.CompactItem")
@@ -27,6 +38,20 @@ class Compact(BuiltInAction):
     fits_by = "actions.compact.execution.compaction_fits"
     report = "actions.compact.compaction.CompactionReport"
     runs_tasks = True
+
+    def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
+        """See `parts_of`."""
+        from lsm_core.maintenance.actions.compact.compaction import parts_of
+
+        return parts_of(plan)
+
+    def report_of_parts(
+        self, plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
+    ) -> Report:
+        """See `report_of_parts`."""
+        from lsm_core.maintenance.actions.compact.compaction import report_of_parts
+
+        return report_of_parts(plan, outcomes)
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
         """How the result will be verified, where there is one, and what follows rows that get their buckets."""

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Applied, Declined, Fact, Report, RewriteItem
+from lsm_core.maintenance.action import (
+    Applied,
+    Declined,
+    Fact,
+    MaintenancePlan,
+    PlanEstimate,
+    Report,
+    RewriteItem,
+    bucket_name,
+)
+
+if TYPE_CHECKING:
+    from lsm_core.compact import BucketReport
 
 EXPIRED_AT: Final = "dredge.expired-at"
 """Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
@@ -113,6 +127,42 @@ class Verification:
 
 
 @dataclass(frozen=True)
+class UnitOutcome:
+    """What became of one bucket of a compaction: ``outcome`` is "compacted", "stale" (also where another commit took its inputs meanwhile),
+    "memory" (declined: its task would not fit) or "failed"; ``text`` says why it was not compacted.
+
+    ``snapshot_id``: of its commit; None where its files only were as they should be, or nothing was done. Rows, bytes (file sizes) and ``seconds`` are
+    those of its `BucketReport`.
+    """
+
+    subject: str
+    outcome: str
+    snapshot_id: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    seconds: float = 0.0
+    executors: tuple[str, ...] = ()
+    text: str = ""
+
+    @staticmethod
+    def of(item: CompactItem, report: BucketReport, snapshot_id: int | None) -> UnitOutcome:
+        """Of a bucket whose result was committed."""
+        return UnitOutcome(
+            bucket_name(item.partition_text, item.bucket),
+            "compacted",
+            snapshot_id,
+            report.rows_in,
+            report.rows_out,
+            report.bytes_in,
+            report.bytes_out,
+            round(report.seconds, 3),
+            tuple(sorted(set(report.written_by.values()))),
+        )
+
+
+@dataclass(frozen=True)
 class CompactionReport(Report):
     """What a compaction did.
 
@@ -125,8 +175,12 @@ class CompactionReport(Report):
     ``snapshot_id`` is that of the last one).
     ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
     (bitmaps, sketches, some decimals) folded key by key. ``tag_before``: the tag on the snapshot before it ("": none), see
-    `dredge.pre-compaction-tag`. ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
+    `dredge.pre-compaction-tag`. ``units``: what became of every bucket of the plan; ``failed``: those that failed where others were committed
+    all the same (`commit_every`; ``commits`` may then be more than one, and ``snapshot_id`` is the last). ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
     """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "failed"}
+    undone: ClassVar[str] = "buckets could not be compacted"
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -154,6 +208,8 @@ class CompactionReport(Report):
     rows_assigned: int = 0
     tag_before: str = ""
     executors: tuple[str, ...] = ()
+    units: tuple[UnitOutcome, ...] = ()
+    failed: tuple[Declined, ...] = ()
 
     @property
     def stale(self) -> tuple[Declined, ...]:
@@ -162,8 +218,12 @@ class CompactionReport(Report):
 
     @property
     def worth_telling(self) -> bool:
-        """Whether the ledger keeps the run: also when buckets were stale, unless the plan was applied already."""
-        return self.changed or (bool(self.stale) and self.applied_before is None)
+        """Whether the ledger keeps the run: also when buckets failed or were stale, unless the plan was applied already."""
+        return self.changed or (bool(self.stale or self.failed) and self.applied_before is None)
+
+    def numbers(self) -> dict[str, Any]:
+        """As `Report.numbers`; the ledger's lines tell of the units."""
+        return {name: value for name, value in super().numbers().items() if name != "units"}
 
     def lines(self, table: str) -> list[str]:
         """Files, rows, runs and how it was verified; then the warnings."""
@@ -199,6 +259,112 @@ class CompactionReport(Report):
         fields["declined"] = tuple(Declined(**item) for item in fields["declined"])
         fields["warnings"] = tuple(fields.get("warnings", ()))
         fields["executors"] = tuple(fields.get("executors", ()))
+        fields["failed"] = tuple(Declined(**item) for item in fields.get("failed", ()))
+        units = fields.get("units", ())
+        fields["units"] = tuple(UnitOutcome(**{**one, "executors": tuple(one["executors"])}) for one in units)
         before = fields.get("applied_before")
         fields["applied_before"] = None if before is None else Applied(**before)
         return cls(**fields)
+
+
+def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
+    """The plans of the single commits that ``plan`` asks for: as many of its buckets each as its argument `commit_every` says; without it, itself.
+
+    Rows that wait for a bucket (postponed ones) get it in a commit of its own before the buckets are chosen: such a plan is one part.
+    """
+    every = plan.arguments.get("commit_every")
+    items = plan.items_of(CompactItem)
+    if not isinstance(every, int) or len(items) <= every or len(items) < len(plan.items):
+        return (plan,)
+    groups = [items[at : at + every] for at in range(0, len(items), every)]
+    return tuple(replace(plan, items=group, declined=(), estimate=_share_of(plan, group)) for group in groups)
+
+
+def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstimate:
+    """What a part costs: its own bytes, rows and files, and as much of the seconds as of the bytes."""
+    size = sum(item.bytes_in for item in items)
+    whole = plan.estimate
+    return replace(
+        whole,
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in items),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=round(whole.seconds * size / max(1, whole.bytes_in), 2),
+    )
+
+
+def report_of_parts(
+    plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
+) -> CompactionReport:
+    """One report of all parts of ``plan`` (:func:`parts_of`); buckets of a part that raised are in ``failed``."""
+    reports = [told for _, told in outcomes if isinstance(told, CompactionReport)]
+    failed = [
+        Declined(
+            bucket_name(item.partition_text, item.bucket),
+            "failed",
+            f"{type(told).__name__}: {told}",
+            {},
+            item.partition_text,
+            item.bucket,
+        )
+        for part, told in outcomes
+        if isinstance(told, DredgeError)
+        for item in part.items_of(CompactItem)
+    ]
+    dropped: Counter[str] = Counter()
+    digests: dict[str, str] = {}
+    for report in reports:
+        dropped.update(report.rows_dropped)
+        digests.update(report.verification.digests)
+    made = [report for report in reports if report.snapshot_id is not None]
+    judged = [report.verification for report in made] or [Verification("V0")]
+    before = [report.applied_before for report in reports]
+    summed = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
+    return CompactionReport(
+        snapshot_id=made[-1].snapshot_id if made else None,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        rows_dropped=dict(dropped),
+        predicted_seconds=plan.estimate.seconds,
+        peak_rss_bytes=max((report.peak_rss_bytes for report in reports), default=0),
+        runs_before=max((report.runs_before for report in reports), default=0),
+        runs_after=max((report.runs_after for report in reports), default=0),
+        verification=replace(
+            judged[0],
+            level=min(one.level for one in judged),
+            digests=digests,
+            keys_checked=sum(one.keys_checked for one in judged),
+            units=sum(one.units for one in judged),
+            rows_read_again=sum(one.rows_read_again for one in judged),
+        ),
+        declined=(*plan.declined, *(one for report in reports for one in report.declined)),
+        warnings=tuple(warning for report in reports for warning in report.warnings),
+        tag_before=next((report.tag_before for report in made if report.tag_before), ""),
+        executors=tuple(sorted({who for report in reports for who in report.executors})),
+        units=(
+            *(unit for report in reports for unit in report.units),
+            *(UnitOutcome(one.subject, "failed", text=one.text) for one in failed),
+        ),
+        failed=(*(one for report in reports for one in report.failed), *failed),
+        applied_before=before[-1] if before and not failed and None not in before else None,
+        run_id=next((report.run_id for report in reversed(reports) if report.run_id), ""),
+        **summed,
+    )
+
+
+_SUMMED: Final = (
+    "files_in",
+    "files_out",
+    "files_upgraded",
+    "rows_in",
+    "rows_out",
+    "bytes_in",
+    "bytes_out",
+    "changelog_rows",
+    "commits",
+    "changed_keys",
+    "keys_folded",
+    "keys_one_by_one",
+)

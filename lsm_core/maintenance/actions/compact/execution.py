@@ -11,7 +11,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
-from lsm_core.errors import CommitConflict, PlanStale
+from lsm_core.errors import CommitConflict, DredgeError, PlanStale
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
@@ -28,6 +28,7 @@ from lsm_core.maintenance.actions.compact.compaction import (
     TAG_PREFIX,
     CompactionReport,
     CompactItem,
+    UnitOutcome,
     Verification,
 )
 from lsm_core.maintenance.actions.compact.planning import plan_units
@@ -72,7 +73,9 @@ def apply_compaction(
     assigned, units = _assign(store, plan, runner), plan
     if assigned.snapshot_id is not None:
         units, snapshot = plan_units(store, plan), None
-    done = execute(store, units, runner or local_runner(ReferenceJudge()), plan.hash, snapshot, entries_of)
+    keep_going = "commit_every" in plan.arguments
+    runner = runner or local_runner(ReferenceJudge(), keep_going=keep_going)
+    done = execute(store, units, runner, plan.hash, snapshot, entries_of, keep_going=keep_going)
     changed, warnings = ChangedKeys(), [f"of {store.name}: {mixed}"] if mixed and done.results else []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
         # What the answers of an order-sensitive table lost by compacting it as Paimon does.
@@ -107,6 +110,7 @@ def apply_compaction(
         }
         for item, result in done.results
     ]
+    lines += [{"event": "failed", "bucket": one.subject, "error": one.text} for one in done.failed]
     return Outcome(report, [*(item.told() for item in assigned.items), *lines])
 
 
@@ -143,12 +147,15 @@ def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> 
 
 @dataclass(frozen=True)
 class Executed:
-    """What execution left behind: committed results by item, buckets skipped as stale, the new snapshot, and the tag before it ("": none)."""
+    """What execution left behind: committed results by item, buckets skipped as stale or for want of memory, the new snapshot, the tag before
+    it ("": none), and buckets that failed.
+    """
 
     results: tuple[tuple[CompactItem, BucketResult], ...]
     stale: tuple[Declined, ...]
     snapshot_id: int | None
     tag: str = ""
+    failed: tuple[Declined, ...] = ()
 
 
 def execute(
@@ -158,13 +165,16 @@ def execute(
     plan_hash: str | None = None,
     snapshot: Snapshot | None = None,
     entries_of: EntriesOf = all_of_their_buckets,
+    *,
+    keep_going: bool = False,
 ) -> Executed:
     """Run the plan's buckets through ``runner`` and publish one COMPACT commit, which tells ``plan_hash`` (None: the plan's).
 
     ``snapshot``: the newest, where it has just been read.
 
     Buckets whose inputs are gone or moved are skipped, before the work or when the commit meets a conflict. Output of
-    failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict.
+    failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict; to ``keep_going`` means that
+    buckets that failed are told instead, and the others committed, if there are any.
     """
     snapshot = snapshot or snapshots.latest(store)
     require_compactable(store, snapshot)
@@ -174,17 +184,28 @@ def execute(
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
     done: list[BucketResult] = []
     made: list[CommitMessage] = []
+    failed: list[Declined] = []
+    errors: list[DredgeError] = []
     with discard_on_failure(store, made):
         for result in runner(store, [task for _, task in tasks]):
-            done.append(result)
-            made.append(result.message)
+            item = by_place[result.message.partition, result.message.bucket]
+            if result.declined:
+                stale.append(_told(item, "memory", result.declined))
+            elif result.error is not None:
+                errors.append(result.error)
+                failed.append(_told(item, "failed", f"{type(result.error).__name__}: {result.error}"))
+            else:
+                done.append(result)
+                made.append(result.message)
+        if errors and not (keep_going and done):
+            raise errors[0]
         tag = _tag_before(store, plan_hash or plan.hash) if any(not message.is_empty for message in made) else ""
         committed, conflicts, snapshot_id = _commit(store, plan, done, plan_hash or plan.hash)
     for result, error in conflicts:
         item = by_place[result.message.partition, result.message.bucket]
         stale.append(_stale(item, f"another commit took its inputs while it was compacted ({error})"))
     pairs = tuple((by_place[r.message.partition, r.message.bucket], r) for r in committed)
-    return Executed(pairs, tuple(stale), snapshot_id, tag)
+    return Executed(pairs, tuple(stale), snapshot_id, tag, tuple(failed))
 
 
 def _tag_before(store: TableStore, plan_hash: str) -> str:
@@ -307,19 +328,21 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, mar
     return why_tree_is_stale(store, item, now, table, marked)
 
 
+def _told(item: CompactItem, code: str, reason: str) -> Declined:
+    return Declined(bucket_name(item.partition_text, item.bucket), code, reason, {}, item.partition_text, item.bucket)
+
+
 def _stale(item: CompactItem, reason: str) -> Declined:
-    return Declined(
-        bucket_name(item.partition_text, item.bucket), "stale", reason, {}, item.partition_text, item.bucket
-    )
+    return _told(item, "stale", reason)
 
 
-def local_runner(judge: Judge | None) -> Runner:
-    """Runs tasks in this process, with ``judge`` for V2."""
+def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
+    """Runs tasks in this process, with ``judge`` for V2; ``keep_going``: as `run_tasks_locally` has it."""
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
         from lsm_core.compact import run_tasks_locally
 
-        return iter(run_tasks_locally(store, tasks, judge))
+        return iter(run_tasks_locally(store, tasks, judge, keep_going=keep_going))
 
     return run
 
@@ -335,6 +358,7 @@ def _report(
         for reason, rows in report.rows_dropped.items():
             dropped[reason] = dropped.get(reason, 0) + rows
     worst = max(items, key=lambda item: item.runs_before, default=None)
+    units = [UnitOutcome.of(item, result.report, done.snapshot_id) for item, result in done.results]
     return CompactionReport(
         snapshot_id=done.snapshot_id,
         base_snapshot=plan.base_snapshot,
@@ -362,6 +386,8 @@ def _report(
             digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
         ),
         declined=(*plan.declined, *done.stale),
+        failed=done.failed,
+        units=(*units, *(UnitOutcome(one.subject, one.reason, text=one.text) for one in (*done.stale, *done.failed))),
         commits=0 if done.snapshot_id is None else 1,
         changed_keys=changed,
         warnings=warnings,

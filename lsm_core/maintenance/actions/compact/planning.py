@@ -40,15 +40,17 @@ def plan_compaction(
     now_ms: int | None = None,
     order_by: Sequence[str] | None = None,
     strategy: str = "order",
+    commit_every: int | None = None,
 ) -> MaintenancePlan:
     """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
 
     In a table of postponed buckets it also gives buckets to the rows that wait for one, unless ``buckets`` are chosen.
 
     ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
-    rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. Reads metadata only. Raises UnsupportedFeature,
+    rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. ``commit_every``: so many buckets a commit, each applied
+    and kept by itself (None: one commit of all). Reads metadata only. Raises UnsupportedFeature,
     CorruptFile, InvalidFilter (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
-    a bucket that no partition can have).
+    a bucket that no partition can have, `commit_every` below 1).
     """
     order = checked_order(store, order_by, strategy, buckets)
     snapshot = snapshots.latest(store)
@@ -62,6 +64,11 @@ def plan_compaction(
         "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
         "buckets": None if wanted is None else " ".join(map(str, wanted)),
         **(order.arguments() if order is not None else {}),
+        **(
+            {"commit_every": whole_number(commit_every, "commit_every", store.name, 1)}
+            if commit_every is not None
+            else {}
+        ),
         # 1.4's answers go without saying
         **({"paimon_version": followed} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
     }

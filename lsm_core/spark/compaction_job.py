@@ -1,0 +1,442 @@
+"""Compaction tasks as one Spark job: big buckets are cut by key, small ones share a task, and what does not fit into memory is not begun.
+
+Tasks note in a folder of the job (`WriteFolder`) that they began and which units they finished: by these notes the driver tells how far the
+job is, on classic sessions and on Connect, and finds the files of attempts that were killed or that nobody answered for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage, abort, discard_on_failure
+from lsm_core.commit.drafts import remove
+from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
+from lsm_core.compact.clustering import task_from_bytes
+from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import memory_size
+from lsm_core.read.key_range import KeyRange
+from lsm_core.spark.spark_tasks import (
+    ANSWER_DDL,
+    Outcome,
+    answer,
+    collect,
+    failure,
+    raise_first,
+    run_tasks,
+    slots_of,
+    this_executor,
+    translated,
+    use_this_python,
+)
+from lsm_core.spark.write_folder import WriteFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG: Final = logging.getLogger(__name__)
+_UNITS: Final = pa.schema([("task", pa.int32()), ("unit", pa.int32()), ("share", pa.int32()), ("payload", pa.binary())])
+_TASKS_PER_SLOT: Final = 4
+"""Units are packed into so many tasks for each that runs at once: few enough to cost little, enough for the last ones to end together."""
+_TASK_BYTES: Final = 512 << 20
+"""Units of more bytes share no task: a lost executor loses no more work."""
+_UNIT_BYTES: Final = 1 << 20
+"""What a unit costs besides its bytes, in bytes that are compacted in that time: files are opened, made, and read again."""
+_CUT_BY_DRIVER: Final = 8
+"""Up to so many big buckets have their keys sampled by the driver: a job of its own for that takes longer."""
+_WORKER_BYTES: Final = 190 << 20
+"""Resident size of a Python worker with Arrow and Dredge, before it compacts anything (measured)."""
+_DECODED: Final = 8
+"""Bytes in memory of a byte in a file, at most as a rule."""
+_LEAST_WINDOWS: Final = 16
+"""`dredge.merge-budget` is divided by no more than this."""
+_TELL_SECONDS: Final = 1.0
+_LOG_SECONDS: Final = 15.0
+_DONE: Final = ".unit"
+_UUID_LENGTH: Final = 36
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """How far a compaction on Spark is: buckets, input bytes (file sizes) and unmerged rows that are done, and of how many.
+
+    ``seconds`` since it began, ``seconds_left`` at the pace so far (None: nothing is done yet).
+    """
+
+    table: str
+    units_done: int
+    units: int
+    bytes_done: int
+    bytes: int
+    rows_done: int
+    rows: int
+    seconds: float
+    seconds_left: float | None
+
+    def text(self) -> str:
+        """For people: "12 of 1,000 buckets, 12 MiB of 1.0 GiB, 120,000 of 10,000,000 rows, about 35 s left"."""
+        left = "" if self.seconds_left is None else f", about {self.seconds_left:.0f} s left"
+        return (
+            f"{self.units_done:,} of {self.units:,} buckets, {size_text(self.bytes_done)} of {size_text(self.bytes)}, "
+            f"{self.rows_done:,} of {self.rows:,} rows{left}"
+        )
+
+
+Tell = Callable[[JobProgress], object]
+
+
+class Meter:
+    """Counts what is done of a whole plan, over all jobs that its commits need, and tells it: to the log, and to ``tell``."""
+
+    def __init__(self, table: str, tell: Tell | None, units: int, size: int, rows: int) -> None:
+        self._table, self._tell = table, tell
+        self._whole = (units, size, rows)
+        self._before = (0, 0, 0)
+        self._began = time.monotonic()
+        self._logged = self._began
+
+    def add(self, units: int, size: int, rows: int) -> None:
+        """A job is over: what it was to do is done (or was told to have failed)."""
+        self._before = (self._before[0] + units, self._before[1] + size, self._before[2] + rows)
+        self.say(0, 0, 0)
+
+    def say(self, units: int, size: int, rows: int) -> None:
+        """So much of the job that runs is done."""
+        done = [known + now for known, now in zip(self._before, (units, size, rows), strict=True)]
+        whole = [max(all_of_it, now) for all_of_it, now in zip(self._whole, done, strict=True)]
+        seconds = time.monotonic() - self._began
+        share = done[1] / whole[1] if whole[1] else done[0] / max(1, whole[0])
+        left = seconds / share - seconds if share else None
+        told = JobProgress(self._table, done[0], whole[0], done[1], whole[1], done[2], whole[2], seconds, left)
+        last = done[0] >= whole[0]
+        if last or time.monotonic() - self._logged >= _LOG_SECONDS:
+            self._logged = time.monotonic()
+            _LOG.info("compacting table %s: %s", self._table, told.text())
+        if self._tell is not None:
+            self._tell(told)
+
+
+def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
+    """A meter for these tasks alone."""
+    sizes = [size_of(task) for task in tasks]
+    return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
+
+
+def size_of(task: BucketTask) -> tuple[int, int]:
+    """Bytes (file sizes) and rows of the files that the task takes."""
+    names = set(task.unit_names) or {name for names in task.bins for name in names}
+    chosen = [file for file in task.files if file.file_name in names]
+    return sum(file.file_size for file in chosen), sum(file.row_count for file in chosen)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the Python workers of an executor may take together (bytes; None: nobody said), and how many run there at once."""
+
+    executor: int | None
+    workers: int
+
+    @classmethod
+    def of(cls, spark: SparkSession, executor_memory: int | None) -> Memory:
+        """As given; else `spark.executor.pyspark.memory`, which Spark enforces. Raises InvalidOption."""
+        workers = int(str(spark.conf.get("spark.executor.cores", None) or 0)) or slots_of(spark)
+        each = max(1, int(str(spark.conf.get("spark.task.cpus", None) or 1)))
+        given = spark.conf.get("spark.executor.pyspark.memory", None)
+        if executor_memory is None and given:
+            text = str(given)
+            executor_memory = int(text) << 20 if text.isdigit() else memory_size(text)
+        return cls(executor_memory, max(1, workers // each))
+
+    def share(self, store: TableStore, task: BucketTask) -> int | None:
+        """By what its windows are divided so that the task fits beside others; 0: it fits only alone; None: not even so."""
+        if self.executor is None:
+            return 1
+        share = 1
+        while share <= _LEAST_WINDOWS:
+            if needed(store, task, share) * self.workers <= self.executor:
+                return share
+            share *= 2
+        return 0 if needed(store, task, _LEAST_WINDOWS) <= self.executor else None
+
+
+def needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
+    """Bytes that a worker takes for the task at most, where its windows are divided by ``share``: they do not grow with the bucket."""
+    return _WORKER_BYTES + min(store.options.merge_budget // share, _DECODED * size_of(task)[0])
+
+
+# -- the job ---------------------------------------------------------------------------------------------------------------
+
+
+def compact_in_tasks(
+    spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask], memory: Memory, meter: Meter
+) -> Iterator[BucketResult]:
+    """Run tasks as one Spark job (a second one for those that need an executor alone) and give their results in their order.
+
+    A task that fails is a result like another (`BucketResult.error`), one that does not fit into ``memory`` is declined. Raises SparkFailed when
+    Spark does not end the job; no file of it is left then, as far as they are found.
+    """
+    shares = [memory.share(store, task) for task in tasks]
+    done: dict[int, BucketResult] = {}
+    for at, (task, share) in enumerate(zip(tasks, shares, strict=True)):
+        if share is None:
+            text = f"needs {size_text(needed(store, task, _LEAST_WINDOWS))}, an executor has {size_text(memory.executor or 0)}"
+            done[at] = BucketResult.without(task, declined=f"its task {text} for Python's workers")
+            meter.add(1, *size_of(task))
+    beside = [at for at, share in enumerate(shares) if share]
+    alone = [at for at, share in enumerate(shares) if share == 0]
+    made: list[CommitMessage] = []
+    with discard_on_failure(store, made):
+        for chosen, one_by_one in ((beside, False), (alone, True)):
+            picked = [tasks[at] for at in chosen]
+            if not picked:
+                continue
+            windows = [shares[at] or _LEAST_WINDOWS for at in chosen]
+            for at, result in zip(chosen, _job(spark, store, picked, windows, one_by_one, meter), strict=True):
+                done[at] = result
+                made.append(result.message)
+    kept = [done[at].message for at in reversed(range(len(tasks)))]
+    with discard_on_failure(store, kept):  # what was not handed out, when the caller wants no more
+        for at in range(len(tasks)):
+            kept.pop()
+            yield done[at]
+
+
+def _job(
+    spark: SparkSession,
+    store: TableStore,
+    tasks: Sequence[BucketTask],
+    windows: Sequence[int],
+    one_by_one: bool,
+    meter: Meter,
+) -> list[BucketResult]:
+    pieces = [[task] for task in tasks] if one_by_one else _cut(spark, store, tasks)
+    units = [piece for parts in pieces for piece in parts]
+    owner = [number for number, parts in enumerate(pieces) for _ in parts]
+    sizes = [size_of(task)[0] // len(parts) for task, parts in zip(tasks, pieces, strict=True) for _ in parts]
+    groups = [0] * len(units) if one_by_one else packed(sizes, _TASKS_PER_SLOT * slots_of(spark))
+    rows = pa.table(
+        [
+            pa.array(groups, pa.int32()),
+            pa.array(range(len(units)), pa.int32()),
+            pa.array([windows[number] for number in owner], pa.int32()),
+            pa.array([unit.to_bytes() for unit in units], pa.binary()),
+        ],
+        schema=_UNITS,
+    )
+    what, family, folder = f"compacting table {store.name}", str(uuid4())[:18], WriteFolder.plan(store)
+    use_this_python(spark)
+    outcomes: list[Outcome] = []
+    answered: dict[int, BucketResult] = {}
+    failed = True
+    try:
+        with _named(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
+            spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
+            job = spread.mapInArrow(partial(_compact_units, store.to_json(), family, folder.folder), ANSWER_DDL)
+            with _watched(folder, pieces, owner, meter):
+                outcomes = collect(job, what)
+        answered = {one.task: BucketResult.from_bytes(one.answer) for one in outcomes if one.error is None}
+        failed = False
+    finally:
+        _clean(store, family, folder, tasks, list(answered.values()), failed=failed)
+    return _results(store, tasks, pieces, outcomes, answered)
+
+
+def packed(sizes: Sequence[int], tasks: int) -> list[int]:
+    """The number of each unit's task: units of so many bytes in about ``tasks`` tasks of the same work, in none more than fit into half a GiB."""
+    costs = [size + _UNIT_BYTES for size in sizes]
+    count = min(len(sizes), max(tasks, -(-sum(costs) // _TASK_BYTES)))
+    heap = [(0, number) for number in range(count)]
+    found = [0] * len(sizes)
+    for at in sorted(range(len(sizes)), key=lambda at: -costs[at]):
+        load, number = heap[0]
+        found[at] = number
+        heapq.heapreplace(heap, (load + costs[at], number))
+    return found
+
+
+def _results(
+    store: TableStore,
+    tasks: Sequence[BucketTask],
+    pieces: Sequence[Sequence[BucketTask]],
+    outcomes: Sequence[Outcome],
+    answered: dict[int, BucketResult],
+) -> list[BucketResult]:
+    """One result of each task, from those of its pieces; a task of which one piece failed has failed, and its other pieces' files are deleted."""
+    ends = list(accumulate(map(len, pieces), initial=0))
+    errors = {one.task: one.error for one in outcomes if one.error is not None}
+    found: list[BucketResult] = []
+    with discard_on_failure(store, [result.message for result in answered.values()]):
+        for task, (start, end) in zip(tasks, pairwise(ends), strict=True):
+            own = [answered[at] for at in range(start, end) if at in answered]
+            error = next((errors[at] for at in range(start, end) if at in errors), None)
+            try:
+                if error is not None:
+                    abort(store, [result.message for result in own])
+                    found.append(BucketResult.without(task, error))
+                else:
+                    found.append(join(store, task, own))
+            except DredgeError as unjoined:  # its files are gone: see `join`
+                found.append(BucketResult.without(task, unjoined))
+    return found
+
+
+def _compact_units(
+    store_text: str, family: str, folder: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """One Spark task: its units one after the other, each judged by the scalar reference; a note of each that is done."""
+    store = TableStore.from_json(store_text).in_family(family)
+    notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
+    done: list[BucketResult] = []
+    try:
+        for batch in batches:
+            for place in range(batch.num_rows):  # one per unit
+                if not begun:
+                    notes.begin(attempt)
+                    begun = True
+                unit, share, payload = (batch.column(name)[place].as_py() for name in ("unit", "share", "payload"))
+                try:
+                    task = task_from_bytes(payload)
+                    found = run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None, share=share)
+                except Exception as error:  # noqa: BLE001  (an outcome: the other units are none the worse)
+                    yield failure(unit, error)
+                else:
+                    done.append(found.written_by(this_executor()))
+                    yield answer(unit, done[-1].to_bytes())
+                notes.note(f"{unit}{_DONE}")
+        if any(result.message.written() for result in done):
+            notes.finish(attempt)
+        else:
+            notes.forget(attempt)
+    except BaseException:
+        abort(store, [result.message for result in done])
+        notes.forget(attempt)
+        raise
+
+
+def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) -> list[list[BucketTask]]:
+    """The pieces of every task; keys of those that are cut are sampled by the driver where they are few, else by Spark tasks."""
+    sizes = [rewritten_bytes(store, task) for task in tasks]
+    counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
+    chosen = [at for at, count in enumerate(counts) if count > 1]
+    pieces = [[task] for task in tasks]
+    if len(chosen) <= _CUT_BY_DRIVER:
+        for at in chosen:
+            pieces[at] = cut_task(store, tasks[at], counts[at])
+        return pieces
+    payloads = [b"%d\n%b" % (counts[at], tasks[at].to_bytes()) for at in chosen]
+    outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, partial(_bounds, store.to_json()))
+    raise_first(outcomes)
+    for at, outcome in zip(chosen, outcomes, strict=True):
+        bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
+        if bounds:
+            ranges = map(KeyRange, [None, *bounds], [*bounds, None])
+            pieces[at] = [replace(tasks[at], piece=one) for one in ranges]
+    return pieces
+
+
+def _bounds(store_text: str, payload: bytes) -> bytes:
+    """One Spark task: the keys at which a big bucket is cut (hex, one a word), none where cutting gains nothing."""
+    count, _, task = payload.partition(b"\n")
+    pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count))
+    return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
+
+
+# -- what the driver sees of a job ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _watched(
+    folder: WriteFolder, pieces: Sequence[Sequence[BucketTask]], owner: Sequence[int], meter: Meter
+) -> Iterator[None]:
+    """Tell how far the job is, from the notes of its tasks, about once a second as long as the block runs, and once more at its end."""
+    sizes = [size_of(parts[0]) for parts in pieces]
+    counts = [len(parts) for parts in pieces]
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_TELL_SECONDS):
+            with suppress(OSError, DredgeError):
+                names = [one.name for one in folder.store.file_io.list_dir(folder.folder)]
+                done = {int(name.removesuffix(_DONE)) for name in names if name.endswith(_DONE)}
+                left = list(counts)
+                for unit in done:
+                    left[owner[unit]] -= 1
+                shares = [(count - rest) / count for count, rest in zip(counts, left, strict=True)]
+                size = sum(int(share * one[0]) for share, one in zip(shares, sizes, strict=True))
+                rows = sum(int(share * one[1]) for share, one in zip(shares, sizes, strict=True))
+                meter.say(left.count(0), size, rows)
+
+    thread = threading.Thread(target=watch, name="dredge-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    meter.add(len(pieces), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
+
+
+@contextmanager
+def _named(spark: SparkSession, text: str) -> Iterator[None]:
+    """Spark's own pages call the jobs of the block by this text; on Connect they carry it as their tag."""
+    context: Any = None
+    with suppress(Exception):  # as Connect's sessions raise it
+        context = spark.sparkContext
+    if context is None:
+        tag = text.replace(",", "")
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+        return
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)
+
+
+def _clean(
+    store: TableStore,
+    family: str,
+    folder: WriteFolder,
+    tasks: Sequence[BucketTask],
+    answered: Sequence[BucketResult],
+    *,
+    failed: bool,
+) -> None:
+    """End the job for attempts that still run, and delete the files of those that nobody answered for: killed, doubled or given up ones."""
+    named = {file.file_name for result in answered for file in result.message.written()}
+    known = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(family)) >= 0}
+    if not folder.close(known, failed=failed):
+        return
+    beside = {extra for result in answered for file in result.message.own_files() for extra in file.extra_files}
+    try:
+        places = {store.bucket_dir(task.partition, task.bucket) for task in tasks}
+        listed = [one for place in (*sorted(places), f"{store.root}/index") for one in store.file_io.list_dir(place)]
+        remove(store.file_io, [one.path for one in listed if family in one.name and one.name not in named | beside])
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: what killed tasks left was not found, orphan cleaning will: %s", store.name, error)
+
+
+__all__ = ["JobProgress", "Memory", "Meter", "compact_in_tasks", "meter_of", "packed", "size_of"]
