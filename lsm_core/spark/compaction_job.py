@@ -34,6 +34,7 @@ from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     Outcome,
+    Shipped,
     answer,
     collect,
     failure,
@@ -249,7 +250,7 @@ def _job(
     try:
         with _named(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
-            job = spread.mapInArrow(partial(_compact_units, store.to_json(), family, folder.folder), ANSWER_DDL)
+            job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
                 outcomes = collect(job, what)
         answered = {one.task: BucketResult.from_bytes(one.answer) for one in outcomes if one.error is None}

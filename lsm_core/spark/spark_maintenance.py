@@ -20,6 +20,7 @@ from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks,
 from lsm_core.spark.spark_assign import assign_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
 from lsm_core.spark.spark_tasks import store_of
+from lsm_core.spark.sql.partition_choice import chosen_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,9 +57,7 @@ def compact_table(
     """
     store = store_of(table)
     if where is not None:
-        from lsm_core.spark.sql.procedures import chosen_partitions
-
-        partitions = chosen_partitions(store, where, partitions)
+        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
     plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy, commit_every)
     return apply_compaction(spark, store, plan, progress=progress, executor_memory=executor_memory)
 

@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from lsm_core.errors import DredgeError, InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
-from lsm_core.format.partition_path import partition_value, partition_values
+from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import consumers, snapshots, tags
-from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.options import duration, parse_catalog_options, parse_digits
-from lsm_core.read import parse_filter
-from lsm_core.read.prune import prune_partitions
 from lsm_core.read.table_versions import millis
-from lsm_core.spark.sql.call_statement import CallStatement, Literal, condition_groups, parse_call
+from lsm_core.spark.sql.call_statement import CallStatement, Literal, parse_call
+from lsm_core.spark.sql.partition_choice import chosen_partitions, without_null_name
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 
@@ -409,7 +402,7 @@ def _compact(table: Table, given: Arguments) -> Iterator[Step]:
     if order != "none" and "partition_idle_time" in given:
         raise InvalidOption("partition_idle_time", given["partition_idle_time"], "nothing beside a sort", table.name)
     arguments = {
-        "partitions": _partitions(table.store, given),
+        "partitions": chosen_partitions(table.store, given),
         "buckets": given.get("buckets"),
         **({"full": strategy == "full"} if order == "none" else {"order_by": given["order_by"], "strategy": order}),
     }
@@ -497,7 +490,7 @@ def _expire_partitions(table: Table, given: Arguments) -> Iterator[Step]:
 
 
 def _rescale(table: Table, given: Arguments) -> Iterator[Step]:
-    arguments = {"bucket_num": given.get("bucket_num"), "partitions": _partitions(table.store, given)}
+    arguments = {"bucket_num": given.get("bucket_num"), "partitions": chosen_partitions(table.store, given)}
     yield PlannedStep(table, "rescale", arguments)
 
 
@@ -541,7 +534,7 @@ def _clear_consumers(table: Table, given: Arguments) -> Iterator[Step]:
 
 
 def _mark_done(table: Table, given: Arguments) -> Iterator[Step]:
-    chosen = [_nulls(table.store, spec) for spec in given["partitions"]]
+    chosen = [without_null_name(table.store, spec) for spec in given["partitions"]]
     named = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in chosen)
     yield DirectStep(table, f"mark {named} of {table.name} done", partial(table.mark_partitions_done, chosen))
 
@@ -552,72 +545,6 @@ def _automatic_tags(table: Table, given: Arguments) -> Iterator[Step]:
 
     what = f"make the tags of {table.name} that are due (tag.automatic-creation)"
     yield DirectStep(table, what, partial(make_automatic_tags, table.store, batch=False))
-
-
-# -- partitions ----------------------------------------------------------------------------------------------------------
-
-
-def _nulls(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
-    """The partition with null where its text is the name of null."""
-    null = store.options.partition_default_name
-    return {key: None if value == null else value for key, value in spec.items()}
-
-
-def _partitions(store: TableStore, given: Arguments) -> list[dict[str, Any]] | None:
-    """The table's partitions that `partitions`, `where` and `partition_idle_time` choose, as typed values; None: all, without a choice.
-
-    Raises InvalidOption for `partitions` beside `where` and for a table without partitions, InvalidFilter for a condition that is not on
-    partition columns.
-    """
-    specs, where, idle = (given.get(name) for name in ("partitions", "where", "partition_idle_time"))
-    if specs is None and where is None and idle is None:
-        return None
-    if specs is not None and where is not None:
-        raise InvalidOption("where", where, "nothing beside partitions", store.name)
-    keys = store.schema.partition_keys
-    if not keys:
-        raise InvalidOption("partitions", specs or where or idle, "nothing: the table has no partitions", store.name)
-    snapshot = snapshots.latest(store)
-    if snapshot is None:
-        return []
-    found = totals(store, snapshot, ("partition",), waiting=True)
-    if idle is not None:
-        since = store.clock.now_ms() - idle
-        found = found.filter(pc.less_equal(pc.fill_null(found.column(NEWEST), pa.scalar(0, pa.int64())), since))
-    if specs is not None or where is not None:
-        groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
-        groups = [[_typed_test(store, test) for test in group] for group in groups]
-        found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
-    return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
-
-
-def chosen_partitions(
-    store: TableStore, where: str, partitions: Sequence[Mapping[str, Any]] | None = None
-) -> list[dict[str, Any]] | None:
-    """The table's partitions for which a condition on their columns holds, as typed values.
-
-    Raises InvalidOption beside ``partitions`` and for a table without any, InvalidFilter for what is no condition on partition columns.
-    """
-    return _partitions(store, {"where": where, "partitions": partitions})
-
-
-def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str, Any]]:
-    return [(key, "is null" if value is None else "=", value) for key, value in _nulls(store, spec).items()]
-
-
-def _typed_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
-    """A test with texts as the column's own values. Raises InvalidFilter."""
-    column, operator, value = test
-    keys, of = store.schema.partition_keys, f"table {store.name}: "
-    named = next((key for key in keys if key == column), None) or next(
-        (key for key in keys if key.lower() == column.lower()), None
-    )
-    if named is None:
-        raise InvalidFilter(f"{of}'{column}' is no partition column; they are {', '.join(keys)}")
-    kind = store.schema.partition_types[keys.index(named)]
-    several = isinstance(value, Sequence) and not isinstance(value, str)
-    values = [one if one is None else partition_value(named, one, kind, of) for one in (value if several else [value])]
-    return named, operator, values if several else values[0]
 
 
 # -- the table of procedures -----------------------------------------------------------------------------------------------
@@ -806,6 +733,5 @@ __all__ = [
     "Procedure",
     "StepResult",
     "call",
-    "chosen_partitions",
     "prepare_call",
 ]

@@ -1,0 +1,74 @@
+"""Which partitions of a table a procedure or a compaction is about: those named, those of a condition on their columns, those long unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import InvalidFilter, InvalidOption
+from lsm_core.format.partition_path import partition_value, partition_values
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.totals import NEWEST, totals
+from lsm_core.read import parse_filter
+from lsm_core.read.prune import prune_partitions
+from lsm_core.spark.sql.call_statement import condition_groups
+
+
+def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
+    """The partition with null where its text is the name of null."""
+    null = store.options.partition_default_name
+    return {key: None if value == null else value for key, value in spec.items()}
+
+
+def chosen_partitions(store: TableStore, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The table's partitions that `partitions`, `where` and `partition_idle_time` choose, as typed values; None: all, without a choice.
+
+    Raises InvalidOption for `partitions` beside `where` and for a table without partitions, InvalidFilter for a condition that is not on
+    partition columns.
+    """
+    specs, where, idle = (given.get(name) for name in ("partitions", "where", "partition_idle_time"))
+    if specs is None and where is None and idle is None:
+        return None
+    if specs is not None and where is not None:
+        raise InvalidOption("where", where, "nothing beside partitions", store.name)
+    keys = store.schema.partition_keys
+    if not keys:
+        raise InvalidOption("partitions", specs or where or idle, "nothing: the table has no partitions", store.name)
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return []
+    found = totals(store, snapshot, ("partition",), waiting=True)
+    if idle is not None:
+        since = store.clock.now_ms() - idle
+        found = found.filter(pc.less_equal(pc.fill_null(found.column(NEWEST), pa.scalar(0, pa.int64())), since))
+    if specs is not None or where is not None:
+        groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
+        groups = [[_typed_test(store, test) for test in group] for group in groups]
+        found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
+    return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
+
+
+def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str, Any]]:
+    return [(key, "is null" if value is None else "=", value) for key, value in without_null_name(store, spec).items()]
+
+
+def _typed_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
+    """A test with texts as the column's own values. Raises InvalidFilter."""
+    column, operator, value = test
+    keys, of = store.schema.partition_keys, f"table {store.name}: "
+    named = next((key for key in keys if key == column), None) or next(
+        (key for key in keys if key.lower() == column.lower()), None
+    )
+    if named is None:
+        raise InvalidFilter(f"{of}'{column}' is no partition column; they are {', '.join(keys)}")
+    kind = store.schema.partition_types[keys.index(named)]
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    values = [one if one is None else partition_value(named, one, kind, of) for one in (value if several else [value])]
+    return named, operator, values if several else values[0]
+
+
+__all__ = ["chosen_partitions", "without_null_name"]
