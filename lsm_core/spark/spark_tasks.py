@@ -326,15 +326,22 @@ def slots_of(spark: SparkSession) -> int:
 @contextmanager
 def batches_of(spark: SparkSession, size: int) -> Iterator[None]:
     """Arrow batches between Spark and Python of ``size`` bytes at most; the session's own setting comes back."""
-    before = spark.conf.get(_BATCH_CONF, None)
-    spark.conf.set(_BATCH_CONF, str(size))
+    with setting(spark, _BATCH_CONF, str(size)):
+        yield
+
+
+@contextmanager
+def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    """The session with ``key`` set; what it had comes back."""
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
     try:
         yield
     finally:
         if before is None:
-            spark.conf.unset(_BATCH_CONF)
+            spark.conf.unset(key)
         else:
-            spark.conf.set(_BATCH_CONF, before)
+            spark.conf.set(key, before)
 
 
 def run_tasks(
@@ -415,6 +422,7 @@ __all__ = [
     "raise_first",
     "require_workers",
     "run_tasks",
+    "setting",
     "slots_of",
     "store_of",
     "this_executor",

@@ -42,6 +42,8 @@ from lsm_core.spark.spark_tasks import (
     collect,
     failure,
     raise_first,
+    setting,
+    slots_of,
     store_of,
     translated,
     use_this_python,
@@ -91,6 +93,14 @@ _PIECE_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 64 << 20
 _ONE_TASK_BYTES: Final = 64 << 20
 """A DataFrame of one partition and no more (as Spark estimates it) is written by the task that has it."""
+_JOINED_BYTES: Final = 32 << 20
+"""Files of no more (as Spark estimates them) are read as one partition for it."""
+_TASK_BYTES: Final = 8 << 20
+_LEAST_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
+_QUICK: Final = ("Scan ", "LocalTableScan", "Project", "Filter", "ColumnarToRow")
+"""Operators that cost little more than to read the rows."""
+_RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchScan", "Subquery")
+"""Operators whose partitions are known only after a part of the query has run."""
 _UUID_LENGTH: Final = 36
 _LOG: Final = logging.getLogger(__name__)
 _ASSIGNERS: Final = 8
@@ -485,10 +495,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
     tasks = tasks_of(spark)
     use_this_python(spark)
     with translated(what), batches_of(spark, _BATCH_BYTES):
-        # any task may write any row, or there is but one
-        if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or (
-            store.bucket_mode is BucketMode.FIXED and _is_one_small_partition(df)
-        ):
+        if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
             told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
             moved = df.mapInArrow(Shipped(_sent_to_assigners, job, row_kind_column), MESSAGES_DDL)
@@ -497,29 +504,56 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
             sorted_in_slots = moved.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
             told = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
         else:
-            slots = _slots(df, store)
-            moved = df.mapInArrow(Shipped(_sent_to_buckets, job, row_kind_column, slots), MESSAGES_DDL)
-            sorted_in_slots = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-            told = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
+            told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
+            size = _bytes_below(told)
+            if size is None or size > _ONE_TASK_BYTES or not _is_one_task(told, size):
+                slots = _slots(df, store, size)
+                moved = df.mapInArrow(Shipped(_sent_to_buckets, job, row_kind_column, slots), MESSAGES_DDL)
+                in_order = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
+                told = in_order.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
         return collect(told, what)
 
 
-def _is_one_small_partition(df: DataFrame) -> bool:
-    """Whether one task has all rows, and they are few: writing them there makes the same files as after a shuffle, without one.
-
-    False where that is not known without running a part of the query, and on Connect, which does not tell.
-    """
-    plan = getattr(df, "_jdf", None)
+def _bytes_below(told: DataFrame) -> int | None:
+    """How many bytes Spark thinks the frame has that ``told`` maps; None on Connect, which does not tell."""
+    plan = getattr(told, "_jdf", None)
     if plan is None:
-        return False
-    execution = plan.queryExecution()
-    if int(str(execution.optimizedPlan().stats().sizeInBytes())) > _ONE_TASK_BYTES:
-        return False
-    text = str(execution.executedPlan().toString())
+        return None
+    whole = plan.queryExecution().optimizedPlan()
+    below = whole.children().apply(0) if whole.children().size() else whole  # all of it, where nothing is left to map
+    return int(str(below.stats().sizeInBytes()))
+
+
+def _is_one_task(told: DataFrame, size: int) -> bool:
+    """Whether one task does it all: the same files as after a shuffle come without one then.
+
+    A few small files that Spark would share out among its cores are read by one task, if nothing else happens to their rows that is
+    slow: more tasks take longer to start than one takes to write. False where the number of tasks is not known before a part of the
+    query has run.
+    """
+    execution = told._jdf.queryExecution()
+    operators = _operators(execution.executedPlan())
     # stages of their own would be run to count what comes out of them, and Python's sources asked twice
-    if any(word in text for word in ("Exchange", "InMemory", "BatchScan", "Subquery")):
+    if any(name.startswith(_RUN_BEFORE) or "Exchange" in name for name in operators):
         return False
+    spark = told.sparkSession
+    read_only = all(name.startswith(_QUICK) for name in operators[1:])  # but for our own
+    if size <= _JOINED_BYTES and read_only and spark.conf.get(_LEAST_PARTITIONS, None) is None:
+        with setting(spark, _LEAST_PARTITIONS, "1"):
+            return int(execution.toRdd().getNumPartitions()) == 1
     return int(execution.toRdd().getNumPartitions()) == 1
+
+
+def _operators(plan: Any) -> list[str]:
+    """The names of a physical plan's operators, from the top; stages of generated code are no operators."""
+    name = str(plan.nodeName())
+    names = [] if name.startswith(("WholeStageCodegen", "InputAdapter")) else [name]
+    if plan.subqueries().size():
+        names.append("Subquery")
+    children = plan.children()
+    for place in range(children.size()):
+        names += _operators(children.apply(place))
+    return names
 
 
 def numbered_commit(store: TableStore, user: str | None, number: int | str | None) -> tuple[str, int] | None:
@@ -551,12 +585,17 @@ def overwrite_scope(store: TableStore, mode: str) -> dict[str, Any] | None:
     return None if scope is None else dict(scope)
 
 
-def _slots(df: DataFrame, store: TableStore) -> int:
-    """Writer tasks: one per bucket; for partitioned tables about `spark.sql.shuffle.partitions`, buckets kept apart."""
+def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
+    """Writer tasks: one per bucket, and for partitioned tables about `spark.sql.shuffle.partitions`, buckets kept apart; no more than run
+    at once where the frame is small (``size`` bytes; None: not known): to start a task costs as much as to write `_TASK_BYTES`.
+    """
     buckets = store.options.bucket
-    if not store.schema.partition_keys:
-        return buckets
-    return buckets * max(1, -(-tasks_of(df.sparkSession) // buckets))
+    most = buckets
+    if store.schema.partition_keys:
+        most *= max(1, -(-tasks_of(df.sparkSession) // buckets))
+    if size is None:
+        return most
+    return min(most, max(slots_of(df.sparkSession), -(-size // _TASK_BYTES)))
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -581,7 +620,7 @@ def _sent_to_buckets(
     buckets = job.store.options.bucket
 
     def slot(routed: RoutedRows) -> int:
-        return zlib.crc32(routed.partition) % (slots // buckets) * buckets + routed.bucket
+        return (zlib.crc32(routed.partition) % max(1, slots // buckets) * buckets + routed.bucket) % slots
 
     yield from sent(job.routed(batches, task_number(), kind_column), slot)
 

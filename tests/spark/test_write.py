@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lsm_core import Catalog
@@ -208,18 +209,26 @@ def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSessi
     assert same(many, table.to_arrow())
 
 
-def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(traced: TracedSession, tmp_path: Path) -> None:
+def test_writing_uses_a_task_per_bucket_and_brings_no_rows_to_the_driver(
+    traced: TracedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(
         tmp_path,
         fields=pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())]),
         options={"bucket": "5"},
     )
+    frame = traced.spark.range(0, 200_000, 1, 2).selectExpr("id k", "sha2(string(id), 256) v")
     log = EventLog(traced.events)
-    write_table(traced.spark.range(0, 200_000, 1, 2).selectExpr("id k", "sha2(string(id), 256) v"), table)
+    write_table(frame, table)
+    assert log.stages()[-1].tasks == 2  # as many as run at once: five would take longer to start than they save
+    monkeypatch.setattr(spark_write, "_TASK_BYTES", 1)
+    log = EventLog(traced.events)
+    write_table(frame, table)
     stages = log.stages()
     assert stages[-1].tasks == 5
     assert sum(sum(stage.result_bytes) for stage in stages) < 100_000
     assert table.to_arrow().num_rows == 200_000
+    assert len(data_files(tmp_path)) == 2 * 5  # one a bucket, whoever wrote them
 
 
 def test_rows_of_one_small_partition_are_written_without_a_shuffle(traced: TracedSession, tmp_path: Path) -> None:
@@ -234,10 +243,50 @@ def test_rows_of_one_small_partition_are_written_without_a_shuffle(traced: Trace
         "sorted": spark.range(10).sort("id"),
         "cached": spark.range(0, 10, 1, 1).cache(),
         "two": spark.range(0, 9, 1, 2),
+        "of Python": spark.read.format("dredge").options(warehouse=str(tmp_path), table="db.t").load(),
+        "below a query": spark.range(0, 9, 1, 1).where("id > (select max(id) from range(3))"),
     }
-    assert {name: spark_write._is_one_small_partition(frame) for name, frame in frames.items()} == dict.fromkeys(
+    assert {name: spark_write._is_one_task(_counted(frame), 1) for name, frame in frames.items()} == dict.fromkeys(
         frames, False
     )
+
+
+def test_small_files_are_read_by_the_one_task_that_writes_their_rows(
+    traced: TracedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark would share out among its cores, and shuffle: files, but not what is worked out from their rows."""
+    spark, setting = traced.spark, "spark.sql.files.minPartitionNum"
+    table = make_table(tmp_path)
+    given = [rows(list(range(at, at + 200)), f"v{at}") for at in (0, 1000)]
+    paths = [str(tmp_path / f"{place}.parquet") for place in range(2)]
+    for path, data in zip(paths, given, strict=True):
+        pq.write_table(data, path)
+    frame = spark.read.parquet(*paths)
+    assert frame._jdf.queryExecution().toRdd().getNumPartitions() == 2
+    log = EventLog(traced.events)
+    write_table(frame.where("k <> 3"), table)
+    assert [stage.tasks for stage in log.stages()] == [1]
+    assert same(pa.concat_tables([given[0].filter(pc.field("k") != 3), given[1]]), table.to_arrow())
+    assert len(data_files(tmp_path)) == 3
+    assert spark.conf.get(setting, None) is None
+
+    assert spark_write._is_one_task(_counted(frame.select("k")), 1)
+    monkeypatch.setattr(spark_write, "_JOINED_BYTES", 0)
+    assert not spark_write._is_one_task(_counted(frame.select("s")), 1)
+    monkeypatch.undo()
+    assert not spark_write._is_one_task(
+        _counted(frame.mapInArrow(lambda batches: batches, frame.schema)), 1
+    )  # Python may take its time
+    spark.conf.set(setting, "2")
+    try:
+        assert not spark_write._is_one_task(_counted(frame), 1)
+        assert spark.conf.get(setting) == "2"
+    finally:
+        spark.conf.unset(setting)
+
+
+def _counted(frame: Any) -> Any:
+    return frame.mapInArrow(lambda batches: (pa.record_batch({"n": [batch.num_rows]}) for batch in batches), "n BIGINT")
 
 
 def test_the_fields_of_these_tests_cover_what_issue_3_supports() -> None:
