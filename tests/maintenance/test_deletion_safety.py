@@ -25,6 +25,7 @@ def test_no_needed_file_goes_and_no_old_stray_stays() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(10))
 def test_no_needed_file_goes_and_no_old_stray_stays_in_thousands_of_layouts(part: int) -> None:
     share = _LONG // 10
@@ -83,6 +84,7 @@ def test_a_failure_at_any_step_takes_nothing_needed_and_a_retry_leaves_no_stray(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_a_failure_at_every_step_takes_nothing_needed_and_a_retry_leaves_no_stray(seed: int) -> None:
     assert _failing_points(seed, stride=1) > 50

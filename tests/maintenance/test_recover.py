@@ -206,7 +206,9 @@ def test_a_pass_can_be_undone_as_a_compaction_can(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "each"), [(60, 12), pytest.param(10_000, 1_000, marks=pytest.mark.soak)], ids=["small", "ten-thousand"]
+    ("files", "each"),
+    [(60, 12), pytest.param(10_000, 1_000, marks=(pytest.mark.soak, pytest.mark.timeout(3600)))],
+    ids=["small", "ten-thousand"],
 )
 def test_whoever_is_interrupted_goes_on_with_the_same_command(tmp_path: Path, files: int, each: int) -> None:
     """The incident as a user has it: a verb, Ctrl-C half-way, the verb again."""
