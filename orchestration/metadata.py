@@ -8,16 +8,18 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
-from lsm_core.maintenance.action import bucket_name, size_text
+from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
 from lsm_core.options import not_acted_on
-from orchestration.health import TableHealth, shape_of
+from orchestration.health import TableHealth
 from orchestration.table_card import TableCard
+from orchestration.tree_picture import changed_buckets
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
 _BAR = 24
 _SHOWN_BUCKETS = 16
 _SHOWN_ITEMS = 40
+_WORST_BUCKETS = 20
 
 
 def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
@@ -71,6 +73,7 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
             max((bucket.level0_files for bucket in buckets), default=0)
         ),
         "files": dg.MetadataValue.int(files),
+        "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in buckets))),
         "bytes": dg.MetadataValue.int(sum(bucket.total_bytes for bucket in buckets)),
         "rows (unmerged)": dg.MetadataValue.int(rows),
         "deletes (unmerged)": dg.MetadataValue.int(sum(bucket.deletes for bucket in buckets)),
@@ -87,6 +90,10 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         ),
         "oldest level-0 file (hours)": dg.MetadataValue.float(_hours(level0_ages)),
         "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
+        "compactions would read": dg.MetadataValue.text(
+            f"{size_text(sum(bucket.cost_minor for bucket in buckets))} by the table's rules now, "
+            f"{size_text(sum(bucket.cost_full for bucket in buckets))} a full one"
+        ),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
         "score, 0 is healthy (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
@@ -113,6 +120,27 @@ def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     return told
 
 
+def cost_metadata(predicted: PlanEstimate, numbers: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
+    """Return what the plan predicted beside what its application measured: a sentence, and the numbers that plot side by side."""
+    measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
+    said = {
+        "bytes_in": (size_text(predicted.bytes_in), "read"),
+        "bytes_out": (f"at most {size_text(predicted.bytes_out)}", "written"),
+        "seconds": (f"{predicted.seconds:.1f} s on one core", "taken"),
+    }
+    parts = [
+        f"{said[name][0]} predicted, {f'{value:.1f} s' if name == 'seconds' else size_text(int(value))} {said[name][1]}"
+        for name, value in measured.items()
+    ]
+    if not parts:
+        return {}
+    return {
+        "prediction and measurement": dg.MetadataValue.text("; ".join(parts)),
+        "predicted bytes in": dg.MetadataValue.int(predicted.bytes_in),
+        "predicted seconds": dg.MetadataValue.float(round(predicted.seconds, 3)),
+    }
+
+
 def bucket_table(buckets: Sequence[BucketHealth]) -> str:
     """Return one Markdown row a bucket, the worst first."""
     if not buckets:
@@ -122,23 +150,18 @@ def bucket_table(buckets: Sequence[BucketHealth]) -> str:
         "| bucket | sorted runs | level-0 files | files | size | rows | deletes | overlap, most | overlap, mean |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for bucket in worst[:_SHOWN_ITEMS]:
+    for bucket in worst[:_WORST_BUCKETS]:
         name = f"{bucket.partition_text}/{bucket.bucket}" if bucket.partition_text else str(bucket.bucket)
         lines.append(
             f"| {_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.total_bytes)} "
             f"| {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} | {bucket.overlap_mean:g} |"
         )
-    return "\n".join([*lines, *_more(len(worst), _SHOWN_ITEMS, "buckets")])
+    return "\n".join([*lines, *_more(len(worst), _WORST_BUCKETS, "buckets")])
 
 
 def level_diagram(before: TableHealth, after: TableHealth) -> str:
     """Return the levels of every bucket that changed between two snapshots, drawn with bars on one scale."""
-    later = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
-    changed = [
-        (bucket, found)
-        for bucket in before.buckets
-        if (found := later.get((bucket.partition_text, bucket.bucket))) is None or shape_of(found) != shape_of(bucket)
-    ]
+    changed = changed_buckets(before, after)
     if not changed:
         return "the levels did not change"
     largest = max(size for state in (before, after) for item in state.buckets for size in item.bytes_per_level.values())

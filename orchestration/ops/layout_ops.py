@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
@@ -38,17 +38,25 @@ from lsm_core.maintenance import (
     rows_given_buckets,
     verify_snapshots,
 )
-from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from orchestration import names
 from orchestration.health import TableHealth, table_health
-from orchestration.metadata import declined_table, health_metadata, level_diagram, number_metadata, plan_metadata
+from orchestration.metadata import (
+    cost_metadata,
+    declined_table,
+    health_metadata,
+    level_diagram,
+    number_metadata,
+    plan_metadata,
+)
 from orchestration.partitions import partition_of
 from orchestration.quirks import early_features, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 from orchestration.table_card import TableCard, count_text
+from orchestration.tree_picture import tree_picture
 
 COMPACT: Final = "compact"
 PLAN_CONFIG: Final = {
@@ -102,6 +110,7 @@ class AppliedPlan:
     left_alone: Sequence[Declined]
     replaced: str = ""
     changed: bool = False
+    predicted: PlanEstimate = field(default_factory=PlanEstimate)
 
 
 @dataclass(frozen=True)
@@ -357,7 +366,15 @@ def _apply(
     left = [item for items in report.declined_lists().values() for item in items]
     stale = [f"{item.subject}: {item.text}" for item in left if item.reason == "stale" and before is None]
     done = AppliedPlan(
-        plan.action, plan.hash, report.published, lines, report.numbers(), left, replaced, changed=report.changed
+        plan.action,
+        plan.hash,
+        report.published,
+        lines,
+        report.numbers(),
+        left,
+        replaced,
+        changed=report.changed,
+        predicted=plan.estimate,
     )
     return done, "" if report.changed else "; ".join(stale[:3])
 
@@ -383,7 +400,15 @@ def _published_by(store: TableStore, plan: MaintenancePlan, replaced: str) -> Ap
     }
     lines = [f"it did happen, as snapshot {applied.snapshot_id}"]
     return AppliedPlan(
-        plan.action, plan.hash, applied.snapshot_id, lines, numbers, plan.declined, replaced, changed=True
+        plan.action,
+        plan.hash,
+        applied.snapshot_id,
+        lines,
+        numbers,
+        plan.declined,
+        replaced,
+        changed=True,
+        predicted=plan.estimate,
     )
 
 
@@ -494,12 +519,16 @@ def record_op(card: TableCard) -> dg.OpDefinition:
             now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
         metadata = {**_story(context, done, compared), **health_metadata(now)}
         if done.published is not None:
-            levels = _levels(warehouse.store(card.name), done.published, partition_of(context))
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(done.published - 1),
                 "snapshot published": dg.MetadataValue.int(done.published),
-                "levels": dg.MetadataValue.md(levels),
+                **_levels(warehouse.store(card.name), done.published, partition_of(context)),
             }
+        if done.changed:
+            metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
+            metadata["runbook"] = dg.MetadataValue.md(
+                f"`dredge ledger {card.name}` lists the runs, `dredge undo {card.name} RUN` takes one back; more in docs/platform.md, *When something is wrong*"
+            )
         version = dg.DataVersion(str(now.snapshot)) if now.snapshot is not None else None
         with early_features():  # data_version of an output is beta
             return dg.Output(None, metadata=metadata, data_version=version)
@@ -522,13 +551,17 @@ def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict)
         told["plan replaced"] = dg.MetadataValue.text(done.replaced)
     if done.left_alone:
         told["left alone"] = dg.MetadataValue.md(declined_table(done.left_alone))
-    return {**told, **(number_metadata(done.numbers) if done.changed else {})}
+    if not done.changed:
+        return told
+    return {**told, **cost_metadata(done.predicted, done.numbers), **number_metadata(done.numbers)}
 
 
-def _levels(store: TableStore, published: int, partition: str | None) -> str:
-    """Return the diagram of what the snapshot changed; in words when one of the two has expired meanwhile."""
+def _levels(store: TableStore, published: int, partition: str | None) -> dict[str, dg.MetadataValue]:
+    """Return picture and diagram of what the snapshot changed; in words when one of the two has expired meanwhile."""
     try:
         before, after = (table_health(store, number).of_partition(partition) for number in (published - 1, published))
     except SnapshotNotFound as error:
-        return f"not known: {error}"
-    return level_diagram(before, after)
+        return {"levels": dg.MetadataValue.text(f"not known: {error}")}
+    picture = tree_picture(before, after)
+    drawn = {"tree before and after": dg.MetadataValue.md(picture)} if picture else {}
+    return {**drawn, "levels": dg.MetadataValue.md(level_diagram(before, after))}

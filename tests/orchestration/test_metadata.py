@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import dagster as dg
 import pytest
 
 from lsm_core.maintenance import BucketHealth
+from lsm_core.maintenance.action import PlanEstimate
 from orchestration.health import TableHealth
-from orchestration.metadata import health_metadata, level_diagram, number_metadata, table_metadata
+from orchestration.metadata import (
+    bucket_table,
+    cost_metadata,
+    health_metadata,
+    level_diagram,
+    number_metadata,
+    table_metadata,
+)
 from orchestration.table_card import TableCard
+from orchestration.tree_picture import tree_picture
 from tests.support.platform import bucket_health
 
 NOW = 10_000_000
@@ -98,3 +110,67 @@ def test_a_reports_numbers_plot_and_the_rest_is_text() -> None:
         "x: verification": "V2 level, 7 keys checked, by another",
         "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | `ff` |",
     }
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(markdown: str) -> ET.Element:
+    """The image in a picture's Markdown, as Dagster's page shows it: nothing but Markdown's image with a data URL."""
+    found = re.match(r"!\[[a-z ]+\]\(data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)\)\n\n", markdown)
+    assert found is not None
+    return ET.fromstring(base64.b64decode(found[1]))
+
+
+def test_the_picture_shows_the_changed_levels_before_and_after() -> None:
+    after = health_of(replace(ONE, sorted_runs=1, files_per_level={5: 1}, bytes_per_level={5: 1400}), TWO, snapshot=8)
+    markdown = tree_picture(health_of(ONE, TWO), after)
+    picture = drawn(markdown)
+    texts = [item.text for item in picture.iter(f"{SVG}text")]
+    assert texts == [
+        "dt=1/bucket-0: 3 → 1 sorted runs",
+        *("L0", "500 B, 2 files", "L5", "1000 B, 1 file"),
+        *("L5", "1.4 KiB, 1 file"),
+    ]
+    boxes = list(picture.iter(f"{SVG}rect"))[1:]  # after the ground
+    assert len(boxes) == 4, "two files of level 0, the last level, and the last level afterwards"
+    before_last, after_last = (float(box.attrib["width"]) for box in boxes[2:])
+    assert before_last < after_last < 201
+    assert markdown.endswith("Snapshot 7 (left) and 8 (right); orange: a box is a file of level 0.")
+    assert tree_picture(health_of(ONE), health_of(ONE, snapshot=8)) == ""
+
+
+def test_hostile_names_stay_text_in_the_picture() -> None:
+    name = 'dt=</text><script>alert("1")</script>\x07&amp;](javascript:alert(1))' + "x" * 500
+    bucket = replace(ONE, partition_text=name)
+    picture = drawn(tree_picture(health_of(bucket), health_of(snapshot=8)))
+    assert {item.tag for item in picture.iter()} == {f"{SVG}svg", f"{SVG}rect", f"{SVG}text"}
+    title = next(picture.iter(f"{SVG}text")).text or ""
+    assert title.startswith('dt=</text><script>alert("1")</script>?&amp;](') and title.endswith(
+        "...: 3 → 0 sorted runs"
+    )
+
+
+def test_a_large_tree_stays_a_small_picture() -> None:
+    buckets = [
+        replace(ONE, bucket=number, sorted_runs=900, files_per_level={0: 900}, bytes_per_level={0: 9000})
+        for number in range(30)
+    ]
+    markdown = tree_picture(health_of(*buckets), health_of(snapshot=8))
+    assert len(list(drawn(markdown).iter(f"{SVG}rect"))) == 1 + 8 * 40
+    assert markdown.endswith(" 22 more buckets changed.") and len(markdown) < 60_000
+    lines = bucket_table(buckets).splitlines()
+    assert len(lines) == 2 + 20 + 2 and lines[-1] == "and 10 more buckets"
+
+
+def test_prediction_stands_beside_measurement_and_sizes_have_units() -> None:
+    told = cost_metadata(
+        PlanEstimate(bytes_in=2048, bytes_out=1024, seconds=1.26),
+        {"bytes_in": 2000, "bytes_out": 900, "seconds": 0.5, "x": 1},
+    )
+    assert told["prediction and measurement"].value == (
+        "2.0 KiB predicted, 2.0 KiB read; at most 1.0 KiB predicted, 900 B written; 1.3 s on one core predicted, 0.5 s taken"
+    )
+    assert (told["predicted bytes in"].value, told["predicted seconds"].value) == (2048, 1.26)
+    assert cost_metadata(PlanEstimate(), {"expired": "1, 2"}) == {}
+    assert health_metadata(health_of(ONE, TWO))["size"].value == "10 KiB"
