@@ -33,10 +33,11 @@ class DeletionReport(Report):
     """What an act set aside or deleted: files recorded for deletion (or deleted, direct mode).
 
     ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files; ``bytes_freed`` counts
-    files already deleted; ``held`` are files that something retained still needs.
+    files already deleted; ``held`` are files that something retained still needs. In direct mode: ``files_missing`` were gone already,
+    ``failed`` could not be deleted, each with the reason; the next sweep of the trash tries these again.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone"}
+    left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone", "failed": "not deleted"}
 
     plan_hash: str
     base_snapshot: int | None
@@ -44,8 +45,10 @@ class DeletionReport(Report):
     bytes_recorded: int = 0
     files_deleted: int = 0
     bytes_freed: int = 0
+    files_missing: int = 0
     trash_id: str | None = None
     not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
     held: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
     dry_run: bool = False
@@ -54,7 +57,8 @@ class DeletionReport(Report):
         """Where the files are, and how to undo it."""
         if self.trash_id is None:
             size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
-            return [f"{size} deleted at once (dredge.delete-mode=direct)"]
+            gone = f", {self.files_missing} were gone already" if self.files_missing else ""
+            return [f"{size} deleted at once{gone} (dredge.delete-mode=direct)"]
         size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
         return [wait, f"undo with: dredge restore {table} {self.trash_id}"]

@@ -276,6 +276,8 @@ def test_direct_mode_deletes_at_once(place: Path) -> None:
     report = table.delete_branch("dev")
     assert report.files_deleted > 0 and report.trash_id is None
     assert "deleted at once" in report.lines("db.t")[1]
+    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert_sound(table)
 
 

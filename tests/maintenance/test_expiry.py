@@ -17,8 +17,9 @@ from lsm_core.errors import (
     SnapshotNotFound,
 )
 from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
+from lsm_core.storage import LocalFileIO
 from lsm_core.table import Catalog, Table
-from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
+from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag, with_io
 from tests.support import data
 from tests.support.references import file_names, metadata_references
 
@@ -174,6 +175,32 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     assert report.files_deleted == report.files_recorded > 0
     assert report.trash_id is None
     assert not strays(table)
+    assert_whole(table)
+
+
+def test_direct_mode_tells_of_every_file_what_became_of_it(tmp_path: Path) -> None:
+    table = _history(tmp_path, dredge__delete_mode="direct")
+    files = [item.path for item in table.plan_maintenance("expire_snapshots", retain_max=1).items_of(DeleteItem)]
+    missing, stuck, *rest = [path for path in files if path.endswith(".parquet")]
+    (Path(table.store.root) / missing).unlink()
+
+    class Stuck(LocalFileIO):
+        def delete(self, path: str) -> bool:
+            if path.endswith(stuck):
+                raise PermissionError(13, "Permission denied", path)
+            return super().delete(path)
+
+    report = with_io(table, Stuck()).expire_snapshots(retain_max=1)
+    assert (report.files_deleted, report.files_missing) == (len(files) - 2, 1)
+    assert [(one.subject, "Permission denied" in one.text) for one in report.failures] == [(stuck, True)]
+    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    told = {line["file"]: line for line in entry.lines if "file" in line}
+    expected = {**dict.fromkeys(files, "deleted"), missing: "gone already", stuck: "failed"}
+    assert {name: line["event"] for name, line in told.items()} == expected
+    assert "replaced" in told[rest[0]]["reason"] and "Permission denied" in told[stuck]["reason"]
+    assert "1 were gone already" in report.lines("db.t")[-1]
+    table.sweep_trash()  # what failed is tried again
+    assert not (Path(table.store.root) / stuck).exists()
     assert_whole(table)
 
 

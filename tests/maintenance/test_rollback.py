@@ -226,6 +226,8 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     at_two = content(table, 2)
     report = table.rollback_to(2)
     assert report.files_deleted > 5 and report.trash_id is None
+    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert content(table) == at_two and not strays(table) and not read_trash(table.store).records
 
 

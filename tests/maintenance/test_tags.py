@@ -180,6 +180,8 @@ def test_direct_mode_deletes_at_once(tmp_path: Path) -> None:
     table.expire_snapshots(retain_max=1)
     report = table.delete_tag("a")
     assert report.trash_id is None and report.files_deleted > 3 and report.bytes_freed > 0
+    (entry,) = [one for one in table.ledger() if one.run_id == report.run_id]
+    assert [line["event"] for line in entry.lines].count("deleted") == report.files_deleted
     assert not strays(table)
     assert "deleted at once" in report.lines("db.t")[1]
     assert_whole(table)

@@ -10,7 +10,7 @@ from lsm_core.errors import InvalidOption, PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import files_of_tag, files_of_tags, record_fields, record_of
-from lsm_core.maintenance.actions.expire_snapshots.expiry import sweep_at_once
+from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import DeletionReport, split_used
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.metadata import snapshots, tags
@@ -160,7 +160,8 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
         record = record_of(store, plan, deletions, files_of_tag(store, item.name))
         made = replace(made, held=tuple(held), **record_fields(record))
     tags.replace(store, item.name, tag)
-    return Outcome(sweep_at_once(store, made), lines)
+    made, swept = at_once_if_direct(store, made)
+    return Outcome(made, [*lines, *swept])
 
 
 def _is_made(item: TagItem, tag: Any) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import data_items, deletable_path, metadata_item, split_used
 from lsm_core.maintenance.trash import (
     DELETED_BRANCH,
@@ -55,8 +55,11 @@ class BranchItem(PlanItem):
 class BranchDeletionReport(Report):
     """What the deletion of ``branch`` did: files recorded for deletion (or deleted, direct mode), and how to undo it.
 
-    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files.
+    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files. ``files_missing`` and
+    ``failed``: see `DeletionReport`.
     """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
 
     plan_hash: str
     branch: str = ""
@@ -64,8 +67,10 @@ class BranchDeletionReport(Report):
     bytes_recorded: int = 0
     files_deleted: int = 0
     bytes_freed: int = 0
+    files_missing: int = 0
     trash_id: str | None = None
     not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
 
     @property
@@ -184,10 +189,11 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
         not_before_ms=record.not_before_ms,
         declined=plan.declined,
     )
+    swept: list[dict[str, Any]] = []
     if store.options.delete_mode == "direct":
-        swept = sweep_records(store, plan_sweep(store))
-        report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
-    return Outcome(report, [{"event": "deleted branch", "branch": item.branch}])
+        told, swept = swept_at_once(store)
+        report = replace(report, **told)
+    return Outcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
 
 
 def _recorded(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:

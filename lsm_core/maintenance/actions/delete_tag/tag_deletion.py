@@ -10,7 +10,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import PlanStale, SnapshotNotFound
 from lsm_core.format.side_files import Tag
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
-from lsm_core.maintenance.actions.expire_snapshots.expiry import sweep_at_once
+from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
@@ -125,9 +125,9 @@ def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
 
 def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once. Its report is a TagDeletionReport."""
-    report = sweep_at_once(store, _delete(store, plan))
+    report, swept = at_once_if_direct(store, _delete(store, plan))
     lines = [{"event": "deleted tag", "tag": name} for name in report.tags]
-    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:

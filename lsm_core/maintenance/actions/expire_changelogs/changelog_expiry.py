@@ -12,8 +12,9 @@ from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.side_files import decode_changelog
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
-from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, sweep_at_once
+from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport
 from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
+from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
 from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, held_line, write_record
 from lsm_core.maintenance.used_files import added, removed
@@ -152,9 +153,9 @@ def _there(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteIte
 
 def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once. Its report is a ChangelogExpiryReport."""
-    report = sweep_at_once(store, _expire(store, plan))
+    report, swept = at_once_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired changelog", "snapshot": number} for number in report.expired]
-    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

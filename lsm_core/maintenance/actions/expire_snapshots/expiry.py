@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from lsm_core.errors import PlanStale
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
@@ -233,22 +233,11 @@ def _left_outside(
 
 def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport."""
-    report = sweep_at_once(store, _expire(store, plan))
+    report, swept = at_once_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
     lines += [{"event": "forgot", "consumer": one, "next_snapshot": next_of[one]} for one in report.consumers]
-    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
-
-
-_Deleted = TypeVar("_Deleted", bound=DeletionReport)
-
-
-def sweep_at_once(store: TableStore, report: _Deleted) -> _Deleted:
-    """In direct mode the files of ``report`` go now, and with them everything that is due: what an interrupted act left behind too."""
-    if report.trash_id is None or store.options.delete_mode != "direct":
-        return report
-    swept = sweep_records(store, plan_sweep(store))
-    return replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed, trash_id=None)
+    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

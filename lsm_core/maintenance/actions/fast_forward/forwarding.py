@@ -12,7 +12,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, 
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_records
+from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import split_used, under_lock
 from lsm_core.maintenance.top_of_history import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
@@ -57,7 +57,12 @@ class DropItem(PlanItem):
 
 @dataclass(frozen=True)
 class FastForwardReport(Report):
-    """What a fast-forward did: the newest snapshot before and after, and what was dropped (files wait in the trash, `trash_id`)."""
+    """What a fast-forward did: the newest snapshot before and after, and what was dropped (files wait in the trash, `trash_id`).
+
+    ``files_missing`` and ``failed``: see `DeletionReport`.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
 
     plan_hash: str
     base_snapshot: int | None
@@ -68,8 +73,10 @@ class FastForwardReport(Report):
     bytes_recorded: int = 0
     files_deleted: int = 0
     bytes_freed: int = 0
+    files_missing: int = 0
     trash_id: str | None = None
     not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
 
     @property
@@ -226,9 +233,10 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
         tuple(_name(store, path) for path in change.gone if path not in change.new or "/schema/" not in path),
         declined=plan.declined,
     )
+    swept: list[dict[str, Any]] = []
     if record is not None and store.options.delete_mode == "direct":
-        swept = sweep_records(store, plan_sweep(store))
-        report = replace(report, files_deleted=swept.files_deleted, bytes_freed=swept.bytes_freed)
+        told, swept = swept_at_once(store)
+        report = replace(report, **told)
     elif record is not None:
         report = replace(
             report,
@@ -237,7 +245,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
             trash_id=record.trash_id,
             not_before_ms=record.not_before_ms,
         )
-    return Outcome(report, [{"event": "dropped", "file": name} for name in report.dropped])
+    return Outcome(report, [*({"event": "dropped", "file": name} for name in report.dropped), *swept])
 
 
 def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change, freed: Sequence[DeleteItem]) -> TrashRecord:

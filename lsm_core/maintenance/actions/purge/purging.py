@@ -61,7 +61,7 @@ class PurgeReport(Report):
     ``snapshot_id``: the empty snapshot that is left, None = nothing was done.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held"}
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -73,6 +73,7 @@ class PurgeReport(Report):
     files_deleted: int = 0
     trash_ids: tuple[str, ...] = ()
     not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
     declined: tuple[Declined, ...] = ()
     held: tuple[Declined, ...] = ()
 
@@ -154,10 +155,10 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
     number = Committer(store).drop(None, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
     rows = 0 if before is None or number is None else before.total_record_count
     now = store.clock.now_ms()
-    expiry = apply_expiry(store, plan_expiry(store, 1, 1, now, _ALL)).report.to_object()
-    ended: Mapping[str, Any] = {}
+    parts = [apply_expiry(store, plan_expiry(store, 1, 1, now, _ALL))]
     if changelogs.list_changelogs(store):
-        ended = apply_changelog_expiry(store, plan_changelog_expiry(store, delete_all=True)).report.to_object()
+        parts.append(apply_changelog_expiry(store, plan_changelog_expiry(store, delete_all=True)))
+    expiry, ended = ([*(part.report.to_object() for part in parts), {}])[:2]
     records = [one["trash_id"] for one in (expiry, ended) if one.get("trash_id")]
     waits = [one["not_before_ms"] for one in (expiry, ended) if one.get("not_before_ms")]
     report = PurgeReport(
@@ -171,10 +172,11 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
         files_deleted=expiry["files_deleted"] + ended.get("files_deleted", 0),
         trash_ids=tuple(records),
         not_before_ms=max(waits, default=None),
+        failed=tuple(file for part in parts for file in part.report.failures),
         declined=plan.declined,
     )
     lines = [{"event": "purged", "what": item.what, "count": item.count} for item in plan.items_of(PurgeItem)]
-    return Outcome(report, lines)
+    return Outcome(report, [*lines, *(line for part in parts for line in part.lines)])
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:

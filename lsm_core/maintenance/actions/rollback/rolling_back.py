@@ -24,7 +24,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import files_of_tag, files_of_tags, record_fields
-from lsm_core.maintenance.actions.expire_snapshots.expiry import sweep_at_once
+from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
@@ -284,7 +284,8 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
     )
     lines: list[Mapping[str, Any]] = [{"event": "rolled back", "snapshot": number} for number in report.snapshots]
     lines += [{"event": "deleted tag", "tag": name} for name in report.tags]
-    return Outcome(sweep_at_once(store, report), [*lines, *map(held_line, report.held[:_MOST_LINES])])
+    report, swept = at_once_if_direct(store, report)
+    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:

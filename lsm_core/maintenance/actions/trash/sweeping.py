@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
-from lsm_core.maintenance.deletions import deletable_path, under_lock
+from lsm_core.maintenance.deletions import DeletionReport, deletable_path, under_lock
 from lsm_core.maintenance.holders import HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
@@ -145,9 +145,31 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     )
 
 
-def sweep_records(store: TableStore, plan: MaintenancePlan) -> SweepReport:
-    """What :func:`sweep_files` did, without the outcome of each file."""
-    return sweep_files(store, plan)[0]
+def swept_at_once(store: TableStore) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What direct mode (`dredge.delete-mode`) does once a deletion record is written: everything due goes, what an interrupted act left too.
+
+    Returns the members of the act's report that tell of it, and the ledger's lines: of each file what became of it, and why.
+    """
+    swept, lines = sweep_files(store, plan_sweep(store))
+    told = {
+        "files_deleted": swept.files_deleted,
+        "bytes_freed": swept.bytes_freed,
+        "files_missing": swept.files_missing,
+        "failed": swept.failed,
+        "trash_id": None,
+    }
+    return told, [*lines, *map(held_line, swept.kept[:_MOST_LINES])]
+
+
+_Deleted = TypeVar("_Deleted", bound=DeletionReport)
+
+
+def at_once_if_direct(store: TableStore, report: _Deleted) -> tuple[_Deleted, list[dict[str, Any]]]:
+    """``report`` after :func:`swept_at_once` where the table's mode is direct and something was recorded, and the ledger's lines of that."""
+    if report.trash_id is None or store.options.delete_mode != "direct":
+        return report, []
+    told, lines = swept_at_once(store)
+    return replace(report, **told), lines
 
 
 def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, list[dict[str, Any]]]:
