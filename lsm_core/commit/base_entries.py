@@ -91,9 +91,12 @@ class BaseEntries:
                 return
             if not manifests.prune([meta], self._store.schema.partition_types, list(left), None, None):
                 continue
-            here = manifests.read_manifest(self._store, meta).select(list(columns))
-            here = manifests.keep_rows(here, list(left), None, None)
-            here = here.filter(pc.greater(here.column("total_buckets"), 0))
+
+            def sought(entries: pa.Table) -> pa.Table:
+                here = manifests.keep_rows(entries.select(list(columns)), list(left), None, None)
+                return here.filter(pc.greater(here.column("total_buckets"), 0))
+
+            here = manifests.read_manifest(self._store, meta, sought)
             # What was deleted later is not live.
             merged = merge_entries(pa.concat_tables([here, later]).combine_chunks())
             live = merged.filter(pc.equal(merged.column("kind"), ADD))

@@ -70,7 +70,7 @@ def full_merge(
     deletions = pa.concat_tables(
         [NO_ENTRIES.select(_NEEDED)]
         + [
-            _of_kind(manifests.read_manifest(store, meta), DELETE).select(_NEEDED)
+            manifests.read_manifest(store, meta, lambda part: _of_kind(part, DELETE).select(_NEEDED))
             for meta in must
             if meta.num_deleted_files
         ]
@@ -84,7 +84,7 @@ def full_merge(
             continue
         # A large manifest is rewritten only when a deletion cancels one of its additions.
         if deletions.num_rows and prune([meta], store.schema.partition_types, gone_from, None, None):
-            names = manifests.read_manifest(store, meta).column("file_name")
+            names = manifests.read_manifest(store, meta, lambda part: part.select(["file_name"])).column("file_name")
             if pc.any(pc.is_in(names, gone)).as_py():
                 rewritten.append(meta)
                 continue

@@ -34,8 +34,8 @@ def live_parts(
     """Yield the live files of ``snapshot`` manifest by manifest, one held at a time: (name of the manifest, ``columns`` of its entries).
 
     Files that some manifest takes away come last, under the name "": what is left of them. ``partitions``:
-    of these alone, None: of all. ``only``: names of the manifests to read; what comes last is then incomplete. ``keep`` chooses entries
-    before any is copied.
+    of these alone, None: of all. ``only``: names of the manifests to read; what comes last is then incomplete. ``keep`` chooses entries, each
+    by itself, as they are decoded.
     That two manifests add one file is not noticed. Raises CorruptFile naming the list or manifest.
     """
     needed = [field.name for field in ENTRY_SCHEMA if field.name in {*columns, *manifests.IDENTITY_COLUMNS}]
@@ -43,18 +43,26 @@ def live_parts(
     metas = manifests.prune(metas, store.schema.partition_types, partitions, None, None)
     gone, read = _taken_away(store, metas, needed)
     doubtful: list[pa.Table] = []
+
+    def narrow(entries: pa.Table) -> pa.Table:
+        """What is kept, and all that some manifest takes away."""
+        part = manifests.keep_rows(entries.select(needed), partitions, None, None)
+        if not len(gone):
+            return keep(part)
+        met = pc.is_in(part.column("file_name"), gone)
+        return pa.concat_tables([keep(part.filter(pc.invert(met))), part.filter(met)])
+
     for meta in metas:
         if only is not None and meta.file_name not in only:
             continue
         part = read.pop(meta.file_name, None)
-        part = manifests.read_manifest(store, meta).select(needed) if part is None else part
-        part = manifests.keep_rows(part, partitions, None, None)
+        part = manifests.read_manifest(store, meta, narrow) if part is None else narrow(part)
         if len(gone):
             met = pc.is_in(part.column("file_name"), gone)
             doubtful.append(part.filter(met))
             part = part.filter(pc.invert(met))
         # A decoder's arrays are views of larger buffers, or longer than what they hold.
-        yield meta.file_name, keep(part.select(list(columns))).combine_chunks()
+        yield meta.file_name, part.select(list(columns)).combine_chunks()
     if doubtful:
         left = _added(merge_entries(pa.concat_tables(doubtful), store.snapshot_path(snapshot.id)))
         yield "", keep(left.select(list(columns)))
@@ -67,7 +75,7 @@ def _taken_away(
     names, kept, room = [arrow_array([], pa.string())], {}, _KEPT_BYTES
     for meta in metas:
         if meta.num_deleted_files > 0:
-            entries = manifests.read_manifest(store, meta).select(needed)
+            entries = manifests.read_manifest(store, meta, lambda part: part.select(needed))
             taken = entries.column("file_name").filter(pc.equal(entries.column("kind"), DELETE))
             names.append(one_array(taken, pa.string()))
             if meta.file_size <= room:
@@ -123,7 +131,7 @@ def find_live(
     others = []
     for meta in may_hold:
         if meta.num_deleted_files > 0 or (search.tree and (meta.max_level is None or meta.max_level > 0)):
-            parts[meta.file_name] = search.keep(manifests.read_manifest(store, meta))
+            parts[meta.file_name] = manifests.read_manifest(store, meta, search.keep)
         else:
             others.append(meta)
     gone = _listed(parts.values(), DELETE)
@@ -131,7 +139,7 @@ def find_live(
     for meta in _from_both_ends(others):
         if search.is_done(live):
             break
-        part = parts[meta.file_name] = search.keep(manifests.read_manifest(store, meta))
+        part = parts[meta.file_name] = manifests.read_manifest(store, meta, search.keep)
         live |= _listed([part], ADD) - gone
     ordered = [parts[meta.file_name] for meta in may_hold if meta.file_name in parts]
     nothing = manifests.NO_ENTRIES.select(search.columns)

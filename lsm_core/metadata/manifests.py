@@ -41,6 +41,10 @@ from lsm_core.storage import done_in_turn, place_of
 from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
+_WHOLE_ROWS, _SLICE_ROWS = (
+    65_536,
+    8_192,
+)  # entries that DataFusion decodes at a time: all are kept, or some of each slice
 _REMEMBERED_BYTES = 16 * 1024
 _KEPT_BYTES = 1 << 20
 NO_ENTRIES = empty_table(ENTRY_SCHEMA)
@@ -74,33 +78,43 @@ def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[st
     return name, len(data)
 
 
-def read_manifest(store: TableStore, meta: ManifestFileMeta) -> pa.Table:
-    """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file."""
+Narrowing = Callable[[pa.Table], pa.Table]
+"""What is kept of entries, row by row and column by column: what it makes of slices is together what it makes of the whole."""
+
+
+def read_manifest(store: TableStore, meta: ManifestFileMeta, narrow: Narrowing | None = None) -> pa.Table:
+    """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file.
+
+    ``narrow``: what is kept of them. A large manifest is then narrowed as it is decoded, some thousand entries at a time, so that no
+    more than these are ever in memory with all that they hold.
+    """
     path = store.manifest_path(meta.file_name)
-    return _entries(meta, path, _read(store, path, meta.file_size))
+    return _entries(meta, path, _read(store, path, meta.file_size), narrow)
 
 
-def iter_entries(store: TableStore, metas: Sequence[ManifestFileMeta]) -> Iterator[pa.Table]:
-    """Yield the entries of each manifest in turn: only one is held at a time. Raises CorruptFile.
+def iter_entries(
+    store: TableStore, metas: Sequence[ManifestFileMeta], narrow: Narrowing | None = None
+) -> Iterator[pa.Table]:
+    """Yield the entries of each manifest in turn: only one is held at a time. Raises CorruptFile. ``narrow``: as for `read_manifest`.
 
     Where reading is a request the next few are under way meanwhile.
     """
     paths = [store.manifest_path(meta.file_name) for meta in metas]
     reads = [partial(_read, store, path, meta.file_size) for path, meta in zip(paths, metas, strict=True)]
     for meta, path, data in zip(metas, paths, done_in_turn(reads, at_once=bool(place_of(store.root))), strict=True):
-        yield _entries(meta, path, data)
+        yield _entries(meta, path, data, narrow)
 
 
-def _entries(meta: ManifestFileMeta, path: str, data: bytes) -> pa.Table:
+def _entries(meta: ManifestFileMeta, path: str, data: bytes, narrow: Narrowing | None) -> pa.Table:
     expected = meta.num_added_files + meta.num_deleted_files
     if expected >= _FAST_FROM:
-        fast = fast_decode(data, path)
-        if fast is not None and fast.num_rows == expected:
+        fast = fast_decode(data, path, expected, narrow)
+        if fast is not None:
             return fast
     entries = (_decoded if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
     if entries.num_rows != expected:
         raise CorruptFile(path, f"holds {entries.num_rows} entries, its manifest list says {expected}")
-    return entries
+    return entries if narrow is None else narrow(entries)
 
 
 # Small manifests and lists of them, decoded once: a plan, its execution and its commit read the same ones, and check them each time.
@@ -169,10 +183,12 @@ def live_entries(
     metas = prune(metas, store.schema.partition_types, partitions, buckets, levels)
     metas = metas if choose is None else choose(metas)
     needed = [field.name for field in ENTRY_SCHEMA if field.name in names or field.name in IDENTITY_COLUMNS]
-    parts = []
-    for entries in iter_entries(store, metas):
+
+    def narrow(entries: pa.Table) -> pa.Table:
         part = keep_rows(entries, partitions, buckets, levels)
-        parts.append((part if keep is None else keep(part)).select(needed))
+        return (part if keep is None else keep(part)).select(needed)
+
+    parts = list(iter_entries(store, metas, narrow))
     if not parts:
         return NO_ENTRIES.select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
@@ -188,7 +204,7 @@ def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
     """
     metas = data_manifests(store, snapshot)
     with_deletions = [meta for meta in metas if meta.num_deleted_files]
-    gone = [_deletions(read_manifest(store, meta)) for meta in with_deletions]
+    gone = [read_manifest(store, meta, _deletions) for meta in with_deletions]
     try:
         cancelling = Cancelling(pa.concat_tables([NO_ENTRIES.select(IDENTITY_COLUMNS), *gone]))
     except HashesMeet:
@@ -292,11 +308,11 @@ def _keep(store: TableStore, path: str, data: bytes) -> None:
 _LOG = logging.getLogger(__name__)
 
 
-def fast_decode(data: bytes, path: str) -> pa.Table | None:
-    """The entries (`ENTRY_SCHEMA`) of a manifest's bytes; None where DataFusion cannot read them (the log says why).
+def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowing | None = None) -> pa.Table | None:
+    """The entries (`ENTRY_SCHEMA`) of a manifest's bytes, or what ``narrow`` keeps of them; None where DataFusion cannot read them (the log says why).
 
-    A file cut short may come out with rows missing and no error, so the caller must compare the number of rows with what
-    the manifest list recorded. Raises :class:`CorruptFile` naming ``path`` for a broken header.
+    ``rows``: how many the manifest list recorded; None for another number, for a file cut short may come out with rows missing and no
+    error. Raises :class:`CorruptFile` naming ``path`` for a broken header.
     """
     if not hasattr(os, "memfd_create"):  # Linux has it
         return None
@@ -309,14 +325,22 @@ def fast_decode(data: bytes, path: str) -> pa.Table | None:
         from datafusion import SessionConfig, SessionContext  # slow to import, and most tables are small
 
         # One partition keeps the order of the records, on which the merge of adds and deletes depends.
-        context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(65_536))
-        table = context.read_avro(f"/proc/self/fd/{memory}", file_extension="").to_arrow_table()
-        if wrapped:
-            entries = table.column("entry")
-            if entries.null_count:
-                raise CorruptFile(path, "a manifest entry is null")
-            table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in entries.chunks])
-        return from_avro_table(table, path)
+        size = _WHOLE_ROWS if narrow is None else _SLICE_ROWS
+        context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(size))
+        parts, found = [], 0
+        for batch in context.read_avro(f"/proc/self/fd/{memory}", file_extension="").execute_stream():
+            part = batch.to_pyarrow()
+            if wrapped:
+                entries = part.column("entry")
+                if entries.null_count:
+                    raise CorruptFile(path, "a manifest entry is null")
+                part = pa.RecordBatch.from_struct_array(entries)
+            found += part.num_rows
+            whole = from_avro_table(pa.Table.from_batches([part]), path)
+            parts.append(whole if narrow is None else _copied(narrow(whole)))
+        if rows is not None and found != rows:
+            return None
+        return pa.concat_tables(parts) if parts else None
     except BaseException as error:  # a panic inside the library arrives as a BaseException
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
@@ -324,6 +348,11 @@ def fast_decode(data: bytes, path: str) -> pa.Table | None:
         return None
     finally:
         os.close(memory)
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """``table`` in memory of its own: as long as one column of a decoder's batch is there, all of them are."""
+    return pa.concat_tables([table, table.slice(0, 0)]).combine_chunks()
 
 
 # -- pruning: manifests and entries that cannot matter, by the ranges that the manifest list records -------------------

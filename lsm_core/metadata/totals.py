@@ -36,8 +36,11 @@ def totals(
         manifests.data_manifests(store, snapshot), store.schema.partition_types, partitions, None, None
     )
     for meta in metas:
-        entries = manifests.keep_rows(manifests.read_manifest(store, meta), partitions, None, None)
-        pending.append(_added_up(_signed(entries, keys, waiting), keys))
+
+        def signed(entries: pa.Table) -> pa.Table:
+            return _signed(manifests.keep_rows(entries, partitions, None, None), keys, waiting)
+
+        pending.append(_added_up(manifests.read_manifest(store, meta, signed), keys))
         # Folding when as many groups are new as are known keeps both memory and work in proportion.
         if known is None or sum(part.num_rows for part in pending) >= known.num_rows:
             known, pending = _added_up(pa.concat_tables([*([known] if known else []), *pending]), keys), []

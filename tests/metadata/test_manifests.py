@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -243,6 +244,25 @@ def test_both_decoders_agree_whatever_the_path(tmp_path: Path) -> None:
         fast = fast_decode(Path(store.manifest_path(meta.file_name)).read_bytes(), meta.file_name)
         assert fast is not None
         assert fast.equals(entries)
+
+
+def test_a_large_manifest_is_narrowed_as_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path)
+    entries = table_of(*(entry(store, f"data-{i}", level=i % 3) for i in range(2500)))
+    (meta,) = manifests.write_manifests(store, entries)
+    monkeypatch.setattr(manifests, "_SLICE_ROWS", 700)
+    seen: list[int] = []
+
+    def narrow(part: pa.Table) -> pa.Table:
+        seen.append(part.num_rows)
+        return part.filter(pc.equal(part.column("level"), 2)).select(["file_name", "kind"])
+
+    found = manifests.read_manifest(store, meta, narrow)
+    assert max(seen) <= 700 and sum(seen) == 2500
+    assert found.equals(narrow(entries)) and found.num_rows == 833
+    assert manifests.read_manifest(store, meta, lambda part: part.slice(0, 0)).num_rows == 0
+    with pytest.raises(CorruptFile, match="holds 2500 entries, its manifest list says 2501"):
+        manifests.read_manifest(store, replace(meta, num_added_files=2501), narrow)
 
 
 def with_union_root(data: bytes) -> bytes:
