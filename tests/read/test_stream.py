@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,45 @@ def test_changes_stay_those_of_the_producer_that_told_them(tmp_path: Path, produ
     between = made.copy({"incremental-between-scan-mode": "changelog"}).incremental(0, latest.id)
     assert between.column("v").to_pylist().count(12) == 1
     assert between.num_rows == len(changes)
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup", "full-compaction"])
+def test_applied_by_key_changes_give_the_table_where_keys_move(tmp_path: Path, producer: str) -> None:
+    """Within a snapshot nothing that takes a key away comes after what puts it elsewhere, and a key's changes keep their order."""
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
+    options = {"dynamic-bucket.target-row-num": "5", "changelog-producer": producer, "write-only": "true"}
+    table = catalog.create_table("db.t", Schema(fields.append(pa.field("v", pa.int64())), ["k"], ["p"], options))
+    stream, chance = table.new_stream_scan(from_snapshot=1), random.Random(producer)
+    held: dict[int, tuple[str, int]] = {}
+    versions = [held]
+    for number in range(6):
+        with table.new_write() as writer:
+            for part in range(2):  # a key may move, and move back, within one commit
+                keys = chance.sample(range(24), 12)
+                rows = {"p": [chance.choice("anz") for _ in keys], "k": keys, "v": [10 * number + part for _ in keys]}
+                kinds = [chance.choice(["+I", "+I", "-D"]) if number else "+I" for _ in keys]
+                writer.write(pa.table(rows), pa.array(kinds))
+            table.new_commit().commit(writer.prepare_commit())
+        if producer in ("lookup", "full-compaction"):
+            table.copy({"write-only": "false"}).compact(full=producer == "full-compaction")
+        seen = 0
+        while (batch := stream.next()) is not None:
+            for row in batch.to_arrow().to_pylist():
+                seen += 1
+                held = {key: value for key, value in held.items() if key != row["k"]}
+                if row["_ROW_KIND"] in ("+I", "+U"):
+                    held[row["k"]] = (row["p"], row["v"])
+        assert seen and held == {row["k"]: (row["p"], row["v"]) for row in table.to_arrow().to_pylist()}
+        versions.append(held)
+    assert any(versions[1].get(key, value)[0] != value[0] for key, value in held.items())
+    changes = table.incremental(2, len(table.snapshots()), "diff").to_pylist()
+    replayed: dict[int, tuple[str, int]] = {
+        row["k"]: (row["p"], row["v"]) for row in table.to_arrow(snapshot_id=2).to_pylist()
+    }
+    for row in changes:
+        replayed.pop(row["k"], None)
+        if row["_ROW_KIND"] in ("+I", "+U"):
+            replayed[row["k"]] = (row["p"], row["v"])
+    assert replayed == held

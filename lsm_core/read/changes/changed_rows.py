@@ -9,14 +9,17 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.files import open_append, open_kv
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata.indexes import DeletionFile, read_vector
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.merge_read import read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
@@ -25,7 +28,7 @@ from lsm_core.read.raw_read import read_raw
 from lsm_core.read.row_size import decoded_row_bytes
 from lsm_core.read.scan import chosen_columns
 from lsm_core.read.splits import Split
-from lsm_core.types import RowKind, kinds_to_text
+from lsm_core.types import RowKind, is_retract, kinds_to_text
 
 ROW_KIND: Final = "_ROW_KIND"
 """First column of changed rows: `+I`, `-U`, `+U` or `-D`."""
@@ -86,6 +89,7 @@ class Choice:
 
 
 Rows = Generator[pa.RecordBatch, None, None]
+_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _FILES_AT_ONCE: Final = 1_024
 _BATCH_BYTES: Final = 32 * 1024 * 1024
 _MOST_ROWS: Final = 65_536
@@ -97,7 +101,8 @@ _WORTH_A_LOOK: Final = 4 * 1024 * 1024
 def file_rows(choice: Choice, entries: pa.Table) -> Rows:
     """The rows of ``entries`` (`ENTRY_SCHEMA`), bucket by bucket, file by file in the order of the entries, unmerged.
 
-    Yields batches of ``choice.schema``. Rows are judged one by one, so any file that holds none of them is left out.
+    Yields batches of ``choice.schema``. Rows are judged one by one, so any file that holds none of them is left out. Where keys move between
+    partitions, what takes a key from one comes before what puts it into another (:func:`_leaving_first`).
     """
     store, predicate = choice.store, choice.predicate
     entries = prune_buckets(
@@ -107,10 +112,65 @@ def file_rows(choice: Choice, entries: pa.Table) -> Rows:
         store.options.bucket_function,
     )
     entries = prune_files(store, entries, predicate, disjoint=True)
+    if store.bucket_mode is BucketMode.CROSS_PARTITION and _may_retract(entries):
+        yield from _leaving_first(choice, entries)
+        return
     for partition, bucket, files in bucket_files(entries):
         for file in files:
             with closing(_rows_of(choice, partition, bucket, file)) as batches:
                 yield from batches
+
+
+def _may_retract(entries: pa.Table) -> bool:
+    """Whether a row of these files may be a retract: old writers did not count them."""
+    counts = one_array(pc.fill_null(entries.column("delete_row_count"), arrow_scalar(1, pa.int64())), pa.int64())
+    return bool((numpy_array(counts) > 0).any())
+
+
+def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
+    """First the rows of those keys whose last change in their bucket takes them back, bucket by bucket, then all others.
+
+    A key that moved within the snapshot has its last row in the second part, so that whoever applies changes by key alone ends with it; by
+    partitions the new one could come first. Within a bucket a key's rows keep their order, for they are all in one part. Buckets with
+    retracts are read twice, and their keys twice more; in memory is a hash a row of one bucket's files.
+    """
+    keys = choice.store.schema.primary_keys
+    named = Choice(choice.store, keys)
+    for first in (True, False):
+        for partition, bucket, _, part in bucket_groups(entries):
+            leaving = np.empty(0, np.uint64)
+            if _may_retract(part):
+                hashes, retracts = [leaving], [np.empty(0, np.bool_)]
+                for _, _, files in bucket_files(part):
+                    for file in files:
+                        with closing(_rows_of(named, partition, bucket, file)) as batches:
+                            for batch in batches:
+                                hashes.append(_key_hashes(batch, keys))
+                                retracts.append(is_retract(batch.column(VALUE_KIND)))
+                leaving = _leaving(np.concatenate(hashes), np.concatenate(retracts))
+            if first and not len(leaving):
+                continue
+            for _, _, files in bucket_files(part):
+                for file in files:
+                    with closing(_rows_of(choice, partition, bucket, file, (leaving, first))) as batches:
+                        yield from batches
+
+
+def _key_hashes(batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """A number a row, the same for the same key."""
+    found = np.zeros(batch.num_rows, np.uint64)
+    for name in keys:
+        found = found * _SPREAD + value_hashes(batch.column(name))
+    return found
+
+
+def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """Those of ``hashes``, sorted, whose last row is a retract."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.empty(0, np.bool_)
+    found: npt.NDArray[np.uint64] = ordered[last & retracts[order]]
+    return found
 
 
 def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
@@ -121,9 +181,21 @@ def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileM
             yield partition, bucket, [entry.file for entry in listed]
 
 
-def _rows_of(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) -> Rows:
-    """The rows of one file that pass the filter, in batches of some 32 MiB."""
+def _rows_of(
+    choice: Choice,
+    partition: bytes,
+    bucket: int,
+    file: DataFileMeta,
+    chosen: tuple[npt.NDArray[np.uint64], bool] | None = None,
+) -> Rows:
+    """The rows of one file that pass the filter, in batches of some 32 MiB.
+
+    ``chosen``: sorted hashes of keys, and whether rows of these are wanted, or those of all others.
+    """
     store, needed = choice.store, choice.needed
+    keys = store.schema.primary_keys
+    if chosen is not None:
+        needed = (*needed, *(name for name in keys if name not in needed))
     many = _MOST_ROWS
     if file.file_size >= _WORTH_A_LOOK:
         width = decoded_row_bytes(store, partition, bucket, [file], needed)
@@ -134,6 +206,9 @@ def _rows_of(choice: Choice, partition: bytes, bucket: int, file: DataFileMeta) 
         batches = open_append(store, partition, bucket, file, columns=needed, batch_rows=many)
     with closing(batches):  # type: ignore[type-var]
         for batch in batches:
+            if chosen is not None:
+                among = np.isin(_key_hashes(batch, keys), chosen[0], assume_unique=False)
+                batch = batch.filter(arrow_array(among == chosen[1]))
             kept = choice.keep(batch, batch.column(VALUE_KIND) if store.has_primary_key else int(RowKind.INSERT))
             if kept.num_rows:
                 yield kept

@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array
+from lsm_core.arrays import arrow_array, arrow_scalar
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
@@ -20,7 +21,7 @@ from lsm_core.merge import KeySpec, RunInput, merge_streams
 from lsm_core.merge.engines.internal import Differences
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.manifests import live_entries
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups
 from lsm_core.read.changes.changed_rows import Choice, Rows, merged_rows, plain_rows
 from lsm_core.read.compacted import compacted_only
@@ -62,6 +63,18 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
         if totals.get(partition, side.total_buckets) != side.total_buckets:
             numbers = f"{totals[partition]} and {side.total_buckets}"
             raise UnsupportedFeature(f"comparing versions with {numbers} buckets", choice.store.name)
+    if choice.store.bucket_mode is BucketMode.CROSS_PARTITION:
+        # Twice: a key that moved is gone from one partition before it comes in another, which may be read before.
+        for gone in (True, False):
+            for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
+                old, new = (side.get(place, _Side()) for side in sides)
+                with closing(_compared(choice, place, old, new)) as batches:
+                    for batch in batches:
+                        deletes = pc.equal(batch.column(0), arrow_scalar(int(RowKind.DELETE), pa.int8()))
+                        chosen = batch.filter(deletes if gone else pc.invert(deletes))
+                        if chosen.num_rows:
+                            yield chosen
+        return
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
         if choice.store.has_primary_key:
