@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
@@ -245,12 +245,17 @@ class TableSource(DataSource):
         return (PushingReader if pushing == "true" else TableReader)(table.store, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Return the reader of this table's changes. Raises as `StreamReader` does, and as :meth:`reader` for a ``schema`` that was named."""
-        choice = self._stream()
-        from lsm_core.spark.spark_stream_read import StreamReader
+        """Return the reader of this table's changes. What `StreamReader` refuses, and :meth:`reader` of a ``schema`` that was named, its first
+        question raises: of an error raised here Spark would speak of a bug of its own.
+        """
+        try:
+            choice = self._stream()
+            from lsm_core.spark.spark_stream_read import StreamReader
 
-        choice.require(schema)
-        return StreamReader(choice, self.options)
+            choice.require(schema)
+            return StreamReader(choice, self.options)
+        except DredgeError as error:
+            return RefusedStream(error)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
         """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey."""
@@ -273,6 +278,29 @@ class TableSource(DataSource):
         kinds = self.options.get(ROW_KIND_COLUMN)
         store, kinds = prepared(store, schema, kinds, catalog, explicit_casts=explicit)
         return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot be read: every question about its place raises why."""
+
+    def __init__(self, error: DredgeError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Raise the error."""
+        raise self._error
+
+    def latestOffset(self, *given: Any) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Raise the error."""
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
+        raise self._error
 
 
 class SplitPartition(InputPartition):

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
+from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import run_tasks, store_of
 from lsm_core.spark.spark_write import ROW_KIND, WriteJob, tasks_of, write_frame, write_table
@@ -38,7 +40,7 @@ def upsert(df: DataFrame, table: Any, *, merge_schema: Catalog | None = None) ->
     UnsupportedFeature (a table without primary key, one that keeps its first rows), and what `write_table` raises.
     """
     store = store_of(table)
-    row_changes.require_upsert(store, df.columns)
+    row_changes.require_upsert(store, names_in_table(df.columns, store.schema))
     return write_table(df, store, merge_schema=merge_schema)
 
 
@@ -83,6 +85,7 @@ def delete_keys(keys: DataFrame, table: Any) -> int | None:
             "deleting by keys from a table without primary key; delete_where takes a filter", store.name
         )
     row_changes.require_delete(store)
+    keys = keys.toDF(*names_in_table(keys.columns, store.schema))
     for name in keys.columns:
         if name not in names:
             raise ColumnNotFound(store.name, name, names)
@@ -93,10 +96,11 @@ def delete_keys(keys: DataFrame, table: Any) -> int | None:
     if newest is None:
         return None
     found = read_table(spark, store, snapshot_id=newest).join(keys.distinct(), on=list(names), how="left_semi")
-    column = store.options.rowkind_field or ROW_KIND
+    free = (name for number in count() if not store.schema.has_field(name := ROW_KIND + "_" * number))
+    column = store.options.rowkind_field or next(free)
     frame = found.withColumn(column, functions.lit("-D"))
     job = replace(WriteJob.plan(store, overwrite=False, parallelism=tasks_of(spark)), made_from=newest, deletes=True)
-    return committed(store, write_frame(frame, job, ROW_KIND if column == ROW_KIND else None))
+    return committed(store, write_frame(frame, job, None if store.schema.has_field(column) else column))
 
 
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | None:

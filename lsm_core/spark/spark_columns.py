@@ -60,6 +60,18 @@ def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) ->
     return tuple(schema.field(name) for name in columns)
 
 
+def names_in_table(given: Sequence[str], schema: TableSchema) -> list[str]:
+    """Return each name as the table has it: the same one, else the one column that differs in case only, as Spark finds columns; else as it is."""
+    own: dict[str, list[str]] = {}
+    for name in schema.field_names:
+        own.setdefault(name.lower(), []).append(name)
+    found = []
+    for name in given:
+        alike = own.get(name.lower(), ())
+        found.append(alike[0] if len(alike) == 1 else name)
+    return found
+
+
 def spark_ddl(fields: Sequence[DataField], table: str) -> str:
     """Return the columns as a Spark DDL string. Raises UnsupportedFeature for types that Spark cannot hold exactly."""
     return ", ".join(f"{quoted(field.name)} {_spark_type(field.type, field.name, table)[0]}" for field in fields)
@@ -151,6 +163,7 @@ __all__ = [
     "arrow_of",
     "expressions",
     "fields_of",
+    "names_in_table",
     "quoted",
     "require_schema",
     "spark_arrow_schema",

@@ -31,15 +31,15 @@ from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_tasks import Outcome, decode, encode
-from lsm_core.spark.spark_write import WriteJob, task_number
+from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory
 
 _LOG = logging.getLogger(__name__)
 
-ROW_KIND: Final = "_row_kind"
 QUERY_ID: Final = "write.stream.query-id"
 COMPACTION: Final = "write.stream.compaction"
 OPTIONS: Final = (QUERY_ID, COMPACTION)
@@ -79,10 +79,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if store.bucket_mode is BucketMode.CROSS_PARTITION:
             what = "writeStream into a table whose keys may move between partitions; write each epoch by foreachBatch with lsm_core.spark.write_table"
             raise UnsupportedFeature(what, store.name)
-        unknown = [name for name in columns if not store.schema.has_field(name)]
-        self._kind_column = ROW_KIND if ROW_KIND in unknown else None
-        for name in unknown:
-            if name != ROW_KIND:
+        self._kind_column = kind_column_of(columns, store.schema)
+        for name, own in zip(columns, names_in_table(columns, store.schema), strict=True):
+            if name != self._kind_column and not store.schema.has_field(own):
                 raise ColumnNotFound(store.name, name, store.schema.field_names)
         self._named = options.get(QUERY_ID)
         if self._named is not None and not self._named.strip():

@@ -32,7 +32,7 @@ from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
-from lsm_core.spark.spark_columns import arrow_of
+from lsm_core.spark.spark_columns import arrow_of, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     Outcome,
@@ -133,6 +133,8 @@ class WriteJob:
     """Whether its rows are -D rows of what the table holds."""
     made_from: int | None = None
     """The snapshot that the rows were worked out from: the commit fails where others but compactions touched the same buckets since."""
+    columns: tuple[str, ...] = ()
+    """The names of the columns that tasks get, in order, where Spark gives them others."""
 
     @classmethod
     def plan(
@@ -258,10 +260,12 @@ class WriteJob:
         """Pieces of rows in order: the place of each, how errors number its rows, and its row kinds."""
         seen = 0
         for piece in in_pieces(batches):
-            given, kinds, rows = RowNumbering(seen, f"partition {task} of the DataFrame"), None, piece
+            given, kinds = RowNumbering(seen, f"partition {task} of the DataFrame"), None
+            rows = piece.rename_columns(list(self.columns)) if self.columns else piece
             if kind_column is not None:
-                kinds = kinds_from_text(piece.column(kind_column), self.store.name, kind_column, given.row)
-                rows = piece.drop_columns([kind_column])
+                kinds = kinds_from_text(rows.column(kind_column), self.store.name, kind_column, given.row)
+                rows = rows.drop_columns([kind_column])
+            rows = rows.rename_columns(names_in_table(rows.column_names, self.store.schema))
             yield (task << _TASK_SHIFT) + seen, given, rows, kinds
             seen += piece.num_rows
 
@@ -417,7 +421,7 @@ def write_table(
 ) -> int | None:
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
-    Columns are matched by name; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
+    Columns are matched by name, where none fits exactly in any case; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
     "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
     Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
     commit messages only.
@@ -474,11 +478,14 @@ def prepared(
     ``explicit_casts``: types are also merged where values may be lost. Raises as `write_table` does.
     """
     fields = arrow_of(given, store.name)
-    if kind_column is None and ROW_KIND in fields.names and not store.schema.has_field(ROW_KIND):
-        kind_column = ROW_KIND
+    if kind_column is None:
+        kind_column = kind_column_of(fields.names, store.schema)
     if kind_column is not None and kind_column not in fields.names:
         raise ColumnNotFound(store.name, kind_column, fields.names)
     fields = pa.schema([one for one in fields if one.name != kind_column])
+    fields = pa.schema(
+        [one.with_name(name) for one, name in zip(fields, names_in_table(fields.names, store.schema), strict=True)]
+    )
     if merge_schema is not None:
         kinds = {one.name: from_arrow(one.type) for one in fields}
         changes = merging_changes(store.schema, kinds, store.name, explicit=explicit_casts)
@@ -489,11 +496,20 @@ def prepared(
     return store, kind_column
 
 
+def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
+    """Which of the columns of a frame is `_row_kind`, in any case, and holds the kinds of rows: none where the table has such a column."""
+    found = [name for name, own in zip(names, names_in_table(names, schema), strict=True) if not schema.has_field(own)]
+    return next((name for name in found if name.lower() == ROW_KIND), None)
+
+
 def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[Outcome]:
     """Run the passes that the table's buckets ask for, as one Spark job."""
     store, spark, what = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)
     use_this_python(spark)
+    if any("`" in name for name in df.columns):  # Spark finds no such column where it hands rows to Python
+        job = replace(job, columns=tuple(df.columns))
+        df = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
     with translated(what), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
             told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
@@ -716,6 +732,7 @@ __all__ = [
     "WriteJob",
     "answers",
     "in_pieces",
+    "kind_column_of",
     "numbered_commit",
     "overwrite_scope",
     "prepared",

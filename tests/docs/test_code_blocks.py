@@ -22,6 +22,12 @@ def test_the_blocks_of_a_page_work_from_top_to_bottom(
         reader.run(block)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_of_a_page_is_overlooked(page: Path) -> None:
+    fences = [line for line in page.read_text("utf-8").splitlines() if line.lstrip().startswith("```")]
+    assert len(fences) == 2 * len(blocks(page))
+
+
 def _block(language: str, code: str, mark: str = "") -> Block:
     return Block(ROOT / "README.md", 1, language, code, mark)
 

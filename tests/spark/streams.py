@@ -30,7 +30,9 @@ def reader(table: Table, **options: str) -> Any:
     """The stream reader of a new process; `__` in an option's name stands for a dot, `_` for a dash."""
     source = TableSource({**place_of(table), **named(options)})
     assert source.schema()
-    return source.streamReader(from_arrow_schema(source._stream().target, prefer_timestamp_ntz=True))
+    made = source.streamReader(from_arrow_schema(source._stream().target, prefer_timestamp_ntz=True))
+    assert made.initialOffset()
+    return made
 
 
 def named(options: Mapping[str, str]) -> dict[str, str]:

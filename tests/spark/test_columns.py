@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
-from lsm_core.spark import write_table
+from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_write import prepared
 from tests.spark.tables import make_table
@@ -96,8 +96,12 @@ def test_kinds_defaults_and_order_of_columns(spark: Any, tmp_path: Path, writer:
 
 def test_a_column_of_that_name_in_the_table_is_data(spark: Any, tmp_path: Path) -> None:
     fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("_row_kind", pa.string())])
-    store, kinds = prepared(make_table(tmp_path, fields=fields).store, struct("k BIGINT, _row_kind STRING"))
+    table = make_table(tmp_path, fields=fields)
+    store, kinds = prepared(table.store, struct("k BIGINT, _row_kind STRING"))
     assert (store.name, kinds) == ("db.t", None)
+    table.write(pa.table({"k": [1, 2], "_row_kind": ["-D", "x"]}, schema=fields))
+    delete_keys(spark.sql("SELECT 2L k"), table)
+    assert table.to_arrow().to_pylist() == [{"k": 1, "_row_kind": "-D"}]
 
 
 @pytest.mark.parametrize("writer", ["write_table", "save"])
@@ -118,3 +122,37 @@ def test_the_schema_is_merged_before_the_rows_come(spark: Any, tmp_path: Path, w
     with pytest.raises(InvalidSchema, match="column 's' of type STRING cannot be merged"):
         write_table(spark.sql("SELECT 3 k, DATE'2024-01-01' s"), after, merge_schema=Catalog(str(tmp_path)))
     assert len(after.snapshots()) == 2
+
+
+def test_columns_are_found_in_any_case_where_none_fits_exactly(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([pa.field("Key", pa.int64(), nullable=False), ("Word", pa.string())])
+    table = make_table(tmp_path, fields=fields, primary_keys=("Key",))
+    write_table(spark.sql("SELECT 1L key, 'a' WORD UNION ALL SELECT 2L, 'b'"), table)
+    upsert(spark.sql("SELECT 1L KEY, 'A' word"), table)
+    delete_keys(spark.sql("SELECT 2L kEY"), table)
+    save(spark.sql("SELECT 3L key, 'c' word, '+I' _ROW_KIND"), tmp_path)
+    assert table.to_arrow().sort_by("Key").to_pylist() == [{"Key": 1, "Word": "A"}, {"Key": 3, "Word": "c"}]
+    with pytest.raises(InvalidData, match="column 'Key': the column is given twice"):
+        prepared(table.store, struct("key BIGINT, Key BIGINT"))
+    both = make_table(tmp_path, "db.both", fields=fields.append(pa.field("word", pa.string())), primary_keys=("Key",))
+    assert prepared(both.store, struct("KEY BIGINT, word STRING, Word STRING"))[1] is None
+    with pytest.raises(ColumnNotFound, match="no column 'WORD'"):
+        prepared(both.store, struct("Key BIGINT, WORD STRING"))
+
+
+def test_names_that_are_hard_to_say_are_names_like_others(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema(
+        [pa.field("a`b", pa.int64(), nullable=False), ("c.d", pa.string()), ("e, f", pa.string()), ("'g\"", pa.int32())]
+    )
+    table = make_table(tmp_path, fields=fields, primary_keys=("a`b",), options={"bucket": "2"})
+    rows = pa.table([[1, 2, 3], ["x", "y", "z"], ["p", "q", None], [1, None, 3]], schema=fields)
+    write_table(spark.createDataFrame(rows).repartition(2), table)
+    update_where(spark, table, [("c.d", "=", "x")], {"e, f": "new"})
+    delete_keys(spark.createDataFrame(rows.slice(1, 1).select(["a`b"])), table)
+    delete_where(spark, table, [("'g\"", "=", 3)])
+    save(spark.createDataFrame(rows.slice(2)), tmp_path)
+    compact_table(spark, table, full=True)
+    found = (
+        read_table(spark, table, columns=["e, f", "a`b"], filter=[("c.d", "in", ["x", "z"])]).toArrow().sort_by("a`b")
+    )
+    assert found.to_pylist() == [{"e, f": "new", "a`b": 1}, {"e, f": None, "a`b": 3}]

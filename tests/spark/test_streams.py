@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
+from assets.demo.events import commit_of
+from assets.demo.replay_clock import TICKS, commits_at
+from assets.demo.tables import FLIGHT_STATUS
 from lsm_core import Catalog, Table
 from tests.spark.killed_stream import DIE_AT, Point, copy, copy_without_spark
 from tests.spark.streams import FIELDS, place_of
@@ -20,56 +22,34 @@ from tests.spark.tables import data_files, live_paths, make_table, same
 from tests.support.spark import ROOT, run_script
 
 pytestmark = pytest.mark.spark
-STATUS = pa.schema(
-    [
-        pa.field("flight", pa.int64(), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-        ("status", pa.string()),
-        ("delay", pa.int32()),
-        ("updated", pa.timestamp("ms")),
-    ]
-)
 
 
-def a_tick(table: Table, chance: np.random.Generator, tick: int) -> None:
-    """Flights are planned, change and are called off."""
-    flights = chance.choice(40, 12, replace=False)
-    kinds = np.where(chance.random(12) < 0.2, "-D", "+I")
-    data = pa.table(
-        {
-            "flight": flights,
-            "day": pa.array((flights % 3).astype(np.int32), pa.int32()).cast(pa.date32()),
-            "status": [("planned", "boarding", "landed")[(tick + f) % 3] for f in flights.tolist()],
-            "delay": pa.array(chance.integers(0, 90, 12), pa.int32(), mask=chance.random(12) < 0.2),
-            "updated": pa.array(np.full(12, 1_700_000_000_000 + tick * 60_000), pa.timestamp("ms")),
-        }
-    )
-    table.write(data, row_kinds=pa.array(kinds))
-
-
-def test_a_copy_of_changing_flights_equals_them_at_every_tick(spark: Any, tmp_path: Path) -> None:
-    chance = np.random.default_rng(7)
-    keys = {"primary_keys": ("flight", "day"), "partition_keys": ("day",), "fields": STATUS}
-    options = {"bucket": "2", "changelog-producer": "input"}
-    flights = make_table(tmp_path, "db.flight_status", **keys, options=options)
-    board = make_table(tmp_path, "db.board", **keys, options={"bucket": "1"})
-    a_tick(flights, chance, 0)
+def test_a_copy_of_the_demos_flight_status_equals_it_at_every_tick(spark: Any, tmp_path: Path) -> None:
+    """Three agencies' partial reports, late, wrong, repeated and withdrawn, go on from one partial-update table to another."""
+    everything = FLIGHT_STATUS.events()
+    events = everything.filter(pa.array(everything.column("flight").to_numpy() % 200 == 0))
+    assert "-D" in events.column("_kind").to_pylist()
+    keys = {"primary_keys": FLIGHT_STATUS.primary_keys, "partition_keys": FLIGHT_STATUS.partition_keys}
+    options = dict(FLIGHT_STATUS.options)
+    flights = make_table(tmp_path, "nyc.flight_status", fields=FLIGHT_STATUS.schema, options=options, **keys)
+    board = make_table(tmp_path, "nyc.board", fields=FLIGHT_STATUS.schema, options={**options, "bucket": "1"}, **keys)
     changes = spark.readStream.format("dredge").options(**place_of(flights), **{"read.changelog": "true"}).load()
-    assert changes.columns == ["_row_kind", *STATUS.names]
+    assert changes.columns == ["_row_kind", *FLIGHT_STATUS.schema.names]
     target = changes.writeStream.format("dredge").options(**place_of(board), checkpointLocation=str(tmp_path / "at"))
-    query = target.option("write.stream.compaction", "minor").start()
+    query, counts = target.option("write.stream.compaction", "minor").start(), []
     try:
-        for tick in range(1, 4):
+        for tick in TICKS:
+            for number in commits_at(FLIGHT_STATUS.name, events, tick):
+                rows, kinds = commit_of(events, number)
+                flights.write(rows, row_kinds=kinds)
             query.processAllAvailable()
-            assert same(flights.to_arrow(), board.to_arrow())
-            a_tick(flights, chance, tick)
-            if tick == 2:
+            assert same(flights.to_arrow(), board.to_arrow()), tick
+            counts.append(flights.to_arrow().num_rows)
+            if tick is TICKS[1]:
                 flights.compact(full=True)
-        query.processAllAvailable()
     finally:
         query.stop()
-    assert flights.to_arrow().num_rows > 15
-    assert same(flights.to_arrow(), board.to_arrow())
+    assert counts == sorted(set(counts)), "every tick brings flights"
     assert {s.commit_user for s in board.snapshots() if s.commit_kind.value == "APPEND"} == {query.id}
 
 

@@ -94,7 +94,7 @@ def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
     prefix = f"dredge_{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}_{number}" for number in range(len(query.reads))]
     made: list[str] = []
-    with translated("answering the query"):
+    with translated("answering the query"), _spark_logs_silent():
         try:
             for name, read in zip(names, query.reads, strict=True):
                 frame = read_table(
@@ -110,6 +110,22 @@ def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
         finally:
             for name in made:
                 spark.catalog.dropTempView(name)
+
+
+@contextmanager
+def _spark_logs_silent() -> Iterator[None]:
+    """Spark's Python side logs a query's error with the JVM's whole stack; the error itself is raised, and says what is wrong."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def planned_query(catalog: Catalog, text: str) -> Query:

@@ -1,0 +1,36 @@
+"""Random tables through Spark's doors hold and say what they do in this process; `make soak` lives 200 of them.
+
+A failure tells its seed: ``DREDGE_LIVES_SEED=seed python -m pytest tests/spark/test_random_lives.py -k in_this_process`` lives it again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.random_lives import STEPS, live_a_life
+
+pytestmark = pytest.mark.spark
+
+LIVES = (6, 1002, 3002, 3005)
+"""Seeds of the sample."""
+MANY = 200
+
+
+def test_spark_does_what_is_done_in_this_process(spark: Any, tmp_path: Path) -> None:
+    chosen = os.environ.get("DREDGE_LIVES_SEED")
+    seeds = LIVES if chosen is None else (int(chosen),)
+    steps = sum(live_a_life(seed, tmp_path, spark) for seed in seeds)
+    assert chosen is not None or steps == STEPS * len(LIVES)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_many_lives(spark: Any, tmp_path: Path) -> None:
+    first = int(os.environ.get("DREDGE_LIVES_SEED", "1"))
+    steps = sum(live_a_life(seed, tmp_path, spark) for seed in range(first, first + MANY))
+    print(f"{MANY} tables, {steps} steps, from seed {first}")
+    assert steps > 3 * MANY
