@@ -158,9 +158,21 @@ class Turns:
         full = self.random.random() < 0.5
         self.told.append(f"{'dredge' if ours else 'java'} compacts, full={full}")
         if ours:
-            self.table.compact(full=full)
+            self.compact_ours(full=full)
         else:
             self.java("compact", full=full)
+
+    def write_ours(self, rows: pa.Table, kinds: pa.Array) -> None:
+        """A write of Dredge."""
+        self.table.write(rows, kinds)
+
+    def compact_ours(self, *, full: bool) -> None:
+        """A compaction of Dredge."""
+        self.table.compact(full=full)
+
+    def read_ours(self) -> pa.Table:
+        """What Dredge reads."""
+        return self.table.to_arrow()
 
     def write(self, *, ours: bool) -> None:
         """Rows of some keys, some of them retracts where the engine takes them."""
@@ -172,9 +184,9 @@ class Turns:
             return
         kinds = pa.array([row["_kind"] for row in rows])
         plain = pa.Table.from_pylist([{name: row[name] for name in NAMES} for row in rows], schema=SCHEMA)
-        self.table.write(plain, kinds)
+        self.write_ours(plain, kinds)
         if how != "none":
-            self.table.compact(full=how == "full")
+            self.compact_ours(full=how == "full")
 
     def row(self) -> Row:
         """A row; retracts where the engine takes them."""
@@ -195,7 +207,7 @@ class Turns:
     def rows_agree(self) -> list[tuple[Any, ...]]:
         """Both read the same rows: they are returned."""
         theirs = sorted((tuple(row[name] for name in NAMES) for row in self.java("read")["rows"]), key=repr)
-        found = self.table.to_arrow().select(NAMES).to_pylist()
+        found = self.read_ours().select(NAMES).to_pylist()
         ours = sorted((tuple(row.values()) for row in found), key=repr)
         assert ours == theirs, f"Dredge reads {ours}, Java {theirs}"
         return ours
@@ -254,9 +266,9 @@ def followed(row: tuple[Any, ...] | None, told: Iterable[Change]) -> tuple[bool,
     return True, row
 
 
-def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java) -> str:
-    """One table from creation to the last step; returns what Dredge refuses of it, "" where it took part."""
-    turns = Turns(seed, kind, warehouse, java)
+def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java, taking: type[Turns] = Turns) -> str:
+    """One table from creation to the last step; returns what Dredge refuses of it, "" where it took part. ``taking``: how Dredge does its part."""
+    turns = taking(seed, kind, warehouse, java)
     try:
         refused = turns.create()
         if refused:
@@ -270,7 +282,7 @@ def live_a_life(seed: int, kind: Kind, warehouse: Path, java: Java) -> str:
             # what lies in level 0 has not been told yet
             ours = turns.random.random() < 0.5
             turns.told.append(f"{'dredge' if ours else 'java'} compacts at last")
-            turns.table.compact(full=True) if ours else turns.java("compact", full=True)
+            turns.compact_ours(full=True) if ours else turns.java("compact", full=True)
         rows, changes = turns.rows_agree(), turns.changes_agree()
         if kind.producer in ("lookup", "full-compaction"):
             assert replayed(changes, kind) == rows
