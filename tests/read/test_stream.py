@@ -14,7 +14,7 @@ from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
 from lsm_core.metadata import consumers
-from lsm_core.read.changes import ChangeBatch, StreamScan, stream
+from lsm_core.read.changes import ChangeBatch, StreamScan, changed_rows, stream
 
 NOW = 1_800_000_000_000
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
@@ -278,7 +278,7 @@ def test_applied_by_key_changes_give_the_table_where_keys_move(tmp_path: Path, p
     stream, chance = table.new_stream_scan(from_snapshot=1), random.Random(producer)
     held: dict[int, tuple[str, int]] = {}
     versions = [held]
-    for number in range(6):
+    for number in range(5):
         with table.new_write() as writer:
             for part in range(2):  # a key may move, and move back, within one commit
                 keys = chance.sample(range(24), 12)
@@ -307,3 +307,21 @@ def test_applied_by_key_changes_give_the_table_where_keys_move(tmp_path: Path, p
         if row["_ROW_KIND"] in ("+I", "+U"):
             replayed[row["k"]] = (row["p"], row["v"])
     assert replayed == held
+
+
+def test_changes_of_one_partition_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
+    table = catalog.create_table("db.t", Schema(fields, ["k"], ["p"], {}))
+    stream = table.new_stream_scan(from_snapshot=1)
+    table.write({"p": ["a", "a"], "k": [1, 2]})
+    table.write({"p": ["a"], "k": [1]}, row_kinds="-D")
+    opened: list[str] = []
+    read = changed_rows.open_kv
+    monkeypatch.setattr(changed_rows, "open_kv", lambda *given, **more: opened.append("") or read(*given, **more))
+    assert [(batch.snapshot_id, batch.row_kinds.to_pylist()) for batch in iter(stream.next, None) if batch] == [
+        (1, ["+I", "+I"]),
+        (2, ["-D"]),
+    ]
+    assert len(opened) == 2

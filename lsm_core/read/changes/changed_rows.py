@@ -112,7 +112,8 @@ def file_rows(choice: Choice, entries: pa.Table) -> Rows:
         store.options.bucket_function,
     )
     entries = prune_files(store, entries, predicate, disjoint=True)
-    if store.bucket_mode is BucketMode.CROSS_PARTITION and _may_retract(entries):
+    moving = store.bucket_mode is BucketMode.CROSS_PARTITION and len(pc.unique(entries.column("partition"))) > 1
+    if moving and _may_retract(entries):
         yield from _leaving_first(choice, entries)
         return
     for partition, bucket, files in bucket_files(entries):
