@@ -12,12 +12,19 @@ import dagster as dg
 from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
-from orchestration.jobs import expectations_job, job_schedule, maintenance_job, retention_job
+from orchestration.jobs import (
+    expectations_job,
+    job_schedule,
+    maintenance_job,
+    retention_job,
+    warehouse_health_job,
+)
 from orchestration.policies import Policies, load_policies
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
 from orchestration.resources.settings import Settings
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
 from orchestration.table_card import TableCard
+from orchestration.warehouse_health import warehouse_health_asset
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
@@ -41,9 +48,11 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
         "ledger": LedgerResource.of(warehouse),
     }
     checks = [check for card in cards for check in table_checks(card, warehouse.path)]
-    assets = [
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
         asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
+    if cards:
+        assets.append(warehouse_health_asset(cards, warehouse.path, policies))
     defs = dg.Definitions.merge(
         # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
         dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=dg.in_process_executor),
@@ -80,6 +89,9 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
         schedules.append(
             job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash.")
         )
+    ranking = warehouse_health_job(path)
+    jobs.append(ranking)
+    schedules.append(job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."))
     if any(card.refusal is None for card in cards):
         expectations = expectations_job(cards, path)
         jobs.append(expectations)

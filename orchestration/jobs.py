@@ -1,4 +1,4 @@
-"""Jobs: one that maintains each table (its layout and the checks), one for retention, one for expectations; and their schedules."""
+"""Jobs: one that maintains each table (its layout and the checks), one each for retention, expectations and the ranking; and their schedules."""
 
 from __future__ import annotations
 
@@ -56,6 +56,17 @@ def expectations_job(cards: Sequence[TableCard], warehouse_path: str) -> Unresol
         selection=dg.AssetSelection.checks(*keys),
         description="Hold the data to its own rules: keys present and unique, NOT NULL columns without nulls.",
         tags={names.TAG_ACTION: "expectations"},
+        executor_def=_EXECUTOR,
+    )
+
+
+def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
+    """Return the job that ranks all tables."""
+    return dg.define_asset_job(
+        name=names.WAREHOUSE_HEALTH,
+        selection=dg.AssetSelection.assets(names.warehouse_health_key(warehouse_path)),
+        description="Rank all tables: what hurts most, what comes next and when, what is declined and why.",
+        tags={names.TAG_ACTION: "rank"},
         executor_def=_EXECUTOR,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -261,6 +262,11 @@ def _worst(values: Sequence[float]) -> float:
 
 def _hours(spans_ms: Sequence[int]) -> float:
     return round(max(spans_ms, default=0) / 3_600_000, 2)
+
+
+def plain_cell(text: str) -> str:
+    """Return text for a cell of a Markdown table that stays text: no links, no markup and no HTML of names and errors."""
+    return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", " ".join(text.split()))
 
 
 def _cell(text: str) -> str:

@@ -29,6 +29,7 @@ TREE_CHECK: Final = "tree_invariants"
 BACKLOG_CHECK: Final = "level0_backlog"
 SUITE_CHECK: Final = "expectations"
 
+WAREHOUSE_HEALTH: Final = "warehouse_health"
 LAYOUT: Final = "_layout"
 """How the last part of every layout's key ends, and of no other key."""
 
@@ -82,6 +83,11 @@ def layout_key(warehouse: str, table: str) -> dg.AssetKey:
     """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, orders_layout]``."""
     *rest, name = data_key(warehouse, table).path
     return dg.AssetKey([*rest, f"{name}{LAYOUT}"])
+
+
+def warehouse_health_key(warehouse: str) -> dg.AssetKey:
+    """Return the key of the asset that ranks all tables: ``[warehouse, warehouse_health]``; keys of tables have a part more."""
+    return dg.AssetKey([warehouse_name(warehouse), WAREHOUSE_HEALTH])
 
 
 def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:

@@ -30,6 +30,7 @@ class Settings:
     schedules_on: bool = True
     retention_cron: str = "17 * * * *"
     expectations_cron: str = "23 4 * * *"
+    health_cron: str = "7 * * * *"
     dagster_url: str = ""
 
     @staticmethod
@@ -47,6 +48,7 @@ class Settings:
             schedules_on=_switch(values, "DREDGE_SCHEDULES", default=base.schedules_on),
             retention_cron=_cron(values, "DREDGE_RETENTION_CRON", base.retention_cron),
             expectations_cron=_cron(values, "DREDGE_EXPECTATIONS_CRON", base.expectations_cron),
+            health_cron=_cron(values, "DREDGE_HEALTH_CRON", base.health_cron),
             dagster_url=_address(values),
         )
 

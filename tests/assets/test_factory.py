@@ -60,6 +60,8 @@ def test_each_table_has_data_and_layout_with_owner_group_and_kinds(tmp_path: Pat
     append_table(root)
     with open_house(root) as house:
         specs = {spec.key.to_user_string(): spec for spec in house.defs.resolve_all_asset_specs()}
+    ranking = specs.pop("wh/warehouse_health")
+    assert (ranking.group_name, ranking.owners) == ("warehouse_health", ["team:dredge"])
     assert set(specs) == {"wh/shop/orders", "wh/shop/orders_layout", "wh/shop/log", "wh/shop/log_layout"}
     for key, spec in specs.items():
         assert spec.owners == ["team:dredge"], key

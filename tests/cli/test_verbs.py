@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,18 @@ def test_looking(shell: Shell) -> None:
     assert [p["partition"] for p in shell("show", "db.t$partitions", "--json").json] == ["dt=a", "dt=b"]
     assert shell("show", "sys.tables", "--columns", "table_name", "--json").json == [{"table_name": "t"}]
     assert "the first 1 rows" in shell("show", "db.t$files", "--limit", "1", "--snapshot", "3").out
+
+
+def test_status_shows_the_neediest_first_and_what_costs_most(shell: Shell) -> None:
+    Catalog(shell.place).create_table("db.a", Schema(pa.schema([("v", pa.int32())]))).write({"v": [1]})
+    rows = {row["table"]: row for row in shell("status", "--json").json}
+    assert (rows["db.t"]["rank"], rows["db.a"]["rank"]) == (1, 2)
+    assert re.fullmatch(r"dt=a/bucket-0: space amplification .*; 5 sorted runs >= 5", rows["db.t"]["costs_most"])
+    assert rows["db.a"]["costs_most"] == "healthy"
+    assert (rows["db.t"]["level0"], rows["db.t"]["last_compaction"]) == (5, None)
+    assert rows["db.t"]["full_bytes"] >= rows["db.t"]["due_bytes"] > 0
+    text = shell("status").out
+    assert text.index("db.t") < text.index("db.a") and "costs most" in text and "dt=a/bucket-0: space" in text
 
 
 def test_plan_then_apply_by_hash(shell: Shell) -> None:

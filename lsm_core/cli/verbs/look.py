@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
+    "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes",
     "changelogs", "trash", "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 
@@ -89,7 +90,7 @@ def status(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show what a table (or every table) is, how it stands, and which guarantee its commits have."""
+    """Show what a table (or every table, the neediest first) is, how it stands, and which guarantee its commits have."""
     from lsm_core.maintenance import read_trash
 
     catalog = open_catalog(warehouse, clock)
@@ -108,10 +109,12 @@ def status(
                 raise
             broken[name] = _line(error)
             rows.append(_without_status(name, broken[name]))
+    for number, row in enumerate(sorted(rows, key=_neediest), 1):
+        row["rank"] = number
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
-        _show_status(catalog.root, rows)
+        _show_status(catalog.root, sorted(rows, key=_neediest))
     if broken:
         said = (f"{name}: {error}" for name, error in broken.items())
         raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*said, *damaged))}")
@@ -119,8 +122,32 @@ def status(
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
 
 
+def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
+    """The order of `lsm_core.maintenance.ranking`; tables that cannot be looked at come before all others."""
+    return (
+        row["error"] is None,
+        -(row["score"] or 0.0),
+        -(row["due_bytes"] or 0),
+        -(row["full_bytes"] or 0),
+        row["table"],
+    )
+
+
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
-    names = ["table", "keys", "snapshot", "committed", "files", "rows", "runs", "score", "trash"]
+    names = [
+        "table",
+        "keys",
+        "snapshot",
+        "committed",
+        "files",
+        "rows",
+        "runs",
+        "level0",
+        "score",
+        "costs_most",
+        "last_compaction",
+        "trash",
+    ]
     guarantees = {row["guarantee"] for row in rows if row["guarantee"]}
     say(f"{root}: {guarantees.pop()}" if len(guarantees) == 1 else root)
     if not rows:
@@ -129,8 +156,12 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     shown = []
     for row in rows:
         cannot = f"be looked at: {row['error']}" if row["error"] else "; ".join(row["cannot"]) or "-"
-        shown.append([*(utc_text(row[name]) if name == "committed" else row[name] for name in names), cannot])
-    columns = [SCORE if name == "score" else name for name in names]
+        moments = {
+            name: None if row[name] is None else utc_text(row[name]) for name in ("committed", "last_compaction")
+        }
+        shown.append([*(moments.get(name, row[name]) for name in names), cannot])
+    titles = {"score": SCORE, "level0": "level 0", "costs_most": "costs most", "last_compaction": "last compacted"}
+    columns = [titles.get(name, name) for name in names]
     print_table("", [*columns, "cannot"], shown)
     for row in rows:
         if guarantees and row["guarantee"]:
@@ -156,6 +187,7 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.locks import guarantee_text, lock_given_way
     from lsm_core.maintenance import health as health_of
+    from lsm_core.maintenance.ranking import need_of
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
@@ -188,6 +220,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
             [f"{waiting:,} postponed rows have no bucket, and no reader sees them: compact it"] if waiting else []
         )
     buckets = health_of(store)
+    need = need_of(store.name, buckets)
     return {
         "table": store.name,
         "keys": ",".join(store.schema.primary_keys) or "append",
@@ -198,8 +231,15 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "files": sum(bucket.files for bucket in buckets),
         "rows": sum(bucket.rows for bucket in buckets),
         "bytes": sum(bucket.total_bytes for bucket in buckets),
-        "runs": max((bucket.sorted_runs for bucket in buckets), default=0),
-        "score": max((bucket.score for bucket in buckets), default=0.0),
+        "runs": need.sorted_runs,
+        "score": need.score,
+        "rank": None,
+        "costs_most": need.costs_most,
+        "level0": need.level0_files,
+        "oldest_level0": need.oldest_level0_ms,
+        "last_compaction": need.last_compaction_ms,
+        "due_bytes": need.due_bytes,
+        "full_bytes": need.full_bytes,
         "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,

@@ -1,0 +1,207 @@
+"""warehouse_health: the asset that answers first of all what hurts and what to do: all tables ranked, from metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+import dagster as dg
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import holds, iterate_ledger
+from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
+from orchestration import names
+from orchestration.blocked import blocking_failure
+from orchestration.metadata import plain_cell
+from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.quirks import typed
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.sensors.table_sensors import judge_idle, judge_runs
+from orchestration.sensors.table_sweep import OpenTable, common_decisions, open_table
+from orchestration.table_card import TableCard, count_text
+
+_SHOWN: Final = 50
+_HOLDERS_OF: Final = 10
+"""Of how many tables, the largest first, it is told what keeps data from going: that reads all their manifests."""
+_RUNS: Final = 50
+"""How many of a table's newest runs count as compute spent."""
+_STANDING: Final = frozenset({Reason.PAUSED, Reason.UNSUPPORTED, Reason.UNREADABLE, Reason.BLOCKED, Reason.RELOAD})
+"""Reasons that stay until a person does something."""
+_DESCRIPTION: Final = (
+    "All tables ranked: what hurts most, what comes next and when, what is declined and why, what keeps storage. "
+    "Materialize it to look now; the command line says the same with `dredge status`."
+)
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """One table of the ranking: what it needs, the next action and when, what stands in the way, seconds its newest runs took."""
+
+    need: TableNeed
+    action: str
+    when: str
+    declined: tuple[Decision, ...] = ()
+    seconds: float = 0.0
+
+
+def warehouse_health_asset(cards: Sequence[TableCard], warehouse_path: str, policies: Policies) -> dg.AssetsDefinition:
+    """Return the asset over all tables of the warehouse."""
+    key = names.warehouse_health_key(warehouse_path)
+
+    @dg.asset(
+        key=key,
+        description=_DESCRIPTION,
+        group_name=names.WAREHOUSE_HEALTH,
+        owners=[names.OWNER],
+        kinds={"dredge"},
+    )
+    @typed
+    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        lines = rank_warehouse(warehouse, context.instance, cards, policies)
+        for line in lines[:_SHOWN]:
+            context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
+        held = held_storage(warehouse, lines)
+        return dg.MaterializeResult(metadata=ranking_metadata(lines, held, warehouse_path))
+
+    made: dg.AssetsDefinition = warehouse_health
+    return made
+
+
+def rank_warehouse(
+    warehouse: WarehouseResource, instance: dg.DagsterInstance, cards: Sequence[TableCard], policies: Policies
+) -> list[TableLine]:
+    """Return a line for every table, the neediest first; tables that cannot be looked at come before all others."""
+    lines: dict[str, TableLine] = {}
+    broken: list[TableLine] = []
+    for card in cards:
+        found = open_table(warehouse, card, policies.of(card.name))
+        if isinstance(found, Decision):
+            need = TableNeed(card.name, score=100.0, costs_most=found.text)
+            broken.append(TableLine(need, "see its error", "by hand", (found,)))
+            continue
+        lines[card.name] = line_of(found, blocking_failure(instance, names.layout_key(warehouse.path, card.name)))
+    order = ranked(line.need for line in lines.values())
+    return [*broken, *(lines[need.table] for need in order)]
+
+
+def line_of(table: OpenTable, blocked: str | None = None) -> TableLine:
+    """Return the line of one table; ``blocked`` says why a failed check keeps it from being touched."""
+    need = need_of(table.name, table.health.buckets)
+    decisions = common_decisions(table) or [*judge_runs(table), *judge_idle(table)]
+    if blocked is not None:
+        decisions = [Decision(table.name, "", Outcome.DECLINE, Reason.BLOCKED, blocked)]
+    standing = tuple(decision for decision in decisions if decision.reason in _STANDING)
+    runs = [decision for decision in decisions if decision.outcome is Outcome.RUN]
+    seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))
+    if runs:
+        first = runs[0]
+        more = f" (and {count_text(len(runs) - 1, 'more partition')})" if len(runs) > 1 else ""
+        what = f"compact {first.partition}" if first.partition else "compact"
+        return TableLine(need, f"{what}: {first.text}{more}", "the next tick", standing, seconds)
+    if standing:
+        return TableLine(need, "nothing by itself", f"not while: {standing[0].text}", standing, seconds)
+    waiting = [
+        state
+        for state in table.health.partitions
+        if (state.small_files >= table.policy.idle_min_files)
+        if table.card.append_only or (table.card.partitioned and state.sorted_runs >= table.policy.idle_min_runs)
+    ]
+    if waiting:
+        nearest = min(waiting, key=lambda state: state.newest_file_ms)
+        when = utc_text(nearest.newest_file_ms + table.policy.idle_after_ms)
+        return TableLine(need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", standing, seconds)
+    return TableLine(need, "none: healthy", "-", standing, seconds)
+
+
+def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
+    """Return (table, holder, kind, bytes held alone), most bytes first, of the largest tables; what the newest snapshots say is left out."""
+    found = []
+    largest = sorted(lines, key=lambda line: -line.need.total_bytes)
+    for line in [line for line in largest if line.need.total_bytes][:_HOLDERS_OF]:
+        try:
+            rows = holds(warehouse.store(line.need.table)).to_pylist()  # a row a snapshot, tag or consumer
+        except (DredgeError, OSError) as error:
+            found.append((line.need.table, f"cannot be told: {error}", "-", 0))
+            continue
+        found += [
+            (line.need.table, row["holder"], row["kind"], row["bytes"])
+            for row in rows
+            if row["bytes"] and row["kind"] != "live"
+        ]
+    return sorted(found, key=lambda item: -item[3])[:_SHOWN]
+
+
+def ranking_metadata(
+    lines: Sequence[TableLine], held: Sequence[tuple[str, str, str, int]], warehouse_path: str
+) -> dict[str, dg.MetadataValue]:
+    """Return the ranking for people, and the numbers that plot."""
+    due = [line for line in lines if line.need.due_bytes]
+    declined = [decision for line in lines for decision in line.declined]
+    first = lines[0] if lines else None
+    hurts = "nothing: no table needs help"
+    if first is not None and first.need.score:
+        hurts = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
+    return {
+        "what hurts most": dg.MetadataValue.text(hurts),
+        "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
+        "declined": dg.MetadataValue.md(_declined(declined)),
+        "what keeps storage": dg.MetadataValue.md(_held(held)),
+        "tables looked after": dg.MetadataValue.int(len(lines)),
+        "tables with work due": dg.MetadataValue.int(len(due)),
+        "worst score": dg.MetadataValue.float(max((line.need.score for line in lines), default=0.0)),
+        "due compactions read": dg.MetadataValue.text(size_text(sum(line.need.due_bytes for line in due))),
+        "due compactions read (bytes)": dg.MetadataValue.int(sum(line.need.due_bytes for line in due)),
+        "size of all tables": dg.MetadataValue.text(size_text(sum(line.need.total_bytes for line in lines))),
+    }
+
+
+def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
+    """Return one Markdown row a table, the neediest 50, with links to their layouts."""
+    if not lines:
+        return "the warehouse holds no table yet"
+    rows = [
+        "| table | score | what costs most | next action | when | last compacted | not compacted since | level 0, most | runs took | size |",
+        "|---|--:|---|---|---|---|---|--:|--:|--:|",
+    ]
+    for line in lines[:_SHOWN]:
+        need = line.need
+        page = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)
+        cells = [
+            f"[{plain_cell(need.table)}](/assets/{page})",
+            f"{need.score:g}",
+            *map(plain_cell, (need.costs_most, line.action, line.when)),
+            *(
+                "-" if moment is None else utc_text(moment)
+                for moment in (need.last_compaction_ms, need.oldest_level0_ms)
+            ),
+            f"{need.level0_files:,}",
+            f"{line.seconds:.1f} s",
+            size_text(need.total_bytes),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    more = f"\n\nand {len(lines) - _SHOWN} more tables" if len(lines) > _SHOWN else ""
+    return "\n".join(rows) + more
+
+
+def _declined(declined: Sequence[Decision]) -> str:
+    if not declined:
+        return "nothing stands in the way of any table"
+    rows = [
+        f"| {plain_cell(item.subject)} | {item.reason.value} | {plain_cell(item.text)} |" for item in declined[:_SHOWN]
+    ]
+    more = f"\n\nand {len(declined) - _SHOWN} more" if len(declined) > _SHOWN else ""
+    return "\n".join(["| what | reason | why |", "|---|---|---|", *rows]) + more
+
+
+def _held(held: Sequence[tuple[str, str, str, int]]) -> str:
+    if not held:
+        return "nothing is kept but what the newest snapshots say"
+    rows = [
+        f"| {plain_cell(table)} | {plain_cell(holder)} | {plain_cell(kind)} | {size_text(size)} |"
+        for table, holder, kind, size in held
+    ]
+    return "\n".join(["| table | holder | kind | held alone |", "|---|---|---|--:|", *rows])

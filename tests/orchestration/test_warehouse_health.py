@@ -1,0 +1,104 @@
+"""warehouse_health answers what hurts: the neediest first, the next action and when, what is declined and why, what keeps storage."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dagster as dg
+
+from lsm_core.clock import FileClock, utc_text
+from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
+from orchestration import names
+from orchestration.metadata import plain_cell
+from orchestration.policies.decisions import DAY_MS
+from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table
+from tests.support.platform import append_table, bucket_health, commit, keyed_table, open_house
+
+
+def test_the_worst_bucket_speaks_for_its_table_and_due_bytes_break_ties() -> None:
+    calm = bucket_health("dt=a", 0, score=10.0, cost_minor=5, bytes_per_level={5: 100}, last_compaction_ms=7)
+    ill = bucket_health(
+        "dt=b",
+        1,
+        score=80.0,
+        reasons=("9 sorted runs >= 5",),
+        level0_files=8,
+        sorted_runs=9,
+        oldest_level0_ms=3,
+        cost_minor=4,
+    )
+    need = need_of("a.b", [calm, ill])
+    assert (need.score, need.costs_most) == (80.0, "dt=b/bucket-1: 9 sorted runs >= 5")
+    assert (need.due_bytes, need.level0_files, need.oldest_level0_ms, need.last_compaction_ms) == (9, 8, 3, 7)
+    assert need_of("a.c", []).costs_most == "no data yet"
+    order = [
+        TableNeed("z", 80.0, due_bytes=9),
+        TableNeed("b", 80.0, due_bytes=10),
+        TableNeed("c"),
+        TableNeed("a"),
+        need,
+    ]
+    assert [item.table for item in ranked(order)] == ["b", "a.b", "z", "a", "c"]
+
+
+def test_hostile_names_make_neither_links_nor_markup() -> None:
+    name = "shop.[x](javascript:alert(1))|<img src=x>**"
+    line = TableLine(TableNeed(name, costs_most=name), name, name)
+    row = ranking_table([line], "/data/wh").splitlines()[2]
+    links = re.findall(r"(?<!\\)\]\(([^)]*)\)", row)
+    assert len(links) == 1 and re.fullmatch(r"/assets/wh/shop/\w+_layout", links[0])
+    assert "<" not in row.replace("\\<", "")
+    assert plain_cell(name) == "shop.\\[x\\](javascript:alert(1))\\|\\<img src=x\\>\\*\\*"
+    told = ranking_metadata([], [], "/data/wh")
+    assert told["what hurts most"].value == "nothing: no table needs help"
+
+
+def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path: Path) -> None:
+    root, policies, clock = tmp_path / "wh", tmp_path / "policies.yaml", FileClock(str(tmp_path / "clock"))
+    policies.write_text("tables: {shop.resting: {paused: storage move}}")
+    commit(keyed_table(root, "shop.busy", partitioned=False), 6)
+    commit(keyed_table(root, "shop.calm", partitioned=False))
+    commit(keyed_table(root, "shop.resting", partitioned=False), 7)
+    log = append_table(root)
+    commit(log, 5)
+    keyed_table(root, "shop.torn", partitioned=False)
+    (root / "shop.db" / "torn" / "schema" / "schema-0").write_text("{")
+    written = max(bucket.newest_file_ms or 0 for bucket in log.health())
+    clock.set(written + DAY_MS)
+    with open_house(root, DREDGE_POLICIES=str(policies), DREDGE_CLOCK=clock.to_spec()) as house:
+        result = house.execute(names.WAREHOUSE_HEALTH)
+        assert result.success
+        (event,) = result.get_asset_materialization_events()
+        told = {name: value.value for name, value in event.materialization.metadata.items()}
+        rows = told["tables"].splitlines()[2:]
+        order = [row.split("](")[0].removeprefix("| [") for row in rows]
+        assert order[0] == "shop.torn" and set(order[1:3]) == {"shop.busy", "shop.resting"}
+        by_table = dict(zip(order, rows, strict=True))
+        assert "| compact: 6 sorted runs \\>= 5 | the next tick |" in by_table["shop.busy"]
+        assert "(/assets/wh/shop/busy_layout)" in by_table["shop.busy"]
+        assert "| nothing by itself | not while: " in by_table["shop.resting"]
+        assert "paused by policy: storage move" in by_table["shop.resting"]
+        assert "| none: healthy | - |" in by_table["shop.calm"]
+        idle = utc_text(written + 20 * DAY_MS)
+        assert f"| merge dt=a once idle | {plain_cell(idle)} UTC |" in by_table["shop.log"]
+        assert "CorruptFile" in by_table["shop.torn"]
+        assert "| shop.resting | paused by policy |" in told["declined"]
+        assert "| shop.torn | unreadable |" in told["declined"]
+        assert (told["tables looked after"], told["tables with work due"]) == (5, 3)
+        assert told["what hurts most"].startswith("shop.torn (score 100): CorruptFile")
+
+        house.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                house.layout("shop.busy"), names.TREE_CHECK, passed=False, description="files overlap"
+            )
+        )
+        commit(house.warehouse.table("shop.calm"), 2)
+        house.warehouse.table("shop.calm").create_tag("kept")
+        house.warehouse.table("shop.calm").compact(full=True)
+        house.warehouse.table("shop.calm").expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**62)
+        again = house.execute(names.WAREHOUSE_HEALTH)
+        (event,) = again.get_asset_materialization_events()
+        told = {name: value.value for name, value in event.materialization.metadata.items()}
+        assert "| shop.calm | tag kept | tag | " in told["what keeps storage"], told["what keeps storage"]
+        assert "not while: blocked: tree\\_invariants failed: files overlap" in told["tables"]
