@@ -258,26 +258,34 @@ class TableSource(DataSource):
             return RefusedStream(error)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
-        """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey."""
+        """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey, InvalidSchema for
+        types that cannot be merged.
+
+        Spark asks twice an epoch, for its tasks and for its commit: with `write.merge-schema` the first one alone finds something to change.
+        """
         from lsm_core.spark.spark_stream_write import OF_SPARK, OPTIONS, StreamWriter
 
         store = table_to_write({key: text for key, text in self.options.items() if key not in (*OPTIONS, *OF_SPARK)})
-        of_batches = (*COMMIT_OPTIONS, ROW_KIND_COLUMN, *MERGE_SCHEMA, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
+        of_batches = (*COMMIT_OPTIONS, ROW_KIND_COLUMN, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
         odd = next((key for key in of_batches if key in self.options), None)
         if odd is not None:
-            accepted = f"nothing in a stream, which takes {' and '.join(OPTIONS)}, a column _row_kind, and no other columns than the table's"
+            accepted = f"nothing in a stream, which takes {', '.join((*OPTIONS, *MERGE_SCHEMA))} and a column _row_kind"
             raise InvalidOption(odd, self.options[odd], accepted, store.name)
+        store, _ = self._merged(store, schema)
         return StreamWriter(store, schema.names, overwrite, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
         store = table_to_write(self.options)
         numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
+        store, kinds = self._merged(store, schema)
+        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds)
+
+    def _merged(self, store: TableStore, schema: StructType) -> tuple[TableStore, str | None]:
+        """As `prepared`, by the options."""
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
         catalog = catalog_of(self.options) if merging else None
-        kinds = self.options.get(ROW_KIND_COLUMN)
-        store, kinds = prepared(store, schema, kinds, catalog, explicit_casts=explicit)
-        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds)
+        return prepared(store, schema, self.options.get(ROW_KIND_COLUMN), catalog, explicit_casts=explicit)
 
 
 class RefusedStream(DataSourceStreamReader):

@@ -9,7 +9,15 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from lsm_core.errors import ColumnNotFound, CommitConflict, InvalidData, InvalidOption, UnsupportedFeature
+from lsm_core import Catalog
+from lsm_core.errors import (
+    ColumnNotFound,
+    CommitConflict,
+    InvalidData,
+    InvalidOption,
+    InvalidSchema,
+    UnsupportedFeature,
+)
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_stream_write import StreamWriter
@@ -67,6 +75,24 @@ def test_kinds_of_rows_come_with_them(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="append table takes inserts only"):
         write_epoch(append, 0, [some([1], _row_kind=["-D"])])
     assert append.latest_snapshot() is None
+
+
+def test_columns_that_an_epoch_brings_are_added_before_its_rows(tmp_path: Path) -> None:
+    table = make_table(tmp_path, fields=FIELDS)
+    merging = {"write__merge_schema": "true"}
+    write_epoch(table, 0, [some([1, 2])], **merging)
+    assert Catalog(str(tmp_path)).table("db.t").schema.id == 0
+    for run in ("r", "after a crash"):
+        epoch = [some([2, 3], "b", w=["x", "y"]), some([4], "b", w=["z"], _row_kind=["+I"])]
+        write_epoch(table, 1, epoch[:1], run=run, **merging)
+    write_epoch(table, 2, epoch[1:], **merging)
+    after = Catalog(str(tmp_path)).table("db.t")
+    assert (after.schema.field_names, after.schema.id) == (("k", "v", "w"), 1)
+    found = {row["k"]: (row["v"], row["w"]) for row in after.to_arrow().to_pylist()}
+    assert found == {1: ("a1", None), 2: ("b2", "x"), 3: ("b3", "y"), 4: ("b4", "z")}
+    with pytest.raises(InvalidSchema, match="column 'w' of type STRING cannot be merged"):
+        write_epoch(after, 3, [some([5]).append_column("w", pa.array([True]))], **merging)
+    assert len(after.snapshots()) == 3
 
 
 def test_each_epoch_of_mode_complete_replaces_the_table(tmp_path: Path) -> None:
@@ -164,10 +190,7 @@ def test_bad_options_and_tables_are_refused_by_name(tmp_path: Path) -> None:
         ),
         ({"write__stream__query_id": " "}, "write.stream.query-id"),
         ({"commit_user": "a"}, "commit-user' of table db.t cannot be 'a'; accepted: nothing in a stream"),
-        (
-            {"write__merge_schema": "true"},
-            "write.merge-schema' of table db.t cannot be 'true'; accepted: nothing in a stream",
-        ),
+        ({"write__merge_schema": "yes"}, "write.merge-schema.*true or false"),
         ({"row_kind_column": "v"}, "row-kind-column' of table db.t cannot be 'v'; accepted: nothing in a stream"),
         ({"scan__mode": "latest"}, "it is for reading"),
         ({"write__stream__else": "1"}, "write.stream.else"),
