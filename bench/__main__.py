@@ -26,6 +26,7 @@ from bench import (
     reading,
     recovery,
     repeating_text,
+    scale,
     sorting,
     spark_reading,
     spark_streams,
@@ -95,6 +96,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
+    "scale": (
+        scale.run,
+        "what a driver plans for 10 TB in 10,000 buckets and a million files, metadata only; --rows is the number of files",
+    ),
     "orphans": (
         orphans.run,
         "planning the removal of orphans among a million files, and deleting them; --rows is the number of files",

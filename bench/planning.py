@@ -41,19 +41,31 @@ print(json.dumps([seconds, own_peak(), len(splits)]))
 """
 
 
-def build(warehouse: Path, primary_key: bool, files: int = FILES, manifest_count: int = MANIFESTS) -> TableStore:
-    """A table whose newest snapshot lists ``files`` data files that do not exist, in ``manifest_count`` manifests."""
+def build(
+    warehouse: Path,
+    primary_key: bool,
+    files: int = FILES,
+    manifest_count: int = MANIFESTS,
+    *,
+    partitions: int = PARTITIONS,
+    buckets: int = BUCKETS,
+    file_bytes: int = 64 << 20,
+) -> TableStore:
+    """A table whose newest snapshot lists ``files`` data files that do not exist, in ``manifest_count`` manifests; ``buckets`` a partition."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
     catalog.create_database("bench")
     keys = ["dt", "k"] if primary_key else []
-    options = {"bucket": str(BUCKETS if primary_key else -1)}
+    options = {"bucket": str(buckets if primary_key else -1)}
     catalog.create_table("bench.t", Schema(_FIELDS, primary_keys=keys, partition_keys=["dt"], options=options))
     store = catalog.table("bench.t").store
     metas = []
     for part in np.array_split(np.arange(files), manifest_count):
-        metas += manifests.write_manifests(store, entries(store, part, files, primary_key))
+        found = entries(store, part, files, primary_key, partitions, buckets)
+        at = found.schema.get_field_index("file_size")
+        sizes = pa.array(np.full(len(part), file_bytes), found.schema.field(at).type)
+        metas += manifests.write_manifests(store, found.set_column(at, found.schema.field(at), sizes))
     base, base_size = manifests.write_list(store, metas)
     delta, delta_size = manifests.write_list(store, [])
     snapshot = Snapshot(
@@ -65,15 +77,22 @@ def build(warehouse: Path, primary_key: bool, files: int = FILES, manifest_count
     return store
 
 
-def entries(store: TableStore, numbers: np.ndarray, total: int, primary_key: bool) -> pa.Table:
+def entries(
+    store: TableStore,
+    numbers: np.ndarray,
+    total: int,
+    primary_key: bool,
+    partitions: int = PARTITIONS,
+    bucket_count: int = BUCKETS,
+) -> pa.Table:
     """Entries (`ENTRY_SCHEMA`) of files ``numbers`` of ``total``: by partition, then bucket; one level-0 file in five."""
     count, schema = len(numbers), store.schema
-    per_partition = max(1, total // PARTITIONS)
+    per_partition = max(1, total // partitions)
     place = numbers % per_partition
     dates = pa.array(np.char.add("2024-", np.char.zfill((numbers // per_partition).astype(str), 4)))
-    buckets = place % BUCKETS if primary_key else np.zeros(count, np.int64)
-    level0 = (place // BUCKETS) % 5 == 0
-    low = place // BUCKETS * 1_000_000
+    buckets = place % bucket_count if primary_key else np.zeros(count, np.int64)
+    level0 = (place // bucket_count) % 5 == 0
+    low = place // bucket_count * 1_000_000
     low, high = np.where(level0, 0, low), np.where(level0, 2**40, low + 999_999)
     texts = pa.array(np.char.add("value ", low.astype(str)))
     bounds = [[dates, pa.array(side), *[pa.array(side)] * 4, texts, texts] for side in (low, high)]
@@ -85,7 +104,7 @@ def entries(store: TableStore, numbers: np.ndarray, total: int, primary_key: boo
         "kind": np.zeros(count, np.int8),
         "partition": encode_rows([dates], schema.partition_types),
         "bucket": buckets,
-        "total_buckets": np.full(count, BUCKETS if primary_key else -1),
+        "total_buckets": np.full(count, bucket_count if primary_key else -1),
         "file_name": pa.array(
             np.char.add(np.char.add("data-4f5d7a0e-5b1c-4c5f-9d3a-0123456789ab-", numbers.astype(str)), ".parquet")
         ),
