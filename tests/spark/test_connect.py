@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from lsm_core.errors import PortInUse, SparkFailed
 from lsm_core.spark import ConnectServer, await_server, running_server, spark_session, start_server, stop_server
+from tests.spark.bad_inputs import SAID
 from tests.support.spark import JAVA_OPTIONS, run_script
 
 pytestmark = pytest.mark.spark
@@ -83,6 +85,29 @@ def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
         "level": "V2",
         "same": True,
     }
+
+
+@pytest.mark.timeout(600)
+def test_what_is_wrong_is_said_through_connect_and_nothing_comes_of_it(
+    server: tuple[ConnectServer, Path], tmp_path: Path
+) -> None:
+    code = """
+import json, sys
+from pathlib import Path
+from lsm_core.spark import spark_session, stop_session
+from tests.spark.bad_inputs import refused
+
+spark = spark_session()
+print("ANSWER:" + json.dumps(refused(spark, Path(sys.argv[1]))))
+stop_session(spark)
+"""
+    done = run_script(code, str(tmp_path), env=server[0].environment(), timeout=500)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER:")]
+    assert lines, done.stderr[-3000:]
+    said = json.loads(lines[0][7:])
+    assert said.pop("left") == ""
+    assert [(name, text) for name, text in said.items() if not re.search(SAID[name], text, re.DOTALL)] == []
+    assert set(said) == set(SAID)
 
 
 def test_clients_may_share_a_session_which_outlives_each_of_them(server: tuple[ConnectServer, Path]) -> None:
