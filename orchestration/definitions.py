@@ -12,6 +12,7 @@ import dagster as dg
 from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
+from orchestration.declared import with_declarations
 from orchestration.jobs import (
     expectations_job,
     job_schedule,
@@ -58,6 +59,7 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
         dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=dg.in_process_executor),
         _automation(cards, warehouse.path, policies, settings),
     )
+    defs = with_declarations(defs, cards, warehouse.path, policies)
     if not values.get(DEMO_VARIABLE):
         return defs
     from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else

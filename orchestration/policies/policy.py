@@ -6,11 +6,11 @@ import datetime
 import difflib
 import fnmatch
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
@@ -20,6 +20,7 @@ from lsm_core.options import duration
 
 BUILT_IN: Final = "built-in default"
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+_ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
 
 
 class Pause(BaseModel):
@@ -57,6 +58,24 @@ class PolicyEntry(BaseModel):
         None, description="why maintenance rests (a text, or reason and since); false ends a pause that was inherited"
     )
 
+    owners: list[Annotated[str, Field(pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]] | None = Field(
+        None, description="owners of the table's assets: 'team:name' or e-mail addresses"
+    )
+    group: str | None = Field(None, pattern=r"^[A-Za-z0-9_]+$", description="Dagster's group of the table's assets")
+    tags: (
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,63}(/[A-Za-z0-9_.-]{1,63})?$")],
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,63}$")],
+        ]
+        | None
+    ) = Field(None, description="tags of the table's assets")
+    upstream: list[Annotated[str, Field(pattern=_ASSET)]] | None = Field(
+        None, description="keys of assets that the table's data are made from, like 'raw/orders_csv'"
+    )
+    downstream: list[Annotated[str, Field(pattern=_ASSET)]] | None = Field(
+        None, description="keys of assets that read the table, like 'reports/revenue'"
+    )
+
     @field_validator("idle_after")
     @classmethod
     def _is_duration(cls, value: str | int | None) -> str | int | None:
@@ -85,6 +104,8 @@ class PolicyEntry(BaseModel):
 class Policy:
     """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
 
+    ``owners``, ``group`` and ``tags`` of its assets (empty: the platform's own), ``upstream`` and ``downstream`` as keys like 'raw/orders_csv'.
+
     ``origins`` tells where each value comes from.
     """
 
@@ -94,7 +115,17 @@ class Policy:
     level0_warn: int = 1_000
     level0_critical: int = 10_000
     paused: str | None = None
+    owners: Sequence[str] = ()
+    group: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    upstream: Sequence[str] = ()
+    downstream: Sequence[str] = ()
     origins: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def declares(self) -> bool:
+        """Whether it says anything of the table's assets."""
+        return bool(self.owners or self.group or self.tags or self.upstream or self.downstream)
 
     def origin(self, name: str) -> str:
         """Return where the value of ``name`` comes from."""

@@ -9,9 +9,10 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from orchestration import names
+from orchestration.definitions import build_definitions
 from orchestration.policies import load_policies
 from orchestration.policies.policy import BUILT_IN, PolicyFile, read_policies
-from tests.support.platform import commit, keyed_table, open_house
+from tests.support.platform import append_table, commit, keyed_table, open_house
 
 TEXT = """
 defaults:
@@ -148,3 +149,54 @@ def test_a_policy_file_runs_no_code(tmp_path: Path, tag: str) -> None:
     with pytest.raises(InvalidOption, match=r"YAML .*python"):
         read_policies(path)
     assert not mark.exists()
+
+
+def test_owners_groups_tags_and_lineage_are_declared(tmp_path: Path) -> None:
+    root, policies = tmp_path / "wh", tmp_path / "policies.yaml"
+    policies.write_text(
+        """
+defaults: {owners: ["team:shop"]}
+tables:
+  shop.orders: {group: sales, tags: {tier: gold}, upstream: [raw/orders_csv], downstream: [reports/revenue, wh/shop/log]}
+  shop.log: {owners: [ann@example.org], downstream: [reports/revenue]}
+"""
+    )
+    keyed_table(root)
+    append_table(root)
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        specs = {spec.key.to_user_string(): spec for spec in house.defs.resolve_all_asset_specs()}
+        graph = house.defs.resolve_asset_graph()
+    data, layout, log = specs["wh/shop/orders"], specs["wh/shop/orders_layout"], specs["wh/shop/log"]
+    assert (data.owners, data.group_name, data.tags["tier"]) == (["team:shop"], "sales", "gold")
+    assert (layout.owners, layout.group_name, layout.tags["tier"]) == (["team:shop"], "sales", "gold")
+    assert data.tags["dredge/table"] == "shop.orders", "what the platform says stays"
+    assert (log.owners, log.group_name) == (["ann@example.org"], "shop")
+    assert [dep.asset_key.to_user_string() for dep in data.deps] == ["raw/orders_csv"]
+    assert [dep.asset_key for dep in layout.deps] == [data.key]
+    assert [dep.asset_key for dep in log.deps] == [data.key], "a table of the warehouse is there already"
+    assert graph.get(specs["reports/revenue"].key).parent_keys == {data.key, log.key}
+
+
+def test_what_dredge_makes_itself_cannot_be_declared_downstream(tmp_path: Path) -> None:
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("tables: {shop.orders: {downstream: [wh/shop/orders_layout]}}")
+    keyed_table(tmp_path / "wh")
+    with pytest.raises(InvalidOption, match=r"policies.yaml: downstream.*wh/shop/orders_layout"):
+        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path / "wh"), "DREDGE_POLICIES": str(policies)})
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        ("owners: [nobody]", "owners"),
+        ("group: 'a b'", "group"),
+        ("tags: {tier: 'a b'}", "tags"),
+        ("upstream: ['raw//orders']", "upstream"),
+        ("downstream: ['']", "downstream"),
+    ],
+)
+def test_a_declaration_that_dagster_could_not_hold_is_refused_by_place(tmp_path: Path, entry: str, place: str) -> None:
+    path = tmp_path / "policies.yaml"
+    path.write_text(f"tables: {{shop.orders: {{{entry}}}}}")
+    with pytest.raises(InvalidOption, match=rf"policies.yaml: tables.shop.orders.{place}"):
+        read_policies(path)
