@@ -377,13 +377,16 @@ class Runner(Protocol):
 
 
 class Action(ABC):
-    """One kind of maintenance. ``verb``: its own verb on the command line, "" for none; ``commits``: applying it makes a snapshot."""
+    """One kind of maintenance. ``verb``: its own verb on the command line, "" for none; ``commits``: applying it makes a snapshot;
+    ``runs_tasks``: it executes compaction tasks, so that :meth:`apply` makes use of a runner.
+    """
 
     name: ClassVar[str]
     verb: ClassVar[str] = ""
     help: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
     commits: ClassVar[bool] = False
+    runs_tasks: ClassVar[bool] = False
 
     @abstractmethod
     def item_types(self) -> tuple[type[PlanItem], ...]:

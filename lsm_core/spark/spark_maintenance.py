@@ -72,10 +72,7 @@ def apply_compaction(
     executor_memory: int | None = None,
 ) -> CompactionReport:
     """Apply a compaction plan as it stands, its tasks on Spark. Raises PlanStale and what `compact_table` raises."""
-    files = [file for item in plan.items_of(CompactItem) for file in item.inputs]
-    sizes = sum(file.size for file in files), sum(file.rows for file in files)
-    meter = Meter(plan.table, progress, len(plan.items_of(CompactItem)), *sizes)
-    runner = spark_runner(spark, executor_memory=executor_memory, meter=meter)
+    runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
     report = apply_plan(store_of(table), plan, runner, approved_by)
     if not isinstance(report, CompactionReport):
         raise UnsupportedFeature(f"a plan to {plan.action} as a compaction", plan.table)
@@ -87,13 +84,19 @@ def spark_runner(
     *,
     progress: Tell | None = None,
     executor_memory: int | None = None,
-    meter: Meter | None = None,
+    plan: MaintenancePlan | None = None,
 ) -> Runner:
     """Return what executes a plan's bucket tasks on Spark, for `lsm_core.maintenance.apply_plan`.
 
-    ``progress`` and ``executor_memory``: see `compact_table`; ``meter``: counts over several calls, in place of ``progress``.
+    ``progress`` and ``executor_memory``: see `compact_table`; ``plan``: what progress is told of, over all its commits (None: of each alone).
     """
     memory = Memory.of(spark, executor_memory)
+    meter: Meter | None = None
+    if plan is not None:
+        items = plan.items_of(CompactItem)
+        files = [file for item in items for file in item.inputs]
+        sizes = sum(file.size for file in files), sum(file.rows for file in files)
+        meter = Meter(plan.table, progress, len(items), *sizes)
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
         waiting = [task for task in tasks if isinstance(task, AssignTask)]

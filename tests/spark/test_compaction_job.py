@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Table
+from lsm_core.cli.app import run
 from lsm_core.compact import BucketTask
 from lsm_core.errors import CorruptFile, InvalidFilter, InvalidOption, SparkFailed
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
@@ -142,6 +144,28 @@ def test_a_condition_chooses_partitions(spark: Any, tmp_path: Path) -> None:
     assert [unit.subject for unit in report.units] == ["day=b/bucket-0", "day=c/bucket-0"]
     with pytest.raises(InvalidFilter, match="'k' is no partition column"):
         compact_table(spark, table, where="k = 1")
+
+
+def test_the_command_line_compacts_on_spark(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsm_core.cli.verbs.common._TELL_SECONDS", 0.0)
+    table, place = piled_up(tmp_path, buckets=2), ["-w", str(tmp_path)]
+    assert run(["compact", "db.t", "--full", "--commit-every", "1", "--runner", "spark", *place]) == 0
+    said = capsys.readouterr()
+    assert "snapshot 5: 6 files in, 2 out" in said.out
+    assert "2 of 2 buckets" in said.err
+    assert [run.report["executors"] for run in table.ledger()] == [[f"the driver on {socket.gethostname()}"]] * 2
+    table.write(rows([1, 2, 3], "again"))
+    name = damaged(table)
+    assert run(["compact", "db.t", "--full", "--commit-every", "2", "--runner", "spark", *place]) == 1
+    said = capsys.readouterr()
+    assert "1 buckets could not be compacted, bucket-1 for one: CorruptFile" in said.err
+    assert name in said.err
+    plan = table.plan_maintenance("expire_snapshots", retain_max=1, retain_min=1)
+    table.save_plan(plan)
+    assert run(["apply", "db.t", plan.hash, "--runner", "spark", *place]) == 1
+    assert "expire_snapshots compacts no buckets" in capsys.readouterr().err
 
 
 def tasks_of(table: Table) -> list[BucketTask]:

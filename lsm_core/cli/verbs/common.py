@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from enum import StrEnum
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,11 +17,14 @@ from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance.actions import PARTITIONS
 
 if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine is imported by the verb that runs
+    from lsm_core.maintenance.action import MaintenancePlan, Runner
+    from lsm_core.spark.compaction_job import JobProgress
     from lsm_core.table import Catalog, Table
 
 _CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 CATALOG_FLAG: Final = "--catalog-option"
+_TELL_SECONDS: Final = 5.0
 _given_options: ContextVar[tuple[str, ...]] = ContextVar("catalog_options", default=())
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
 Warehouse = Annotated[
@@ -47,6 +51,22 @@ CatalogOption = Annotated[
         CATALOG_FLAG,
         metavar="KEY=VALUE",
         help=f"Option of the catalog (metastore, uri, catalog-key, lock.enabled ...); may be repeated, and goes before those of {CATALOG_VARIABLE}. No secrets.",
+    ),
+]
+
+
+class RunnerName(StrEnum):
+    """Where the tasks of a compaction run."""
+
+    PROCESS = "process"
+    SPARK = "spark"
+
+
+RunnerOption = Annotated[
+    RunnerName,
+    typer.Option(
+        "--runner",
+        help="Where buckets are compacted: in this process, or as jobs of Spark (a local one, or the server of DREDGE_SPARK_REMOTE).",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
@@ -107,6 +127,26 @@ def _time(spec: str | None) -> Clock:
     if silent is not None:
         raise InvalidOption(source, spec, f"a file that holds epoch milliseconds ({silent})")
     return clock
+
+
+def runner_of(name: RunnerName, plan: MaintenancePlan) -> Runner | None:
+    """What executes the compaction tasks of ``plan``; None: threads of this process. Of Spark's jobs standard error tells how far they are, every few seconds.
+
+    Raises JavaNotFound, SparkFailed.
+    """
+    if name is RunnerName.PROCESS:
+        return None
+    from lsm_core.spark import spark_runner, spark_session
+
+    told = 0.0
+
+    def tell(progress: JobProgress) -> None:
+        nonlocal told
+        if progress.seconds - told >= _TELL_SECONDS:
+            told = progress.seconds
+            typer.echo(progress.text(), err=True)
+
+    return spark_runner(spark_session(app_name="dredge"), progress=tell, plan=plan)
 
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:

@@ -17,12 +17,15 @@ from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
     DryRun,
+    RunnerName,
+    RunnerOption,
     Settings,
     TableArgument,
     Warehouse,
     open_catalog,
     open_table,
     partition_specs,
+    runner_of,
 )
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError, InvalidOption
@@ -149,6 +152,7 @@ def apply(
         str | None, typer.Option("--file", help='A plan as JSON; "-" reads stdin.', show_default=False)
     ] = None,
     approved_by: ApprovedBy = None,
+    runner: RunnerOption = RunnerName.PROCESS,
     settings: Settings = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
@@ -171,7 +175,11 @@ def apply(
         raise DredgeError(
             f"say which plan of {name} to apply: a plan's hash, or --file ({known}; `dredge plan {name}` makes one)"
         )
-    report = opened.apply(chosen, approved_by=approved_by)
+    if runner is not RunnerName.PROCESS and not find_action(chosen.action, opened.name).runs_tasks:
+        raise InvalidOption(
+            "--runner", runner, f"{RunnerName.PROCESS}: {chosen.action} compacts no buckets", opened.name
+        )
+    report = opened.apply(chosen, approved_by, runner_of(runner, chosen))
     before = report.applied_before
     if as_json:
         print_json(report.to_object())
@@ -215,7 +223,7 @@ def _verb(action: Action) -> Callable[..., None]:
                 if not as_json:
                     show_plan(made)
                 return json.loads(made.to_json())
-            report = opened.apply(made)
+            report = opened.apply(made, runner=runner_of(given["runner"], made) if action.runs_tasks else None)
             if not as_json:
                 show_report(report, opened.name)
             elif report.failures:
@@ -230,6 +238,7 @@ def _verb(action: Action) -> Callable[..., None]:
         ("warehouse", Warehouse, Parameter.empty),
         ("table", Tables, Parameter.empty),
         *(_parameter(argument) for argument in sorted(_flags(action), key=lambda one: not one.required)),
+        *([("runner", RunnerOption, RunnerName.PROCESS)] if action.runs_tasks else []),
         ("dry_run", DryRun, False),
         *_SHARED,
     ]

@@ -39,7 +39,7 @@ class BuiltInAction(Action):
     """An action that names its parts as "module.name" within `lsm_core.maintenance`.
 
     ``items``: the types of its plans' items; ``planned_by`` and ``applied_by``: what :meth:`plan` and :meth:`apply` call;
-    ``fits_by``: what :meth:`fits` calls, "" where only applying tells; ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. ``runs_tasks``: it executes compaction tasks, so ``applied_by`` takes a runner too.
+    ``fits_by``: what :meth:`fits` calls, "" where only applying tells; ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. Where it ``runs_tasks`` ``applied_by`` takes a runner too.
     """
 
     items: ClassVar[tuple[str, ...]]
@@ -48,7 +48,6 @@ class BuiltInAction(Action):
     fits_by: ClassVar[str] = ""
     report: ClassVar[str]
     traced_by: ClassVar[str] = ""
-    runs_tasks: ClassVar[bool] = False
 
     def item_types(self) -> tuple[type[PlanItem], ...]:
         """See ``items``."""
