@@ -222,8 +222,10 @@ def test_whoever_is_interrupted_goes_on_with_the_same_command(tmp_path: Path, fi
     before = content(table)
     assert level0(table) == {0: files}
     command = ["recover", "db.t", "-w", str(tmp_path / "wh"), "--files", str(each)]
+    # Tests that a script runs in the background ignore Ctrl-C, and so would their children.
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from lsm_core.cli.app import main; main()"
     with subprocess.Popen(
-        [sys.executable, "-m", "lsm_core.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", listening, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as victim:
         assert victim.stdout is not None and victim.stderr is not None
         for line in victim.stdout:
