@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOpt
 from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_write import prepared
-from tests.spark.tables import make_table
+from tests.spark.tables import canonical, make_table
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -156,3 +158,62 @@ def test_names_that_are_hard_to_say_are_names_like_others(spark: Any, tmp_path: 
         read_table(spark, table, columns=["e, f", "a`b"], filter=[("c.d", "in", ["x", "z"])]).toArrow().sort_by("a`b")
     )
     assert found.to_pylist() == [{"e, f": "new", "a`b": 1}, {"e, f": None, "a`b": 3}]
+
+
+ODD_SETTINGS = {
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+}
+EVERY_TYPE = pa.schema(
+    [
+        ("p", pa.string()),
+        *[("t8", pa.int8()), ("s16", pa.int16()), ("f", pa.float32()), ("d", pa.float64()), ("b", pa.bool_())],
+        *[("dec", pa.decimal128(38, 10)), ("bin", pa.binary()), ("day", pa.date32())],
+        *[("ntz", pa.timestamp("us")), ("ltz", pa.timestamp("us", "UTC")), ("ltz3", pa.timestamp("ms", "UTC"))],
+        ("array", pa.list_(pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))]))),
+        ("map", pa.map_(pa.string(), pa.struct([("z", pa.decimal128(5, 2)), ("at", pa.timestamp("us", "UTC"))]))),
+        ("row", pa.struct([("a", pa.int64()), ("m", pa.map_(pa.int32(), pa.binary()))])),
+    ]
+)
+
+
+def rows_of_every_type() -> pa.Table:
+    """Extremes, nulls at every depth, partitions without a name and with hostile ones."""
+    at = dt.datetime(1899, 1, 1, 12, 0, 0, 1, tzinfo=dt.UTC)
+    skipped = dt.datetime(2024, 3, 31, 2, 30)  # an hour that some time zones do not have
+    full = {
+        "t8": -128, "s16": -32768, "f": float("inf"), "d": -0.0, "b": True, "dec": Decimal("-9999999999999999999999999999.9999999999"),
+        "bin": b"\x00\xff", "day": dt.date(1, 1, 1), "ntz": skipped, "ltz": at, "ltz3": skipped.replace(tzinfo=dt.UTC),
+        "array": [{"x": None, "y": ["a", None]}, None], "map": [("q", {"z": Decimal("1.25"), "at": at}), ("", None)],
+        "row": {"a": None, "m": [(1, b"x"), (2, None)]},
+    }  # fmt: skip
+    return pa.Table.from_pylist([{"p": p, **full} for p in (None, "", "a/b=c%", "'")] + [{"p": "x"}], EVERY_TYPE)
+
+
+def test_rows_of_every_type_go_through_spark_whatever_its_settings(spark: Any, tmp_path: Path) -> None:
+    options = {"bucket": "-1", "file.format": "parquet"}
+    table = make_table(tmp_path, fields=EVERY_TYPE, primary_keys=(), partition_keys=("p",), options=options)
+    copy = make_table(tmp_path, "db.copy", fields=EVERY_TYPE, primary_keys=(), options={"bucket": "-1"})
+    table.write(rows_of_every_type())
+    expected = canonical(table.to_arrow())
+    before = {key: spark.conf.get(key, None) for key in ODD_SETTINGS}
+    try:
+        for key, text in ODD_SETTINGS.items():
+            spark.conf.set(key, text)
+        write_table(read_table(spark, table), copy)
+        assert canonical(copy.to_arrow()) == expected
+        source = spark.read.format("dredge").options(warehouse=str(tmp_path), table="db.t").load()
+        write_table(source.where("p IS NULL OR p <> 'x'"), table, overwrite=True)
+        assert canonical(table.to_arrow()) == expected
+        last = read_table(spark, table, columns=["ltz"], filter=[("p", "is null", None)]).toArrow()
+        assert last.column("ltz").cast(pa.timestamp("us", "UTC")).to_pylist() == [
+            rows_of_every_type()["ltz"][0].as_py()
+        ]
+    finally:
+        for key, text in before.items():
+            spark.conf.unset(key) if text is None else spark.conf.set(key, text)

@@ -14,9 +14,12 @@ import pytest
 from lsm_core.errors import PortInUse, SparkFailed
 from lsm_core.spark import ConnectServer, await_server, running_server, spark_session, start_server, stop_server
 from tests.spark.bad_inputs import SAID
+from tests.spark.random_lives import STEPS
 from tests.support.spark import JAVA_OPTIONS, run_script
 
 pytestmark = pytest.mark.spark
+LIVES = [3001]
+"""Seeds of the random tables that a client lives with their twins."""
 
 CLIENT = """
 import json, sys
@@ -108,6 +111,23 @@ stop_session(spark)
     assert said.pop("left") == ""
     assert [(name, text) for name, text in said.items() if not re.search(SAID[name], text, re.DOTALL)] == []
     assert set(said) == set(SAID)
+
+
+@pytest.mark.timeout(600)
+def test_every_door_works_through_connect_as_on_a_classic_session(
+    server: tuple[ConnectServer, Path], tmp_path: Path
+) -> None:
+    code = f"import sys; from pathlib import Path; from tests.spark.connect_client import main; main(Path(sys.argv[1]), {LIVES})"
+    done = run_script(code, str(tmp_path), env=server[0].environment(), timeout=560)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER:")]
+    assert lines, done.stderr[-6000:]
+    assert json.loads(lines[0][7:]) == {
+        "streams": [True] * 3,
+        "reads": [2, ["C"], "C", True, 1, 1],
+        "procedures": ["tag before of db.filtered names snapshot 2", 1, "TableNotFound", [[2, "two"], [4, "four"]]],
+        "queries": [[0, [{"k": 2, "v": None}, {"k": 3, "v": "C"}]], [1, 1]],
+        "lives": [STEPS] * len(LIVES),
+    }
 
 
 def test_clients_may_share_a_session_which_outlives_each_of_them(server: tuple[ConnectServer, Path]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from lsm_core import Table
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
@@ -285,3 +286,7 @@ def test_system_tables_and_a_column_in_the_way_are_refused(tmp_path: Path) -> No
         reader(table, read__changelog="true")
     with pytest.raises(UnsupportedFeature, match=r"readStream of a system table.*db\.t\$files"):
         TableSource({**place_of(table), "table": "db.t$files", "consumer-id": "a"}).schema()
+    refused = TableSource({**place_of(table), "table": "db.t$files"}).streamReader(StructType())
+    for question in (refused.initialOffset, lambda: refused.partitions({}, {}), lambda: refused.latestOffset({}, None)):
+        with pytest.raises(UnsupportedFeature, match=r"readStream of a system table.*db\.t\$files"):
+            question()

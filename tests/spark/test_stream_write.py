@@ -71,6 +71,8 @@ def test_kinds_of_rows_come_with_them(tmp_path: Path) -> None:
     write_epoch(table, 0, [some([1, 2])])
     write_epoch(table, 1, [some([1, 2, 3], "b", _row_kind=["-D", "+U", "+I"])])
     assert held(table) == {2: "b2", 3: "b3"}
+    write_epoch(table, 2, [pa.table({"K": [3, 4], "V": ["a3", "a4"], "_ROW_KIND": ["-D", "+I"]})])
+    assert held(table) == {2: "b2", 4: "a4"}
     append = make_table(tmp_path, "db.log", fields=FIELDS, primary_keys=())
     with pytest.raises(InvalidData, match="append table takes inserts only"):
         write_epoch(append, 0, [some([1], _row_kind=["-D"])])
