@@ -145,7 +145,7 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
     if kind.root is TypeRoot.TIMESTAMP and (kind.precision or 0) <= _MAX_FRACTION:
         return "TIMESTAMP_NTZ", pa.timestamp("us")
     if kind.root is TypeRoot.TIMESTAMP_LTZ and (kind.precision or 0) <= _MAX_FRACTION:
-        return "TIMESTAMP", pa.timestamp("us", "UTC")
+        return "TIMESTAMP_LTZ", pa.timestamp("us", "UTC")
     if kind.root is TypeRoot.ROW and kind.fields:
         inner = [(field.name, *_spark_type(field.type, column, table)) for field in kind.fields]
         ddl = ", ".join(f"{quoted(name)}: {text}" for name, text, _ in inner)
