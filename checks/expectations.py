@@ -16,8 +16,9 @@ from checks.definition import declare, declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from orchestration import names
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
+from orchestration.quirks import typed
+from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
+from orchestration.table_card import TableCard, count_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,29 +35,71 @@ def suite_check(card: TableCard, data: dg.AssetKey) -> dg.AssetChecksDefinition:
     """Return the check over ``card``'s data asset; it warns and never blocks: dirt in the source is not maintenance's doing."""
 
     def check(warehouse: WarehouseResource) -> dg.AssetCheckResult:
-        if card.refusal is not None:
-            return declined(card)
-        sample = read_sample(warehouse.table(card.name))
-        outcomes = run_suite(card, sample.frame)
-        lines = ["| expectation | rows that break it | |", "|---|--:|---|"]
-        lines += [f"| {item.text} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes]
-        metadata = {
-            "rows looked at": dg.MetadataValue.int(len(sample.frame)),
-            "whole table": dg.MetadataValue.bool(sample.whole),
-            "expectations": dg.MetadataValue.md("\n".join(lines)),
-            "rows that break an expectation": dg.MetadataValue.int(sum(item.unexpected for item in outcomes)),
-        }
-        broken = [item for item in outcomes if not item.passed]
-        if broken:
-            text = f"{broken[0].text}: {broken[0].unexpected:,} rows break it; dirt in the source, maintenance changed nothing"
-            return failed(text, warn=True, **metadata)
-        return dg.AssetCheckResult(
-            passed=True,
-            description=f"{len(outcomes)} expectations hold over {len(sample.frame):,} rows",
-            metadata=metadata,
-        )
+        return suite_result(warehouse, card)
 
     return declare(card, data, names.SUITE_CHECK, DESCRIPTION, check, whole_table=True)
+
+
+def suite_result(warehouse: WarehouseResource, card: TableCard) -> dg.AssetCheckResult:
+    """Hold one table's sample to its suite; raises ``SuiteCrashed`` and what reading the table raises."""
+    if card.refusal is not None:
+        return declined(card)
+    sample = read_sample(warehouse.table(card.name))
+    outcomes = run_suite(card, sample.frame)
+    lines = ["| expectation | rows that break it | |", "|---|--:|---|"]
+    lines += [f"| {item.text} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes]
+    metadata = {
+        "rows looked at": dg.MetadataValue.int(len(sample.frame)),
+        "whole table": dg.MetadataValue.bool(sample.whole),
+        "expectations": dg.MetadataValue.md("\n".join(lines)),
+        "rows that break an expectation": dg.MetadataValue.int(sum(item.unexpected for item in outcomes)),
+    }
+    broken = [item for item in outcomes if not item.passed]
+    if broken:
+        text = f"{broken[0].text}: {broken[0].unexpected:,} rows break it; dirt in the source, maintenance changed nothing"
+        return failed(text, warn=True, **metadata)
+    return dg.AssetCheckResult(
+        passed=True,
+        description=f"{len(outcomes)} expectations hold over {len(sample.frame):,} rows",
+        metadata=metadata,
+    )
+
+
+@dg.op(
+    name="hold_to_rules",
+    description="Hold a bounded sample of every table to the suite made from its schema, and tell the outcome as its check expectations.",
+    out=dg.Out(dg.Nothing),
+    tags={"dagster/kind/dredge": ""},
+)
+@typed
+def expectations_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    """Evaluate the suites of all tables that maintenance looks after; a table whose suite fails to run stops no other.
+
+    At the end the op fails and names the tables whose suites could not be run.
+    """
+    crashed: list[str] = []
+    for card in describe_warehouse(warehouse):
+        if card.refusal is not None:
+            continue
+        try:
+            result = suite_result(warehouse, card)
+        except (DredgeError, OSError, ValueError) as error:
+            crashed.append(f"{card.name}: {type(error).__name__}: {error}")
+            context.log.error(crashed[-1])
+            continue
+        context.log.info(f"{card.name}: {result.description}")
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=names.data_key(warehouse.path, card.name),
+            check_name=names.SUITE_CHECK,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
+        )
+        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+    if crashed:
+        more = f" (and {count_text(len(crashed) - 3, 'more table')})" if len(crashed) > 3 else ""
+        raise dg.Failure("; ".join(crashed[:3]) + more)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import dagster as dg
 
@@ -13,13 +13,7 @@ from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
 from orchestration.declared import with_declarations
-from orchestration.jobs import (
-    expectations_job,
-    job_schedule,
-    maintenance_job,
-    retention_job,
-    warehouse_health_job,
-)
+from orchestration.jobs import expectations_job, job_schedule, retention_job, warehouse_health_job
 from orchestration.policies import Policies, load_policies
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
 from orchestration.resources.settings import Settings
@@ -82,32 +76,19 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
     """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
     if not cards:
         return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings)])
-    maintain = [maintenance_job(card, path) for card in cards]
-    jobs: list[Any] = [*maintain]
-    schedules = []
-    if any(not card.unreadable for card in cards):
-        retention = retention_job(cards, path)
-        jobs.append(retention)
-        schedules.append(
-            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash.")
-        )
-    ranking = warehouse_health_job(path)
-    jobs.append(ranking)
-    schedules.append(job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."))
-    if any(card.refusal is None for card in cards):
-        expectations = expectations_job(cards, path)
-        jobs.append(expectations)
-        schedules.append(
-            job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules.")
-        )
+    retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     return dg.Definitions(
-        jobs=jobs,
-        schedules=schedules,
+        jobs=[retention, expectations, ranking],
+        schedules=[
+            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash."),
+            job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules."),
+            job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."),
+        ],
         sensors=[
-            sorted_run_sensor(cards, path, policies, settings, maintain),
-            idle_sensor(cards, policies, settings, maintain),
+            sorted_run_sensor(cards, path, policies, settings),
+            idle_sensor(cards, policies, settings),
             catalog_sensor(cards, policies, settings),
-            failure_sensor(settings, maintain),
+            failure_sensor(settings),
         ],
     )
 

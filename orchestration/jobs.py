@@ -1,63 +1,45 @@
-"""Jobs: one that maintains each table (its layout and the checks), one each for retention, expectations and the ranking; and their schedules."""
+"""Jobs: one each for retention and expectations, a single op over all tables, one for the ranking; and their schedules. Layouts need no job of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from checks.expectations import expectations_op
 from orchestration import names
-from orchestration.ops.retention_op import expire_op
+from orchestration.ops.retention_op import retention_op
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
 
-# One process a run: an op costs milliseconds, a process seconds.
 _EXECUTOR: Final = dg.in_process_executor
 
 
-def maintenance_job(card: TableCard, warehouse_path: str) -> UnresolvedAssetJobDefinition:
-    """Return the job that materialises one table's layout and runs its blocking checks."""
-    return dg.define_asset_job(
-        name=names.job_name(card.name),
-        selection=dg.AssetSelection.assets(names.layout_key(warehouse_path, card.name)),
-        description=f"Maintain {card.name}: observe, plan, apply on Spark, verify, record; then the blocking checks.",
-        tags={names.TAG_TABLE: card.name},
-        executor_def=_EXECUTOR,
-    )
-
-
-def retention_job(cards: Sequence[TableCard], warehouse_path: str) -> dg.JobDefinition:
-    """Return the job that expires snapshots and sweeps the trash of every table, one op a table."""
-    ops = [expire_op(card, names.layout_key(warehouse_path, card.name)) for card in cards if not card.unreadable]
+def retention_job() -> dg.JobDefinition:
+    """Return the job that expires snapshots and sweeps the trash of every table that the warehouse holds when it runs."""
 
     @dg.graph(
         name=names.RETENTION_JOB,
         description="Expire old snapshots of every table, then delete what the trash held long enough.",
     )
     def retention() -> None:
-        for op in ops:
-            op()
+        retention_op()
 
     return retention.to_job(tags={names.TAG_ACTION: "expire"}, executor_def=_EXECUTOR)
 
 
-def expectations_job(cards: Sequence[TableCard], warehouse_path: str) -> UnresolvedAssetJobDefinition:
+def expectations_job() -> dg.JobDefinition:
     """Return the job that runs the great-expectations suites of all tables, in one process."""
-    keys = [
-        dg.AssetCheckKey(names.data_key(warehouse_path, card.name), names.SUITE_CHECK)
-        for card in cards
-        if card.refusal is None
-    ]
-    return dg.define_asset_job(
+
+    @dg.graph(
         name=names.EXPECTATIONS_JOB,
-        selection=dg.AssetSelection.checks(*keys),
         description="Hold the data to its own rules: keys present and unique, NOT NULL columns without nulls.",
-        tags={names.TAG_ACTION: "expectations"},
-        executor_def=_EXECUTOR,
     )
+    def expectations() -> None:
+        expectations_op()
+
+    return expectations.to_job(tags={names.TAG_ACTION: "expectations"}, executor_def=_EXECUTOR)
 
 
 def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:

@@ -111,11 +111,6 @@ def op_name(verb: str, table: str) -> str:
     return f"{verb}__{part(database)}__{table_part(name)}"
 
 
-def job_name(table: str) -> str:
-    """Return the name of the job that maintains one table."""
-    return op_name("maintain", table)
-
-
 def partitions_name(table: str) -> str:
     """Return the name of the table's dynamic partitions."""
     return table

@@ -6,10 +6,13 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
+ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
+"""The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

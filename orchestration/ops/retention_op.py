@@ -1,4 +1,4 @@
-"""The op that keeps one table from growing old: old partitions are dropped, expired snapshots go to the trash, and from there after its grace."""
+"""The op that keeps tables from growing old: old partitions are dropped, expired snapshots go to the trash, and from there after its grace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import blocking_failure
+from orchestration.blocked import blocking_failure, run_at_work
 from orchestration.metadata import declined_table, number_metadata
 from orchestration.quirks import typed
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
+from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
+from orchestration.table_card import count_text
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
@@ -27,39 +27,68 @@ def _asked_for(store: TableStore, action: str) -> bool:
     return bool(store.schema.partition_keys) and store.options.get("partition.expiration-time") is not None
 
 
-def expire_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
-    """Return the op that applies the table's own retention; a blocked table keeps everything."""
+@dg.op(
+    name="expire",
+    description="Drop old partitions, expire old tags, snapshots and changelogs of every table (files go to the trash), then delete what the trash held long enough.",
+    out=dg.Out(dg.Nothing),
+    tags={"dagster/kind/dredge": ""},
+)
+@typed
+def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    """Apply each table's own retention; a blocked table, and one with a run at work, keeps everything until the next time.
 
-    @dg.op(
-        name=names.op_name("expire", card.name),
-        description=f"Drop old partitions, expire old tags, snapshots and changelogs of {card.name} (files go to the trash), then delete what the trash held long enough.",
-        out=dg.Out(dg.Nothing),
-        pool=names.table_pool(card.name),
-        tags={"dagster/kind/dredge": ""},
-    )
-    @typed
-    def expire(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-        reason = card.refusal or blocking_failure(context.instance, layout)
-        if reason is not None:
-            context.log.info(f"{card.name}: nothing expires: {reason}")
-            return
-        store, lines = warehouse.store(card.name), []
-        told: dict[str, dg.MetadataValue] = {}
-        for action in (name for name in RETENTION if _asked_for(store, name)):
-            try:
-                plan = plan_maintenance(store, action)
-                report = apply_plan(store, plan, approved_by=f"dagster run {context.run_id}")
-            except DredgeError as error:
-                raise dg.Failure(f"{card.name}: {action}: {type(error).__name__}: {error}") from error
-            lines += report.lines(card.name)
-            told |= number_metadata(report.numbers(), f"{action}: ")
-            told |= {
-                f"{action}: {title}": dg.MetadataValue.md(declined_table(items))
-                for title, items in report.declined_lists().items()
-                if items
-            }
-        for line in lines:
-            context.log.info(f"{card.name}: {line}")
+    A table that fails stops no other; at the end the op fails and names those that did.
+    """
+    tables, left_out = list_tables(warehouse.catalog())
+    for line in left_out:
+        context.log.warning(line)
+    failed: list[str] = []
+    for table in tables:
+        try:
+            _expire(context, warehouse, table)
+        except (DredgeError, OSError, ValueError) as error:
+            failed.append(f"{table}: {error}")
+            context.log.error(failed[-1])
+    if failed:
+        more = f" (and {count_text(len(failed) - 3, 'more table')})" if len(failed) > 3 else ""
+        raise dg.Failure("; ".join(failed[:3]) + more)
+
+
+def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> None:
+    """Plan and apply all actions of one table; raises what they raise, with the action's name before it."""
+    layout = names.layout_key(warehouse.path, table)
+    try:
+        store = warehouse.store(table)
+    except DredgeError as error:  # shown as such on its asset's page; nothing of it can expire
+        context.log.info(f"{table}: nothing expires: {error}")
+        return
+    reason = refusal_of(store) or blocking_failure(context.instance, layout)
+    if reason is None and (working := run_at_work(context.instance, table, layout, anywhere=True)):
+        reason = f"run {working[:8]} is at work on it"
+    if reason is not None:
+        context.log.info(f"{table}: nothing expires: {reason}")
+        return
+    lines: list[str] = []
+    told: dict[str, dg.MetadataValue] = {}
+    changed = False
+    for action in (name for name in RETENTION if _asked_for(store, name)):
+        try:
+            report = apply_plan(store, plan_maintenance(store, action), approved_by=f"dagster run {context.run_id}")
+        except DredgeError as error:
+            raise RetentionFailed(f"{action}: {type(error).__name__}: {error}") from error
+        changed = changed or report.changed
+        lines += report.lines(table)
+        told |= number_metadata(report.numbers(), f"{action}: ")
+        told |= {
+            f"{action}: {title}": dg.MetadataValue.md(declined_table(items))
+            for title, items in report.declined_lists().items()
+            if items
+        }
+    for line in lines:
+        context.log.info(f"{table}: {line}")
+    if changed:  # an hour in which nothing grew old enough leaves nothing behind in Dagster's storage but the run's own log
         context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=told))
 
-    return expire
+
+class RetentionFailed(DredgeError):
+    """An action of retention failed: its name and the error."""

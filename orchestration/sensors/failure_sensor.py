@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import dagster as dg
 
 from lsm_core.errors import DredgeError
@@ -14,12 +12,11 @@ from orchestration.resources.warehouse import LedgerResource
 DESCRIPTION = "Writes every failed maintenance run into the ledger of its table, with the plan, the reason it ran for and the error."
 
 
-def failure_sensor(settings: Settings, jobs: Sequence[object]) -> dg.SensorDefinition:
-    """Return the sensor over the maintenance jobs."""
+def failure_sensor(settings: Settings) -> dg.SensorDefinition:
+    """Return the sensor over all runs of this code location; those that belong to no single table are only named."""
 
     @dg.run_failure_sensor(
         name=names.FAILURE_SENSOR,
-        monitored_jobs=list(jobs),  # type: ignore[arg-type]
         description=DESCRIPTION,
         minimum_interval_seconds=settings.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,

@@ -12,28 +12,20 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import blocking_failure
+from orchestration.blocked import PARTITION_TAG, blocking_failure, run_at_work
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
 from orchestration.policies.decisions import Ending, Try, decide_next_try
 from orchestration.table_card import count_text
 
-_PARTITION_TAG: Final = "dagster/partition"
-_AT_WORK: Final = 100
 _LOOKED_AT: Final = 20
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: Ending.DONE,
     dg.DagsterRunStatus.FAILURE: Ending.FAILED,
     dg.DagsterRunStatus.CANCELED: Ending.CANCELED,
 }
-_WORKING: Final = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+
 
 
 def request_run(
@@ -49,7 +41,7 @@ def request_run(
     blocked = blocking_failure(instance, layout, partition)
     if blocked is not None:
         return _decline(decision, Reason.BLOCKED, blocked), None
-    working = _run_at_work(instance, table, partition, layout)
+    working = run_at_work(instance, table, layout, partition)
     if working is not None:
         return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
     try:
@@ -77,7 +69,7 @@ def request_run(
     config = {"plan": plan.hash, "full": decision.full}
     request = dg.RunRequest(
         run_key=names.run_key(table, partition, plan.base_snapshot, plan.hash, next_try.number),
-        job_name=names.job_name(table),
+        asset_selection=[layout],
         run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
         tags=names.run_tags(table, partition, plan.hash, action, final.text),
         partition_key=partition,
@@ -102,17 +94,6 @@ def plan_text(plan: MaintenancePlan) -> str:
     return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
-def _run_at_work(instance: dg.DagsterInstance, table: str, partition: str | None, layout: dg.AssetKey) -> str | None:
-    """Return the id of the newest run at work on the table's partition, also of one that a person started and that has none of our tags."""
-    found = instance.get_runs(dg.RunsFilter(tags=_tags(table, partition), statuses=_WORKING), limit=1)
-    if found:
-        return found[0].run_id
-    for run in instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK):
-        if layout in (run.asset_selection or ()) and run.tags.get(_PARTITION_TAG) == partition:
-            return run.run_id
-    return None
-
-
 def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
     """Return the ended runs of this plan, newest first; a hand that runs one again counts as well."""
     tags = {**_tags(table, partition), names.TAG_PLAN: plan}
@@ -128,7 +109,7 @@ def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan
 
 
 def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
-    return {names.TAG_TABLE: table, **({} if partition is None else {_PARTITION_TAG: partition})}
+    return {names.TAG_TABLE: table, **({} if partition is None else {PARTITION_TAG: partition})}
 
 
 def _decline(decision: Decision, reason: Reason, text: str) -> Decision:

@@ -28,25 +28,24 @@ IDLE_DESCRIPTION: Final = (
 
 
 def sorted_run_sensor(
-    cards: Sequence[TableCard], warehouse_path: str, policies: Policies, settings: Settings, jobs: Sequence[object]
+    cards: Sequence[TableCard], warehouse_path: str, policies: Policies, settings: Settings
 ) -> dg.SensorDefinition:
     """Return the sensor over all tables; it also reports health and the level-0 alert."""
     reporter = HealthReporter(warehouse_path)
     sweep = TableSweep(cards, policies, settings, judge_runs, events_of=reporter.events, further_lines=alert_lines)
-    return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep, jobs)
+    return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)
 
 
-def idle_sensor(
-    cards: Sequence[TableCard], policies: Policies, settings: Settings, jobs: Sequence[object]
-) -> dg.SensorDefinition:
+def idle_sensor(cards: Sequence[TableCard], policies: Policies, settings: Settings) -> dg.SensorDefinition:
     """Return the sensor over all tables."""
-    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, TableSweep(cards, policies, settings, judge_idle), jobs)
+    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, TableSweep(cards, policies, settings, judge_idle))
 
 
-def _table_sensor(name: str, description: str, sweep: TableSweep, jobs: Sequence[object]) -> dg.SensorDefinition:
+def _table_sensor(name: str, description: str, sweep: TableSweep) -> dg.SensorDefinition:
     @dg.sensor(
         name=name,
-        jobs=list(jobs),  # type: ignore[arg-type]
+        # No job of ours: runs of layouts are those that "Materialize" starts. One selection for all tables, however many there are.
+        asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=sweep.settings.sensor_seconds,
         description=description,
         default_status=dg.DefaultSensorStatus.RUNNING if sweep.settings.sensors_on else dg.DefaultSensorStatus.STOPPED,

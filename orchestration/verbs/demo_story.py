@@ -29,6 +29,7 @@ from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.health import data_version
+from orchestration.quirks import ASSET_JOB
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.dagster_client import CheckResult, DagsterClient, PlatformFailed, Run
 from orchestration.verbs.dagster_client import Tick as SensorTick
@@ -337,7 +338,9 @@ class Story:
         """What was left in level 0 of the aggregates is compacted as a person would, so that the stream hears of it."""
         name = carrier_totals.TABLE
         config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
-        self._run(names.job_name(name), config)
+        self._finished(
+            self.client.launch(ASSET_JOB, run_config=config, assets=[names.layout_key(self.warehouse.path, name).path])
+        )
         self._hold_totals("T4")
 
     def _hold_totals(self, tick: str) -> None:

@@ -106,7 +106,7 @@ def test_unsupported_tables_are_shown_and_left_alone_with_the_reason(house: Hous
     for name in UNSUPPORTED:
         known = house.instance.get_dynamic_partitions(f"g.{name}")
         partition = known[0] if known else None
-        result = house.execute(names.job_name(f"g.{name}"), partition)
+        result = house.maintain(f"g.{name}", partition)
         assert result.success, name
         told = house.materialisation(f"g.{name}", partition)
         assert told["action"] == "nothing to do"
@@ -153,6 +153,6 @@ def test_a_table_that_cannot_be_opened_is_shown_with_its_error(tmp_path: Path) -
         lines = house.lines(house.tick(names.SORTED_RUN_SENSOR))
         assert any(line.startswith("shop.torn: decline (unreadable): CorruptFile: ") for line in lines)
         assert any(line.startswith("shop.fine: decline (too few runs)") for line in lines)
-        result = house.execute(names.job_name("shop.torn"))
+        result = house.maintain("shop.torn")
         assert result.success
         assert "schema-0" in house.materialisation("shop.torn")["why"]

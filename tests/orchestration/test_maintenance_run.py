@@ -25,7 +25,7 @@ from orchestration import names
 from orchestration.ops import layout_ops
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
-JOB = names.job_name("shop.orders")
+TABLE = "shop.orders"
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def test_a_repeated_run_finds_nothing_to_do_and_says_so(house: House) -> None:
 
 def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
     table = house.warehouse.table("shop.orders")
-    assert house.execute(JOB).success
+    assert house.maintain(TABLE).success
     commit(table, 2)
     node = names.node_name(str(house.root), "shop.orders")
-    assert house.execute(JOB, run_config={"ops": {node: {"config": {"full": True}}}}).success
+    assert house.maintain(TABLE, run_config={"ops": {node: {"config": {"full": True}}}}).success
     told = house.materialisation("shop.orders")
     assert (told["action"], told["sorted runs (worst bucket)"], told["why"]) == (
         "compact",
@@ -170,7 +170,7 @@ def test_a_stale_plan_of_another_action_is_not_replaced_by_a_compaction(house: H
     save_plan(store, plan)
     other_options(house)
     node = names.node_name(str(house.root), "shop.orders")
-    result = house.execute(JOB, run_config={"ops": {node: {"config": {"plan": plan.hash}}}})
+    result = house.maintain(TABLE, run_config={"ops": {node: {"config": {"plan": plan.hash}}}})
     assert not result.success
     told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
     assert any(f"PlanStale: plan {plan.hash} (rescale): " in text for text in told)
@@ -183,7 +183,7 @@ def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
     node = names.node_name(str(house.root), "shop.orders")
 
     def run(config: dict[str, Any]) -> dg.ExecuteInProcessResult:
-        return house.execute(JOB, run_config={"ops": {node: {"config": config}}})
+        return house.maintain(TABLE, run_config={"ops": {node: {"config": config}}})
 
     rescaled = run({"action": "rescale", "arguments": {"bucket_num": 3}})
     assert rescaled.success
@@ -211,7 +211,7 @@ def test_a_plan_of_another_partition_is_refused(tmp_path: Path) -> None:
     commit(table, 5, day="b")
     with open_house(tmp_path / "wh") as house:
         requests = {item.partition_key: item for item in house.tick(names.SORTED_RUN_SENSOR).run_requests}
-        result = house.execute(JOB, "dt=a", run_config=requests["dt=b"].run_config)
+        result = house.maintain(TABLE, "dt=a", run_config=requests["dt=b"].run_config)
         assert not result.success
         told = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
         assert any("is for partition dt=b, this run for dt=a" in text for text in told)
@@ -229,7 +229,7 @@ def test_a_lost_race_is_tried_again_with_a_new_plan(house: House, monkeypatch: p
         return apply_plan(store, plan, **rest)
 
     monkeypatch.setattr(layout_ops, "apply_plan", losing_once)
-    assert house.execute(JOB).success
+    assert house.maintain(TABLE).success
     assert len(tries) == 2
     assert tries[0] != tries[1]
     assert house.materialisation("shop.orders")["snapshot published"] == 7
@@ -270,7 +270,7 @@ def test_a_large_rewrite_is_compared_once_by_the_check_also_after_an_unknown_com
 
 
 def test_the_check_learns_what_was_published_from_the_run_and_says_when_that_is_gone(house: House) -> None:
-    result = house.execute(JOB)
+    result = house.maintain(TABLE)
     assert result.success
     layout = house.layout("shop.orders")
     assert published_snapshot(house.instance, layout, "shop.orders", None) == 6
@@ -317,7 +317,7 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
             for event in result.all_events
             if event.event_type_value == "ASSET_OBSERVATION" and event.asset_key
         }
-        assert set(seen) == {"log", "t0", "t2"}
+        assert set(seen) == {"t0", "t2"}, "of `log` nothing is old enough, of `t1` nothing may go"
         longer = seen["t2"].asset_observation_data.asset_observation
         assert "the earliest is now 4; their changelogs stay" in longer.description
         assert "expired changelogs 1 to 2; the earliest is now 3" in longer.description

@@ -61,7 +61,7 @@ def test_underscores_at_the_ends_of_names_do_not_collide(tmp_path: Path) -> None
     tables = ["a_.b", "a._b", "a.b", "a.b_"]
     for name in tables:
         keyed_table(tmp_path / "wh", name)
-    assert len({names.job_name(name) for name in tables}) == 4
+    assert len({names.op_name("maintain", name) for name in tables}) == 4
     with open_house(tmp_path / "wh") as house:
         assert len(house.lines(house.tick(RUNS))) == 4
 
@@ -190,7 +190,7 @@ def test_a_run_over_a_partitioned_table_wants_a_partition_before_it_changes_anyt
     table = keyed_table(tmp_path / "wh")
     commit(table, 5)
     with open_house(tmp_path / "wh") as house:
-        result = house.execute(names.job_name("shop.orders"))
+        result = house.maintain("shop.orders")
         assert not result.success
         assert any("choose a partition" in str(event.event_specific_data) for event in result.all_events)
     assert snapshots.latest_id(table.store) == 5

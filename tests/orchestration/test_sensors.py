@@ -19,6 +19,7 @@ from lsm_core.metadata.store import TableStore
 from orchestration import health, names
 from orchestration.health import table_health
 from orchestration.policies.decisions import DAY_MS
+from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import run_requests, table_sweep
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
@@ -140,7 +141,7 @@ def test_a_run_at_work_keeps_the_next_one_waiting(house: House) -> None:
 
 
 def _run(house: House, request: dg.RunRequest, status: dg.DagsterRunStatus) -> dg.DagsterRun:
-    return dg.DagsterRun(job_name=str(request.job_name), tags=request.tags, status=status)
+    return dg.DagsterRun(job_name=ASSET_JOB, tags=request.tags, status=status)
 
 
 def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: House) -> None:

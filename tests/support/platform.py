@@ -22,6 +22,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
 from orchestration.definitions import build_definitions
+from orchestration.quirks import ASSET_JOB
 from orchestration.resources import SparkResource, WarehouseResource
 
 KEYED = pa.schema(
@@ -150,10 +151,25 @@ class House:
         return result
 
     def run(self, request: dg.RunRequest, job: str | None = None) -> dg.ExecuteInProcessResult:
-        """Execute what a sensor asked for, in this process."""
+        """Execute what a sensor asked for, in this process; ``job``: as part of a job of the test's own."""
         return self.execute(
-            job or str(request.job_name), request.partition_key, run_config=request.run_config, tags=request.tags
+            job or ASSET_JOB,
+            request.partition_key,
+            run_config=request.run_config,
+            tags=request.tags,
+            assets=None if job else request.asset_selection,
         )
+
+    def maintain(
+        self,
+        table: str,
+        partition: str | None = None,
+        *,
+        run_config: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Materialise a table's layout in this process, as a person does."""
+        return self.execute(ASSET_JOB, partition, run_config=run_config, tags=tags, assets=[self.layout(table)])
 
     def execute(
         self,
@@ -162,12 +178,14 @@ class House:
         *,
         run_config: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
+        assets: Sequence[dg.AssetKey] | None = None,
     ) -> dg.ExecuteInProcessResult:
-        """Execute a job in this process; failures are in the result."""
+        """Execute a job in this process, or its part that makes ``assets``; failures are in the result."""
         with dg.partition_loading_context(dynamic_partitions_store=self.instance):
-            return self.defs.resolve_job_def(job).execute_in_process(
+            return self.repository.get_job(job).execute_in_process(
                 instance=self.instance,
                 partition_key=partition,
+                asset_selection=assets,
                 run_config=dict(run_config or {}),
                 tags=dict(tags or {}),
                 raise_on_error=False,
