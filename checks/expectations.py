@@ -56,7 +56,9 @@ def suite_result(warehouse: WarehouseResource, card: TableCard) -> dg.AssetCheck
     }
     broken = [item for item in outcomes if not item.passed]
     if broken:
-        text = f"{broken[0].text}: {broken[0].unexpected:,} rows break it; dirt in the source, maintenance changed nothing"
+        text = (
+            f"{broken[0].text}: {broken[0].unexpected:,} rows break it; dirt in the source, maintenance changed nothing"
+        )
         return failed(text, warn=True, **metadata)
     return dg.AssetCheckResult(
         passed=True,
@@ -87,7 +89,7 @@ def expectations_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
             crashed.append(f"{card.name}: {type(error).__name__}: {error}")
             context.log.error(crashed[-1])
             continue
-        context.log.info(f"{card.name}: {result.description}")
+        context.log.info("%s: %s", card.name, result.description)
         evaluation = dg.AssetCheckEvaluation(
             asset_key=names.data_key(warehouse.path, card.name),
             check_name=names.SUITE_CHECK,

@@ -60,7 +60,12 @@ def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partitio
 
 
 def run_at_work(
-    instance: dg.DagsterInstance, table: str, layout: dg.AssetKey, partition: str | None = None, *, anywhere: bool = False
+    instance: dg.DagsterInstance,
+    table: str,
+    layout: dg.AssetKey,
+    partition: str | None = None,
+    *,
+    anywhere: bool = False,
 ) -> str | None:
     """Return the id of the newest run at work on the table's partition (``anywhere``: on any part of the table), None: there is none.
 

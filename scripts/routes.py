@@ -42,7 +42,7 @@ ROUTES = (
             ("orchestration.health", "one reading of metadata per snapshot, shared by all sensors"),
             ("orchestration.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
             ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
-            ("orchestration.jobs", "the table's job: five ops, then the checks"),
+            ("assets.table_assets", "the layout materialised: five ops, then the checks"),
             ("orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
             ("orchestration.resources.spark_resource", "which runner carries the bucket tasks"),
             ("checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),

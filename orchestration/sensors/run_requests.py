@@ -27,7 +27,6 @@ _ENDINGS: Final = {
 }
 
 
-
 def request_run(
     instance: dg.DagsterInstance, warehouse: str, store: TableStore, decision: Decision
 ) -> tuple[Decision, dg.RunRequest | None]:

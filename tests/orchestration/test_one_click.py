@@ -97,7 +97,7 @@ def test_the_rules_stay_where_a_person_or_a_sensor_asks_for_them(house: House) -
     commit(table, 3)
     node = names.node_name(str(house.root), "shop.plain")
     config: dict[str, Any] = {"ops": {node: {"config": {"full": False}}}}
-    assert house.execute(names.job_name("shop.plain"), run_config=config).success
+    assert house.maintain("shop.plain", run_config=config).success
     assert house.materialisation("shop.plain")["action"] == "nothing to do"
     commit(table, 2)
     request = house.tick(RUNS).run_requests[0]
