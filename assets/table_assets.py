@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import dagster as dg
 
@@ -51,11 +52,6 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
     key = names.layout_key(warehouse_path, card.name)
     data = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)
-    observe = observe_op(card).alias("observe")
-    plan = plan_op(card).alias("plan")
-    apply = apply_op(card).alias("apply")
-    verify = verify_op(card, key).alias("verify")
-    record = record_op(card).alias("record")
     description = (
         f"Layout of {card.name}: maintenance declines: {card.refusal}."
         if card.refusal
@@ -63,17 +59,55 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         "the table's own rules when sorted runs pile up. A compaction never changes what the table says, and the blocking check merged_view_unchanged proves it."
     )
 
-    @dg.graph_asset(
-        key=key,
-        ins={"data": dg.AssetIn(key=data, dagster_type=dg.Nothing)},
-        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_spread),
+    located = {"dagster/uri": card.root} if card.root else {}
+    spec = dg.AssetSpec(
+        key,
+        deps=[data],
         description=description,
         partitions_def=partitions_definition(card),
         group_name=names.part(database),
         owners=[names.OWNER],
         kinds={"dredge", "spark"},
         tags={"dredge/table": names.tag_value(card.name)},
-        metadata={"dagster/uri": card.root} if card.root else None,
+        metadata={names.TABLE_NAME: card.name, **located},
+    )
+    graph = layout_graph(card.name, names.node_name(warehouse_path, card.name))
+    return dg.AssetsDefinition(
+        keys_by_input_name={"data": data}, keys_by_output_name={"result": key}, node_def=graph, specs=[spec]
+    )
+
+
+def layout_graph(table: str, name: str) -> dg.GraphDefinition:
+    """Return the five ops of one table's layout as a graph; only ``apply``, which has the table's pool, is its own."""
+    common, apply = _common_graph(), apply_op(table)
+    ours = {node.name: apply if node.name == _APPLY else node for node in common.node_defs}
+    dependencies = {
+        dg.NodeInvocation(ours[invocation.name].name, alias=invocation.alias): inputs
+        for invocation, inputs in common.dependencies.items()
+        if isinstance(invocation, dg.NodeInvocation)
+    }
+    return dg.GraphDefinition(
+        name=name,
+        node_defs=list(ours.values()),
+        dependencies=dependencies,
+        input_mappings=common.input_mappings,
+        output_mappings=common.output_mappings,
+        config=common.config_mapping,
+    )
+
+
+_APPLY: Final = names.op_name("apply", "any.table")
+
+
+@cache
+def _common_graph() -> dg.GraphDefinition:
+    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op(), plan_op(), verify_op(), record_op()))
+    apply = apply_op("any.table").alias("apply")
+
+    @dg.graph(
+        name="layout",
+        ins={"data": dg.GraphIn()},
+        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_spread),
     )
     def layout(data: Any) -> Any:
         report = apply(plan(observe(data)))

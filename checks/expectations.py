@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 import pyarrow as pa
 
-from checks.definition import declare, declined, failed
+from checks.definition import checked_table, declare, declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from orchestration import names
@@ -33,11 +33,11 @@ DESCRIPTION: Final = (
 
 def suite_check(card: TableCard, data: dg.AssetKey) -> dg.AssetChecksDefinition:
     """Return the check over ``card``'s data asset; it warns and never blocks: dirt in the source is not maintenance's doing."""
+    return declare(card, data, names.SUITE_CHECK, DESCRIPTION, _check, whole_table=True)
 
-    def check(warehouse: WarehouseResource) -> dg.AssetCheckResult:
-        return suite_result(warehouse, card)
 
-    return declare(card, data, names.SUITE_CHECK, DESCRIPTION, check, whole_table=True)
+def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
+    return suite_result(warehouse, checked_table(context, warehouse))
 
 
 def suite_result(warehouse: WarehouseResource, card: TableCard) -> dg.AssetCheckResult:

@@ -7,7 +7,7 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import declare, declined, failed
+from checks.definition import checked_table, declare, declined, failed
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance import VerifyReport, rows_given_buckets, verify_snapshots
 from orchestration import names
@@ -29,35 +29,36 @@ _LOOK_BACK: Final = 50
 
 def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
     """Return the blocking check over ``card``'s layout asset."""
+    return declare(card, layout, names.MERGED_VIEW_CHECK, DESCRIPTION, _check, blocking=True, pool=names.SPARK_POOL)
 
-    def check(
-        context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.AssetCheckResult:
-        if card.refusal is not None:
-            return declined(card)
-        try:
-            published = published_snapshot(context.instance, layout, card.name, partition_of(context))
-        except LookupError as error:
-            return failed(f"what was published cannot be told: {error}", warn=True)
-        if published is None:
-            return dg.AssetCheckResult(
-                passed=True, description="the last run published nothing, so nothing could change"
-            )
-        note, store = "", warehouse.store(card.name)
-        try:
-            if rows := rows_given_buckets(store, published):
-                return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
-            found = compare(warehouse, spark, card.name, published)
-        except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
-            found = verify_snapshots(store, published - 1, published)
-            note = f"; no second path: {error}"
-        except SnapshotNotFound as error:
-            return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
-        except CorruptFile as error:
-            return failed(f"snapshot {published} cannot be trusted: {error}")
-        return judge(found, note)
 
-    return declare(card, layout, names.MERGED_VIEW_CHECK, DESCRIPTION, check, blocking=True, pool=names.SPARK_POOL)
+def _check(
+    context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+) -> dg.AssetCheckResult:
+    card = checked_table(context, warehouse)
+    if card.refusal is not None:
+        return declined(card)
+    try:
+        published = published_snapshot(
+            context.instance, names.layout_key(warehouse.path, card.name), card.name, partition_of(context)
+        )
+    except LookupError as error:
+        return failed(f"what was published cannot be told: {error}", warn=True)
+    if published is None:
+        return dg.AssetCheckResult(passed=True, description="the last run published nothing, so nothing could change")
+    note, store = "", warehouse.store(card.name)
+    try:
+        if rows := rows_given_buckets(store, published):
+            return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
+        found = compare(warehouse, spark, card.name, published)
+    except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
+        found = verify_snapshots(store, published - 1, published)
+        note = f"; no second path: {error}"
+    except SnapshotNotFound as error:
+        return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
+    except CorruptFile as error:
+        return failed(f"snapshot {published} cannot be trusted: {error}")
+    return judge(found, note)
 
 
 def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, published: int) -> VerifyReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from checks.definition import declare, declined, failed
+from checks.definition import checked_table, declare, declined, failed
 from lsm_core.format.partition_path import partition_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -23,21 +23,22 @@ _SHOWN = 20
 
 def tree_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
     """Return the blocking check over ``card``'s layout asset."""
+    return declare(card, layout, names.TREE_CHECK, DESCRIPTION, _check, blocking=True)
 
-    def check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
-        if card.refusal is not None:
-            return declined(card)
-        buckets, files, broken = inspect_tree(warehouse.store(card.name), partition_of(context))
-        if broken:
-            told = "\n".join(f"- {line}" for line in broken[:_SHOWN])
-            return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(told))
-        return dg.AssetCheckResult(
-            passed=True,
-            description=f"{files} files in {buckets} buckets lie as they should",
-            metadata={"files": files, "buckets": buckets},
-        )
 
-    return declare(card, layout, names.TREE_CHECK, DESCRIPTION, check, blocking=True)
+def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
+    card = checked_table(context, warehouse)
+    if card.refusal is not None:
+        return declined(card)
+    buckets, files, broken = inspect_tree(warehouse.store(card.name), partition_of(context))
+    if broken:
+        told = "\n".join(f"- {line}" for line in broken[:_SHOWN])
+        return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(told))
+    return dg.AssetCheckResult(
+        passed=True,
+        description=f"{files} files in {buckets} buckets lie as they should",
+        metadata={"files": files, "buckets": buckets},
+    )
 
 
 def inspect_tree(store: TableStore, partition: str | None) -> tuple[int, int, list[str]]:

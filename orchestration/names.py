@@ -9,6 +9,8 @@ from typing import Final
 import dagster as dg
 
 TAG_TABLE: Final = "dredge/table"
+TABLE_NAME: Final = "dagster/table_name"
+"""Metadata of an asset: the table in full, as tags cannot hold it."""
 TAG_PARTITION: Final = "dredge/partition"
 TAG_PLAN: Final = "dredge/plan"
 TAG_ACTION: Final = "dredge/action"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import dagster as dg
@@ -52,7 +53,7 @@ from orchestration.metadata import (
     plan_metadata,
 )
 from orchestration.partitions import partition_of
-from orchestration.quirks import early_features, typed
+from orchestration.quirks import early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 from orchestration.table_card import TableCard, count_text
@@ -127,18 +128,26 @@ APPLIED: Final = TypeAdapter(AppliedPlan)
 VERDICT: Final = TypeAdapter(Verdict)
 
 
-def observe_op(card: TableCard) -> dg.OpDefinition:
+def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
+    """Describe the table whose layout the run materialises, as it is now: the ops of all tables are the same."""
+    (key,) = context.assets_def.keys
+    return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
+
+
+@cache
+def observe_op() -> dg.OpDefinition:
     """Return the op that shows the table's (or partition's) health before anything is done; metadata only."""
 
     @dg.op(
-        name=names.op_name("observe", card.name),
-        description=f"Look at the health of {card.name}: sorted runs, files and bytes per bucket, from metadata only.",
+        name="observe",
+        description="Look at the health of the table or partition: sorted runs, files and bytes per bucket, from metadata only.",
         ins={"data": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
     @typed
     def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+        card = card_of(context, warehouse)
         if card.refusal is not None:
             return  # the plan says why
         health = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
@@ -151,12 +160,13 @@ def observe_op(card: TableCard) -> dg.OpDefinition:
     return observe
 
 
-def plan_op(card: TableCard) -> dg.OpDefinition:
+@cache
+def plan_op() -> dg.OpDefinition:
     """Return the op that fetches the plan of the run, or makes one where the run names none."""
 
     @dg.op(
-        name=names.op_name("plan", card.name),
-        description=f"Decide what to merge in {card.name}, and say why; declined buckets come with their reason.",
+        name="plan",
+        description="Decide what to merge, and say why; declined buckets come with their reason.",
         ins={"observed": dg.In(dg.Nothing)},
         config_schema=PLAN_CONFIG,
         out=dg.Out(str),
@@ -164,6 +174,7 @@ def plan_op(card: TableCard) -> dg.OpDefinition:
     )
     @typed
     def plan(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
+        card = card_of(context, warehouse)
         if card.partitioned and partition_of(context) is None and card.refusal is None:
             # Dagster could run no check over it afterwards
             raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
@@ -278,20 +289,25 @@ def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str =
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
-def apply_op(card: TableCard) -> dg.OpDefinition:
-    """Return the op that carries a plan out, one at a time per table (its pool)."""
+def apply_op(table: str) -> dg.OpDefinition:
+    """Return the op that carries a plan out, one at a time per table (its pool); all else is the same for every table."""
+    return named_op(_apply_op(), names.op_name("apply", table), names.table_pool(table))
+
+
+@cache
+def _apply_op() -> dg.OpDefinition:
 
     @dg.op(
-        name=names.op_name("apply", card.name),
-        description=f"Merge what the plan names in {card.name} on Spark, verify it in flight (V0, V1, V2) and publish one commit.",
+        name="apply",
+        description="Merge what the plan names on Spark, verify it in flight (V0, V1, V2) and publish one commit.",
         config_schema=PLAN_CONFIG,
         out=dg.Out(str),
-        pool=names.table_pool(card.name),
         retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
         tags={"dagster/kind/spark": ""},
     )
     @typed
     def apply(context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+        card = card_of(context, warehouse)
         chosen = CHOSEN.validate_json(plan)
         given = MaintenancePlan.from_json(chosen.plan)
         if not given.items:
@@ -435,17 +451,19 @@ def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
     return config
 
 
-def verify_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
+@cache
+def verify_op() -> dg.OpDefinition:
     """Return the op that compares the published snapshot with the one before it; a difference blocks the table."""
 
     @dg.op(
-        name=names.op_name("verify", card.name),
-        description=f"Prove that the merged rows of {card.name} are the same before and after, bucket by bucket.",
+        name="verify",
+        description="Prove that the merged rows are the same before and after, bucket by bucket.",
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
     @typed
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+        card = card_of(context, warehouse)
         published = APPLIED.validate_json(report).published
         if published is None:
             verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
@@ -463,7 +481,7 @@ def verify_op(card: TableCard, layout: dg.AssetKey) -> dg.OpDefinition:
         if not verdict.ok:
             # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
             evaluation = dg.AssetCheckEvaluation(
-                asset_key=layout,
+                asset_key=names.layout_key(warehouse.path, card.name),
                 check_name=names.MERGED_VIEW_CHECK,
                 passed=False,
                 severity=dg.AssetCheckSeverity.ERROR,
@@ -499,12 +517,13 @@ def bucket_text(snapshot: int, rows: int) -> str:
     )
 
 
-def record_op(card: TableCard) -> dg.OpDefinition:
+@cache
+def record_op() -> dg.OpDefinition:
     """Return the op whose output is the table's layout asset: what changed, in numbers that plot, with levels before and after."""
 
     @dg.op(
-        name=names.op_name("record", card.name),
-        description=f"Write down what maintenance did to {card.name}: health before and after, rows, bytes and how it was verified.",
+        name="record",
+        description="Write down what maintenance did: health before and after, rows, bytes and how it was verified.",
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
@@ -512,6 +531,7 @@ def record_op(card: TableCard) -> dg.OpDefinition:
     def record(
         context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
     ) -> dg.Output[None]:
+        card = card_of(context, warehouse)
         done, compared = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
         if card.refusal is not None:
             now = TableHealth(card.name, None, None, 0)

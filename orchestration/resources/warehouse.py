@@ -77,6 +77,10 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Open the state of ``db.table`` as it is now."""
         return self.table(name).store
 
+    def card(self, name: str) -> TableCard:
+        """Describe ``db.table`` as it is now; one that cannot be opened gets a card that says why."""
+        return describe_table(self.catalog(), name)
+
     def replaying(self) -> str | None:
         """Return ``replay of batches 5-9 in progress`` while the state file says so, else None; unreadable, it keeps all still."""
         if not self.replay_state:

@@ -61,7 +61,7 @@ def version(item: dg.AssetMaterialization) -> str:
 
 
 def compact(house: House, table: str, partition: str | None = None) -> dg.ExecuteInProcessResult:
-    result = house.execute(names.job_name(table), partition)
+    result = house.maintain(table, partition)
     assert result.success
     return result
 

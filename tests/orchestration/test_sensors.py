@@ -218,23 +218,15 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
     for number in range(4):
         keyed_table(root, f"shop.t{number}", partitioned=False)
     with open_house(root, DREDGE_SENSOR_BUDGET="0.2") as house:
-<<<<<<< HEAD
         slow, passed = table_sweep.refusal_of, 0.0
 
         def slowly(store: object) -> str | None:
             nonlocal passed
             passed += 0.15
-=======
-        slow, passed = table_sweep.refusal_of, [0.0]
-
-        def slowly(store: object) -> str | None:
-            passed[0] += 0.15
->>>>>>> d9f2211 (Retention and expectations say which tables failed; the route from a tick to a run is drawn without jobs; the budget of a tick is tested by its own clock)
             return slow(store)  # type: ignore[arg-type]
 
         monkeypatch.setattr(table_sweep, "time", SimpleNamespace(monotonic=lambda: passed))
         monkeypatch.setattr(table_sweep, "refusal_of", slowly)
-        monkeypatch.setattr(table_sweep, "time", SimpleNamespace(monotonic=lambda: passed[0]))
         seen: list[str] = []
         for _ in range(2):
             lines = house.lines(house.tick(RUNS))
