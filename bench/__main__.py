@@ -28,6 +28,7 @@ from bench import (
     repeating_text,
     scale,
     sorting,
+    spark_compaction,
     spark_reading,
     spark_streams,
     spark_writing,
@@ -92,6 +93,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         spark_writing.run_against_floor,
         "ten commits through Spark against a job that only scans their rows and hands them over to Arrow",
     ),
+    "spark-scale": (
+        spark_compaction.run,
+        "compactions on Spark: 1,000 buckets of 1 MB, a bucket of 50 MB, 20 M rows in 64 buckets, a second core; --rows is the 20 M",
+    ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
     "hash": (hashing.run, "bucket hashing of 10 M rows on one core"),
@@ -127,7 +132,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         "peak RSS of compacting the largest bucket of 20 M rows and of 2 M rows",
     ),
 }
-BY_NAME_ONLY = {"compact-large", "compact-memory-table"}
+BY_NAME_ONLY = {"compact-large", "compact-memory-table", "spark-scale"}
 """Take minutes each: not part of the list that runs without names."""
 
 

@@ -244,13 +244,14 @@ def _job(
     )
     what, family, folder = f"compacting table {store.name}", str(uuid4())[:18], WriteFolder.plan(store)
     use_this_python(spark)
+    spare = max(groups) + 1 < slots_of(spark)
     outcomes: list[Outcome] = []
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
         with _named(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
-            job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder), ANSWER_DDL)
+            job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
                 outcomes = collect(job, what)
         answered = {one.task: BucketResult.from_bytes(one.answer) for one in outcomes if one.error is None}
@@ -300,9 +301,12 @@ def _results(
 
 
 def _compact_units(
-    store_text: str, family: str, folder: str, batches: Iterator[pa.RecordBatch]
+    store_text: str, family: str, folder: str, spare: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One Spark task: its units one after the other, each judged by the scalar reference; a note of each that is done."""
+    """One Spark task: its units one after the other, each judged by the scalar reference; a note of each that is done.
+
+    ``spare``: some cores have no task of the job, so a second thread gains something.
+    """
     store = TableStore.from_json(store_text).in_family(family)
     notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
     done: list[BucketResult] = []
@@ -315,7 +319,7 @@ def _compact_units(
                 unit, share, payload = (batch.column(name)[place].as_py() for name in ("unit", "share", "payload"))
                 try:
                     task = task_from_bytes(payload)
-                    found = run_bucket_task(store, task, ReferenceJudge(), pipelined=task.piece is None, share=share)
+                    found = run_bucket_task(store, task, ReferenceJudge(), pipelined=spare, share=share)
                 except Exception as error:  # noqa: BLE001  (an outcome: the other units are none the worse)
                     yield failure(unit, error)
                 else:

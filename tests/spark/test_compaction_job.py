@@ -226,12 +226,12 @@ def test_attempts_that_nobody_answers_for_leave_nothing(tmp_path: Path) -> None:
     )
 
     def attempt() -> list[Outcome]:
-        told = compaction_job._compact_units(store.to_json(), family, folder.folder, iter([units]))
+        told = compaction_job._compact_units(store.to_json(), family, folder.folder, False, iter([units]))
         return [Outcome(0, batch.column("answer")[0].as_py()) for batch in told]
 
     attempt()
     (answered,) = attempt()
-    late = compaction_job._compact_units(store.to_json(), family, folder.folder, iter([units]))
+    late = compaction_job._compact_units(store.to_json(), family, folder.folder, False, iter([units]))
     next(late)  # its files are there
     assert len(data_files(tmp_path) - before) == 3
     result = compaction_job.BucketResult.from_bytes(answered.answer)

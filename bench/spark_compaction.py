@@ -1,0 +1,197 @@
+"""Compactions through Spark: a thousand small buckets in one job, one bucket against the same in this process, memory, and a second core."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+from bench.harness import MIB, Result, Timing, in_own_process
+from bench.table_life import scratch
+from lsm_core import Catalog, Schema, Table
+
+BUCKETS, BUCKET_BYTES, RUNS = 1_000, MIB, 2
+FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("n", pa.int64()), ("noise", pa.binary(200))])
+_ROW_BYTES = 216
+"""Nearly all of it noise, so that files are as large as rows are many."""
+LONE_BYTES = 50 * MIB
+MANY_ROWS, MANY_BUCKETS = 20_000_000, 64
+NARROW = pa.schema(
+    [pa.field("k", pa.int64(), nullable=False), ("x", pa.float64()), ("n", pa.int32()), ("m", pa.int64())]
+)
+_CHUNK = 1_000_000
+
+_ON_CORES = """
+import json, sys, time
+from bench.spark_compaction import made
+from lsm_core import Catalog
+from lsm_core.spark import compact_table, spark_session, stop_session
+cores, place = sys.argv[1:]
+spark = spark_session(master=f"local[{cores}]")
+compact_table(spark, Catalog(place).table("db.warm"), full=True)
+table, began = Catalog(place).table("db.t"), time.perf_counter()
+report = compact_table(spark, table, full=True)
+seconds = time.perf_counter() - began
+stop_session(spark)
+print(json.dumps([seconds, report.rows_in]))
+"""
+
+
+def made(root: Path, rows: int, buckets: int, name: str = "t", fields: pa.Schema = FIELDS) -> Table:
+    """A table of so many rows in `RUNS` commits, each of all keys."""
+    catalog = Catalog(str(root))
+    catalog.create_database("db", ignore_if_exists=True)
+    options = {"bucket": str(buckets), "write-only": "true", "dredge.merge-budget": "256 mb"}
+    table = catalog.create_table(f"db.{name}", Schema(fields, primary_keys=["k"], options=options))
+    each = rows // RUNS
+    for turn in range(RUNS):
+        chance = np.random.default_rng(turn)
+        for start in range(0, each, _CHUNK):
+            count = min(_CHUNK, each - start)
+            keys = np.arange(start, start + count)
+            columns: dict[str, Any] = {
+                "k": keys,
+                "n": chance.integers(0, 1000, count).astype(np.int32 if fields is NARROW else np.int64),
+            }
+            if fields is NARROW:
+                columns |= {"x": chance.random(count), "m": chance.integers(0, 1 << 40, count)}
+            else:
+                noise = pa.py_buffer(chance.bytes(200 * count))
+                columns["noise"] = pa.Array.from_buffers(pa.binary(200), count, [None, noise])
+            table.write(pa.table({field.name: columns[field.name] for field in fields}, schema=fields))
+    return table
+
+
+def run(wanted: int | None, rounds: int) -> list[Result]:
+    """All figures; ``wanted``: rows of the table whose memory is measured, and a share of the others' in proportion."""
+    share = 1.0 if wanted is None else wanted / MANY_ROWS
+    from lsm_core.spark import spark_session, stop_session
+
+    results: list[Result] = []
+    with scratch() as folder:
+        spark = spark_session(app_name="dredge-bench", conf={"spark.sql.warehouse.dir": str(folder / "spark")})
+        try:
+            results += _thousand(spark, folder, share)
+            results += _lone(spark, folder, share, rounds)
+            results += _memory(spark, folder, share)
+        finally:
+            stop_session(spark)
+        results.append(_second_core(folder, share, rounds))
+    return results
+
+
+def _thousand(spark: Any, folder: Path, share: float) -> list[Result]:
+    from lsm_core.spark import compact_table
+
+    rows = int(BUCKETS * BUCKET_BYTES * share) // _ROW_BYTES
+    table = made(folder / "thousand", rows, BUCKETS)
+    before, began = _processor_seconds(), time.perf_counter()
+    report = compact_table(spark, table, full=True)
+    seconds, busy = time.perf_counter() - began, _processor_seconds() - before
+    note = f"{len(report.units):,} buckets, {report.bytes_in / MIB:,.0f} MiB in {report.files_in:,} files, {report.commits} commit"
+    shutil.rmtree(folder / "thousand")
+    return [
+        Result("spark-scale", "1,000 buckets of 1 MB in one job", seconds, "s", 60, note=note).judged(),
+        Result("spark-scale", "1,000 buckets of 1 MB: processor time", busy, "s", None, note=note),
+    ]
+
+
+def _lone(spark: Any, folder: Path, share: float, rounds: int) -> list[Result]:
+    """A bucket of 50 MB, on Spark and in this process in turn."""
+    from lsm_core.spark import compact_table
+
+    made(folder / "lone", int(LONE_BYTES * share) // _ROW_BYTES, 1)
+    seconds: dict[str, list[float]] = {"spark": [], "process": []}
+    for turn in range(rounds + 1):
+        for kind, found in seconds.items():
+            shutil.copytree(folder / "lone", folder / "copy")
+            table = Catalog(str(folder / "copy")).table("db.t")
+            began = time.perf_counter()
+            compact_table(spark, table, full=True) if kind == "spark" else table.compact(full=True)
+            if turn:
+                found.append(time.perf_counter() - began)
+            shutil.rmtree(folder / "copy")
+    on_spark, here = (Timing(tuple(seconds[kind])) for kind in ("spark", "process"))
+    most = here.median * 1.25 + 0.7
+    low, high = min(on_spark.seconds), max(on_spark.seconds)
+    name = "a bucket of 50 MB"
+    return [
+        Result("spark-scale", f"{name}, end to end", on_spark.median, "s", 1.5, low=low, high=high).judged(),
+        Result("spark-scale", f"{name}, in this process", here.median, "s", None),
+        Result("spark-scale", f"{name}, share of (in this process x 1.25 + 0.7 s)", on_spark.median / most, "x", 1.0).judged(),
+    ]  # fmt: skip
+
+
+def _memory(spark: Any, folder: Path, share: float) -> list[Result]:
+    """Peaks while 20 M rows in 64 buckets are compacted."""
+    from lsm_core.spark import compact_table
+
+    table = made(folder / "many", int(MANY_ROWS * share), MANY_BUCKETS, fields=NARROW)
+    with _peaks() as peaks:
+        report = compact_table(spark, table, full=True)
+    note = f"{report.rows_in:,} rows in {len(report.units)} buckets, {report.seconds:.1f} s"
+    shutil.rmtree(folder / "many")
+    return [
+        Result("spark-scale", "peak RSS of a Python worker", peaks["worker"], "MiB", 600, note=note).judged(),
+        Result("spark-scale", "growth of the driver beside its JVM", peaks["driver"], "MiB", 600, note=note).judged(),
+    ]
+
+
+def _second_core(folder: Path, share: float, rounds: int) -> Result:
+    """The same compaction in sessions of one core and of two, in turn."""
+    rows = int(400 * MIB * share) // _ROW_BYTES
+    made(folder / "cores", rows, 16)
+    made(folder / "cores", 2_000, 2, "warm")
+    pairs: list[float] = []
+    for _ in range(min(rounds, 3)):
+        seconds = []
+        for cores in ("1", "2"):
+            shutil.copytree(folder / "cores", folder / "copy")
+            seconds.append(in_own_process(_ON_CORES, cores, str(folder / "copy"))[0])
+            shutil.rmtree(folder / "copy")
+        pairs.append(seconds[0] / seconds[1])
+    median = sorted(pairs)[len(pairs) // 2]
+    note = f"{rows:,} rows in 16 buckets"
+    return Result(
+        "spark-scale", "local[1] to local[2]", median, "x", 1.8, "higher", min(pairs), max(pairs), note
+    ).judged()
+
+
+@contextmanager
+def _peaks() -> Iterator[dict[str, float]]:
+    """MiB: the largest Python worker, and what this process grew by, while the block runs (sampled every 20 ms)."""
+    found, over, me = {"worker": 0.0, "driver": 0.0}, threading.Event(), psutil.Process()
+    began = me.memory_info().rss
+
+    def sample() -> None:
+        while not over.wait(0.02):
+            for process in me.children(recursive=True):
+                try:
+                    if "python" in process.name():
+                        found["worker"] = max(found["worker"], process.memory_info().rss / MIB)
+                except psutil.Error:
+                    continue
+            found["driver"] = max(found["driver"], (me.memory_info().rss - began) / MIB)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def _processor_seconds() -> float:
+    """User and system time of this process and of all below it, those that have ended among them."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
