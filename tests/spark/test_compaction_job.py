@@ -24,6 +24,7 @@ from tests.support.spark import EventLog, TracedSession
 
 pytestmark = pytest.mark.spark
 MIB = 1 << 20
+SPARE = False  # cores that the job leaves idle
 
 
 def piled_up(root: Path, buckets: int = 3, size: int = 300) -> Table:
@@ -226,12 +227,12 @@ def test_attempts_that_nobody_answers_for_leave_nothing(tmp_path: Path) -> None:
     )
 
     def attempt() -> list[Outcome]:
-        told = compaction_job._compact_units(store.to_json(), family, folder.folder, False, iter([units]))
+        told = compaction_job._compact_units(store.to_json(), family, folder.folder, SPARE, iter([units]))
         return [Outcome(0, batch.column("answer")[0].as_py()) for batch in told]
 
     attempt()
     (answered,) = attempt()
-    late = compaction_job._compact_units(store.to_json(), family, folder.folder, False, iter([units]))
+    late = compaction_job._compact_units(store.to_json(), family, folder.folder, SPARE, iter([units]))
     next(late)  # its files are there
     assert len(data_files(tmp_path) - before) == 3
     result = compaction_job.BucketResult.from_bytes(answered.answer)
