@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.bad_inputs import SAID, refused
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.soak]  # `make test` asks through Connect, which runs the same code
 
 
 def test_what_is_wrong_is_said_in_one_error_and_nothing_comes_of_it(spark: Any, tmp_path: Path) -> None:
