@@ -23,6 +23,7 @@ from bench import (
     object_stores,
     orphans,
     planning,
+    platform,
     reading,
     recovery,
     repeating_text,
@@ -120,6 +121,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "commit": (
         commits.run,
         "commits: of 10,000 files in 1,000 buckets, to a table of 5,000 manifests, and the 99th percentile of small ones",
+    ),
+    "platform": (
+        platform.run,
+        "loading the code location over 1,000 tables of 20 files; --rows is the number of tables",
     ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (

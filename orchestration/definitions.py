@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -93,4 +94,12 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
     )
 
 
-defs = build_definitions()
+# Definitions live as long as their process. Garbage collection, which would look at all of them again and again while they are made and
+# described (a third of the time with a thousand tables), leaves them out.
+gc.disable()
+try:
+    defs = build_definitions()
+finally:
+    gc.enable()
+gc.freeze()
+gc.set_threshold(100_000, 20, 20)
