@@ -86,9 +86,8 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table:
         }
     for line in lines:
         context.log.info(f"{table}: {line}")
-    if (
-        changed
-    ):  # an hour in which nothing grew old enough leaves nothing behind in Dagster's storage but the run's own log
+    # An hour in which nothing grew old enough leaves nothing behind in Dagster's storage but the run's own log.
+    if changed:
         context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=told))
 
 

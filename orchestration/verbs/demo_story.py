@@ -37,6 +37,8 @@ from orchestration.verbs.dagster_client import Tick as SensorTick
 SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240
 _KEPT_SNAPSHOTS: Final = 20
+_TICKS_BACK: Final = 200
+"""How far back a tick is looked for: sensors tick every few seconds, and a busy machine may look minutes later."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +142,12 @@ class Story:
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
         """The first tick that ended and is wanted, with its log. Raises PlatformFailed when it failed."""
         for _ in _until(f"a tick of {sensor}"):
-            done = [tick for tick in self.client.ticks(sensor, told=False) if tick.ended is not None and wanted(tick)]
+            ticks = self.client.ticks(sensor, _TICKS_BACK, told=False)
+            done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
             if done and done[-1].status == "FAILURE":
                 raise PlatformFailed(f"sensor {sensor}", done[-1].error)
             if done:
-                return next(tick for tick in self.client.ticks(sensor) if tick.number == done[-1].number)
+                return next(tick for tick in self.client.ticks(sensor, _TICKS_BACK) if tick.number == done[-1].number)
         raise AssertionError
 
     def _wait_for_runs(self, since: float) -> list[Run]:

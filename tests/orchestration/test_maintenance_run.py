@@ -11,7 +11,7 @@ import pytest
 
 from checks.merged_view import published_snapshot
 from lsm_core import SchemaChange
-from lsm_core.errors import CommitConflict, CommitUnknown
+from lsm_core.errors import CommitConflict, CommitUnknown, CorruptFile
 from lsm_core.maintenance import (
     MaintenancePlan,
     apply_plan,
@@ -21,8 +21,9 @@ from lsm_core.maintenance import (
     save_plan,
 )
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.ops import layout_ops
+from orchestration.ops import layout_ops, retention_op
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
 TABLE = "shop.orders"
@@ -330,6 +331,37 @@ def test_retention_expires_and_sweeps_every_table_and_skips_a_blocked_one(tmp_pa
         assert metadata["trash: files deleted"].value == 0
         assert [snapshot.id for snapshot in tables[0].snapshots()] == [4, 5]
         assert [snapshot.id for snapshot in tables[1].snapshots()] == [1, 2, 3, 4, 5]
+
+
+def test_retention_leaves_a_table_with_a_run_at_work_alone_and_names_the_one_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "2", "snapshot.time-retained": "1 h"}
+    tables = [keyed_table(tmp_path / "wh", f"shop.t{number}", partitioned=False, **kept) for number in range(3)]
+    for table in tables:
+        commit(table, 5)
+
+    def planned(store: TableStore, action: str) -> Any:
+        if store.name == "shop.t0":
+            raise CorruptFile("manifest-0", "it is damaged")
+        return plan_maintenance(store, action)
+
+    monkeypatch.setattr(retention_op, "plan_maintenance", planned)
+    with open_house(tmp_path / "wh") as house:
+        house.instance.add_run(
+            dg.DagsterRun(job_name="compact", tags={names.TAG_TABLE: "shop.t1"}, status=dg.DagsterRunStatus.STARTED)
+        )
+        result = house.execute(names.RETENTION_JOB)
+        assert not result.success
+        (failure,) = [event for event in result.all_events if event.event_type_value == "STEP_FAILURE"]
+        described = failure.step_failure_data.user_failure_data.description
+        assert described.startswith("shop.t0: expire_tags: CorruptFile: ") and "manifest-0" in described
+        assert "shop.t1" not in described and "shop.t2" not in described
+        assert [[snapshot.id for snapshot in table.snapshots()] for table in tables] == [
+            [1, 2, 3, 4, 5],
+            [1, 2, 3, 4, 5],
+            [4, 5],
+        ]
 
 
 def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
