@@ -84,6 +84,7 @@ def submitted(wheel: Path, python: Path, folder: Path, master: str, *arguments: 
     return dict(json.loads(lines[0][7:]))
 
 
+@pytest.mark.soak
 def test_a_python_without_dredge_writes_and_reads_by_the_wheel_of_py_files(
     wheel: Path, python: Path, tmp_path: Path
 ) -> None:

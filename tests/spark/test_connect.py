@@ -113,6 +113,7 @@ stop_session(spark)
     assert set(said) == set(SAID)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_every_door_works_through_connect_as_on_a_classic_session(
     server: tuple[ConnectServer, Path], tmp_path: Path
