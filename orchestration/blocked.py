@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import dagster as dg
@@ -12,7 +14,7 @@ from orchestration import names
 
 _LOOK_BACK = 50
 PARTITION_TAG: Final = "dagster/partition"
-_AT_WORK: Final = 100
+_AT_WORK: Final = 500
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -30,8 +32,26 @@ def latest_evaluation(instance: dg.DagsterInstance, layout: dg.AssetKey, check: 
     return records[0].evaluation if records else None
 
 
-def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None = None) -> str | None:
+def ever_evaluated(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
+    """Return the blocking checks of ``layouts``, also under their former keys, that Dagster holds any evaluation of: one question for all."""
+    keys = [check for layout in layouts for check in _blocking_checks(layout)]
+    return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
+
+
+def _blocking_checks(layout: dg.AssetKey) -> list[dg.AssetCheckKey]:
+    keys = (layout, names.former_layout_key(layout))
+    return [dg.AssetCheckKey(key, name) for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK) for key in keys]
+
+
+def blocking_failure(
+    instance: dg.DagsterInstance,
+    layout: dg.AssetKey,
+    partition: str | None = None,
+    evaluated: Collection[dg.AssetCheckKey] | None = None,
+) -> str | None:
     """Return why the partition (``None``: any part of the table) may not be touched, None when it may.
+
+    ``evaluated``: what `ever_evaluated` said of this layout and others; the rest is not asked for.
 
     Only the newest evaluation counts, also where it is one under the layout's former key: execute the check again once the table
     is repaired, and the block ends.
@@ -39,9 +59,10 @@ def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partitio
     for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
         records = [
             record
-            for key in (layout, names.former_layout_key(layout))
+            for check in _blocking_checks(layout)
+            if check.name == name and (evaluated is None or check in evaluated)
             for record in instance.event_log_storage.get_asset_check_execution_history(
-                dg.AssetCheckKey(key, name),
+                check,
                 limit=_LOOK_BACK if partition is None else 1,
                 status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES),
                 partition_filter=PartitionKeyFilter(key=partition) if partition is not None else None,
@@ -59,25 +80,48 @@ def blocking_failure(instance: dg.DagsterInstance, layout: dg.AssetKey, partitio
     return None
 
 
-def run_at_work(
-    instance: dg.DagsterInstance,
-    table: str,
-    layout: dg.AssetKey,
-    partition: str | None = None,
-    *,
-    anywhere: bool = False,
-) -> str | None:
-    """Return the id of the newest run at work on the table's partition (``anywhere``: on any part of the table), None: there is none.
+class RunsAtWork:
+    """The runs at work when they are first asked for: one question to Dagster, however many tables want to know."""
 
-    Also of one that a person started and that has none of our tags.
-    """
-    tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}
-    if partition is not None:
-        tags[PARTITION_TAG] = partition
-    found = instance.get_runs(dg.RunsFilter(tags=tags, statuses=_WORKING), limit=1)
-    if found:
-        return found[0].run_id
-    for run in instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK):
-        if layout in (run.asset_selection or ()) and (anywhere or run.tags.get(PARTITION_TAG) == partition):
-            return run.run_id
-    return None
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
+
+    @cached_property
+    def _newest(self) -> Sequence[dg.DagsterRun]:
+        return self._instance.get_runs(dg.RunsFilter(statuses=_WORKING), limit=_AT_WORK)
+
+    @cached_property
+    def _of_table(self) -> Mapping[str, list[dg.DagsterRun]]:
+        found: dict[str, list[dg.DagsterRun]] = {}
+        for run in self._newest:
+            found.setdefault(run.tags.get(names.TAG_TABLE, ""), []).append(run)
+        return found
+
+    @cached_property
+    def _of_layout(self) -> Mapping[dg.AssetKey, list[dg.DagsterRun]]:
+        found: dict[dg.AssetKey, list[dg.DagsterRun]] = {}
+        for run in self._newest:
+            for key in run.asset_selection or ():
+                found.setdefault(key, []).append(run)
+        return found
+
+    def of(
+        self, table: str, layout: dg.AssetKey, partition: str | None = None, *, anywhere: bool = False
+    ) -> str | None:
+        """Return the id of the newest run at work on the table's partition (``anywhere``: on any part of the table), None: there is none.
+
+        Also of one that a person started and that has none of our tags.
+        """
+        for run in self._of_table.get(table, ()):
+            if partition is None or run.tags.get(PARTITION_TAG) == partition:
+                return run.run_id
+        for run in self._of_layout.get(layout, ()):
+            if anywhere or run.tags.get(PARTITION_TAG) == partition:
+                return run.run_id
+        if len(self._newest) < _AT_WORK:
+            return None
+        tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}  # more are at work: the older ones by name
+        if partition is not None:
+            tags[PARTITION_TAG] = partition
+        older = self._instance.get_runs(dg.RunsFilter(tags=tags, statuses=_WORKING), limit=1)
+        return older[0].run_id if older else None

@@ -137,20 +137,20 @@ _newest: Final[dict[str, tuple[Hashable, TableHealth]]] = {}
 _lock: Final = Lock()
 
 
-def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHealth:
-    """Return the health of a snapshot (default: the newest) from metadata; no data file is opened.
+def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> TableHealth:
+    """Return the health of a snapshot (its id, or itself where it has just been read; default: the newest) from metadata; no data file is opened.
 
     A process reads it once as long as snapshot, schema and options stay (where rules depend on time: once a minute), whichever
     sensor asks. Raises SnapshotNotFound, CorruptFile.
     """
-    snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
+    if not isinstance(snapshot, Snapshot):
+        snapshot = snapshots.latest(store) if snapshot is None else snapshots.read(store, snapshot)
     now = store.clock.now_ms()
     if snapshot is None:
         return TableHealth(store.name, None, None, now)
-    timed = bool(store.options.optimization_interval) or store.options.offpeak_start >= 0
     options = tuple(sorted(store.schema.options.items()))
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
-    minute = now // 60_000 if timed else 0
+    minute = now // 60_000 if ages(store) else 0
     state = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
     with _lock:
         kept = _newest.get(store.root)
@@ -169,6 +169,13 @@ def table_health(store: TableStore, snapshot_id: int | None = None) -> TableHeal
             _newest.clear()
         _newest[store.root] = (state, found)
     return found
+
+
+def ages(store: TableStore) -> bool:
+    """Whether what the table's own rules would compact depends on the time, too."""
+    options = store.options
+    timed = bool(options.optimization_interval) or options.offpeak_start >= 0
+    return timed or (store.has_primary_key and options.get("record-level.expire-time") is not None)
 
 
 def data_version(store: TableStore, latest: int) -> int | None:

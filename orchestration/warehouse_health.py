@@ -20,8 +20,9 @@ from orchestration.metadata import plain_cell
 from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
+from orchestration.sensors.looks import OpenTable, open_table
 from orchestration.sensors.table_sensors import judge_idle, judge_runs
-from orchestration.sensors.table_sweep import OpenTable, common_decisions, open_table
+from orchestration.sensors.table_sweep import common_decisions
 from orchestration.table_card import TableCard, count_text
 
 _SHOWN: Final = 50

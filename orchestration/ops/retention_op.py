@@ -10,7 +10,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import blocking_failure, run_at_work
+from orchestration.blocked import RunsAtWork, blocking_failure
 from orchestration.metadata import declined_table, number_metadata
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
@@ -63,7 +63,7 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table:
         context.log.info(f"{table}: nothing expires: {error}")
         return
     reason = refusal_of(store) or blocking_failure(context.instance, layout)
-    if reason is None and (working := run_at_work(context.instance, table, layout, anywhere=True)):
+    if reason is None and (working := RunsAtWork(context.instance).of(table, layout, anywhere=True)):
         reason = f"run {working[:8]} is at work on it"
     if reason is not None:
         context.log.info(f"{table}: nothing expires: {reason}")

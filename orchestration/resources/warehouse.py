@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -161,8 +161,12 @@ def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
     return sorted(tables), troubles
 
 
-def describe_warehouse(warehouse: WarehouseResource, troubles: list[str] | None = None) -> list[TableCard]:
-    """Describe every table, one card each; a table that cannot be opened gets a card that says why.
+def describe_warehouse(
+    warehouse: WarehouseResource,
+    troubles: list[str] | None = None,
+    describe: Callable[[Catalog, str], TableCard] | None = None,
+) -> list[TableCard]:
+    """Describe every table, one card each (by ``describe``); a table that cannot be opened gets a card that says why.
 
     What cannot even be listed goes to ``troubles``, or to the log. Raises ``InvalidOption`` when the warehouse is no folder.
     """
@@ -173,30 +177,35 @@ def describe_warehouse(warehouse: WarehouseResource, troubles: list[str] | None 
     else:
         for line in left_out:
             _LOG.warning("%s", line)
-    return [describe_table(catalog, name) for name in names]
+    return [(describe or describe_table)(catalog, name) for name in names]
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
     """Describe one table from its schema alone."""
     try:
         store = catalog.table(name).store
-        schema = store.schema
-        columns = tuple(
-            ColumnCard(column.name, to_sql(column.type), column.type.nullable, column.description or "")
-            for column in schema.fields
-        )
-        return TableCard(
-            name=name,
-            primary_keys=schema.primary_keys,
-            partition_keys=schema.partition_keys,
-            columns=columns,
-            options=dict(schema.options),
-            comment=schema.comment or "",
-            root=store.root,
-            refusal=refusal_of(store),
-        )
+        return card_of(name, store, refusal_of(store))
     except (DredgeError, OSError, ValueError) as error:
         return TableCard(name=name, refusal=str(error), unreadable=True)
+
+
+def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
+    """Describe an open table, which maintenance leaves alone for ``refusal`` (None: it does not). Raises ``UnsupportedFeature`` for a type that SQL has no name for."""
+    schema = store.schema
+    columns = tuple(
+        ColumnCard(column.name, to_sql(column.type), column.type.nullable, column.description or "")
+        for column in schema.fields
+    )
+    return TableCard(
+        name=name,
+        primary_keys=schema.primary_keys,
+        partition_keys=schema.partition_keys,
+        columns=columns,
+        options=dict(schema.options),
+        comment=schema.comment or "",
+        root=store.root,
+        refusal=refusal,
+    )
 
 
 def refusal_of(store: TableStore) -> str | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import dagster as dg
 
+from lsm_core import Catalog
 from lsm_core.errors import DredgeError
 from orchestration import names
 from orchestration.policies import Policies
 from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
+from orchestration.sensors.looks import look_at
 from orchestration.table_card import TableCard
 
 DESCRIPTION = (
@@ -34,7 +37,7 @@ def catalog_sensor(cards: Sequence[TableCard], policies: Policies, settings: Set
             return dg.SkipReason(replaying)
         try:
             left_out: list[str] = []
-            present = describe_warehouse(warehouse, left_out)
+            present = describe_warehouse(warehouse, left_out, partial(_card, warehouse))
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
         left_out += policies.unmatched([card.name for card in present])
@@ -46,6 +49,14 @@ def catalog_sensor(cards: Sequence[TableCard], policies: Policies, settings: Set
         return dg.SkipReason("\n".join([*changes, _reload(context, settings.dagster_url), *left_out]))
 
     return catalog
+
+
+def _card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
+    """As `describe_table`, from memory when the table did not move."""
+    try:
+        return look_at(warehouse, name, catalog).card
+    except (DredgeError, OSError, ValueError) as error:
+        return TableCard(name=name, refusal=str(error), unreadable=True)
 
 
 def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> list[str]:

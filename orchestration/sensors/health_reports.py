@@ -6,8 +6,9 @@ automation conditions and freshness policies of what hangs on them work, and mai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, TypeAlias
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -18,11 +19,12 @@ from checks.tree_invariants import inspect_tree
 from lsm_core.format.partition_path import partition_names
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
-from orchestration.blocked import blocking_failure, latest_evaluation
+from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation
 from orchestration.health import PartitionHealth, changes_data, version_text
 from orchestration.metadata import data_metadata, health_metadata
-from orchestration.sensors.table_sweep import AssetEvent, OpenTable
+from orchestration.sensors.looks import OpenTable
 
+AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
 _EVENTS_A_TABLE: Final = 100
 _FOLLOWED: Final = 200
@@ -40,29 +42,38 @@ class HealthReporter:
         self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
         self._unfilled: dict[str, set[str]] = {}
 
-    def events(self, table: OpenTable, instance: dg.DagsterInstance) -> Iterator[AssetEvent]:
-        """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a look."""
+    def has_news(self, table: OpenTable) -> bool:
+        """Whether `events` of the table may be any."""
+        known = self._seen.get(table.name)
+        version = (table.health.snapshot, table.health.commit)
+        return known is None or known[0] != version or bool(self._unfilled.get(table.name))
+
+    def events(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> Iterator[AssetEvent]:
+        """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look."""
+        told = _Told(instance, self._path, tables)
+        for table in tables:
+            if self.has_news(table):
+                yield from self._events(table, told)
+
+    def _events(self, table: OpenTable, told: _Told) -> Iterator[AssetEvent]:
         health, known = table.health, self._seen.get(table.name)
-        version = (health.snapshot, health.commit)
-        if known is not None and known[0] == version and not self._unfilled.get(table.name):
-            return
         before = known[1] if known is not None else {}
         shapes = {item.text: hash(item.shape) for item in health.partitions}
-        self._seen[table.name] = (version, shapes)
+        self._seen[table.name] = ((health.snapshot, health.commit), shapes)
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
         data, layout = names.data_key(self._path, table.name), names.layout_key(self._path, table.name)
-        reported = self._written(table, instance, data, set(shapes)) if shapes else set()
+        reported = self._written(table, told, data, set(shapes)) if shapes else set()
         # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
-        told = sorted(
+        due = sorted(
             (item for item in health.partitions if item.text in changed | reported),
             key=lambda item: -item.newest_file_ms,
         )
-        self._unfilled[table.name] = {item.text for item in told[_EVENTS_A_TABLE:]} & reported
+        self._unfilled[table.name] = {item.text for item in due[_EVENTS_A_TABLE:]} & reported
         if health.partitions and not table.card.partitioned:
-            yield from self._whole_table(table, instance, data, layout, new_data="" in reported)
+            yield from self._whole_table(table, told, data, layout, new_data="" in reported)
         else:
-            filled = instance.get_materialized_partitions(layout) if reported else set()
-            for state in told[:_EVENTS_A_TABLE]:
+            filled = told.partitions(layout) if reported else set()
+            for state in due[:_EVENTS_A_TABLE]:
                 numbers = health_metadata(health.of_partition(state.text))
                 if state.text in reported:
                     yield self._materialised(table, data, state.text)
@@ -73,19 +84,17 @@ class HealthReporter:
         if table.refusal is None:
             yield alert(table, layout)
 
-    def _written(
-        self, table: OpenTable, instance: dg.DagsterInstance, data: dg.AssetKey, partitions: set[str]
-    ) -> set[str]:
+    def _written(self, table: OpenTable, told: _Told, data: dg.AssetKey, partitions: set[str]) -> set[str]:
         """The partitions ("" for a whole table) whose data are to be materialised: those that writers touched since Dagster was told last."""
         missing = set(self._unfilled.get(table.name, ()))
-        last = instance.get_latest_materialization_event(data)
+        last = told.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
         if table.card.partitioned and table.name not in self._unfilled:  # the first look of this process
-            missing |= partitions - instance.get_materialized_partitions(data)
-        told = version.value if version is not None else None
-        if last is not None and (told == table.health.data_commit or not table.health.data_commit):
+            missing |= partitions - told.partitions(data)
+        said = version.value if version is not None else None
+        if last is not None and (said == table.health.data_commit or not table.health.data_commit):
             return missing & partitions
-        return (missing | touched_since(table, told, partitions)) & partitions
+        return (missing | touched_since(table, said, partitions)) & partitions
 
     def _materialised(self, table: OpenTable, data: dg.AssetKey, partition: str | None) -> dg.AssetMaterialization:
         health = table.health
@@ -96,7 +105,7 @@ class HealthReporter:
         )
 
     def _whole_table(
-        self, table: OpenTable, instance: dg.DagsterInstance, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
+        self, table: OpenTable, told: _Told, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
     ) -> Iterator[AssetEvent]:
         """A table without partitions: its layout is shown as current as long as it needs nothing.
 
@@ -108,19 +117,21 @@ class HealthReporter:
             yield self._materialised(table, data, None)
         metadata = health_metadata(table.health)
         (state,) = table.health.partitions
-        last = instance.get_latest_materialization_event(layout)
+        last = told.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
         if current or table.refusal is not None or not needs_nothing(table, state):
             yield dg.AssetObservation(layout, metadata=metadata)
             return
         buckets, files, broken = inspect_tree(table.store, None)
-        if broken or blocking_failure(instance, layout) is not None:  # for the checks themselves to tell, with a run
-            yield dg.AssetObservation(layout, metadata=metadata)
+        if broken or blocking_failure(told.instance, layout, evaluated=told.evaluated) is not None:
+            yield dg.AssetObservation(layout, metadata=metadata)  # for the checks themselves to tell, with a run
             return
         yield dg.AssetMaterialization(layout, HEALTHY, metadata=metadata)
         lie = f"{files} files in {buckets} buckets lie as they should"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=lie)
-        compared = latest_evaluation(instance, layout, names.MERGED_VIEW_CHECK)
+        if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in told.evaluated:
+            return
+        compared = latest_evaluation(told.instance, layout, names.MERGED_VIEW_CHECK)
         if compared is not None:
             yield dg.AssetCheckEvaluation(
                 asset_key=layout,
@@ -130,6 +141,29 @@ class HealthReporter:
                 description=compared.description,
                 metadata=compared.metadata,
             )
+
+
+class _Told:
+    """What Dagster was told of some tables: one question for all of them, asked when the first answer is wanted."""
+
+    def __init__(self, instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[OpenTable]) -> None:
+        self.instance = instance
+        self._data = [names.data_key(warehouse_path, table.name) for table in tables]
+        self._layouts = [names.layout_key(warehouse_path, table.name) for table in tables]
+
+    @cached_property
+    def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
+        """The newest materialisation of the data and of the layout of each table; none of what never was."""
+        return self.instance.event_log_storage.get_latest_materialization_events([*self._data, *self._layouts])
+
+    @cached_property
+    def evaluated(self) -> frozenset[dg.AssetCheckKey]:
+        """See `ever_evaluated`."""
+        return ever_evaluated(self.instance, self._layouts)
+
+    def partitions(self, key: dg.AssetKey) -> set[str]:
+        """The partitions of an asset that were ever materialised."""
+        return self.instance.get_materialized_partitions(key) if self.materialised.get(key) is not None else set()
 
 
 def touched_since(table: OpenTable, told: str | None, partitions: set[str]) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import weakref
+from dataclasses import dataclass, replace
 from typing import Final
 
 import dagster as dg
@@ -12,11 +13,14 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import PARTITION_TAG, blocking_failure, run_at_work
+from orchestration.blocked import PARTITION_TAG, RunsAtWork, blocking_failure
+from orchestration.health import TableHealth, ages
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Reason
-from orchestration.policies.decisions import Ending, Try, decide_next_try
+from orchestration.policies.decisions import Ending, NextTry, Try, decide_next_try
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.sensors.looks import OpenTable
 from orchestration.table_card import count_text
 
 _LOOKED_AT: Final = 20
@@ -27,53 +31,101 @@ _ENDINGS: Final = {
 }
 
 
-def request_run(
-    instance: dg.DagsterInstance, warehouse: str, store: TableStore, decision: Decision
-) -> tuple[Decision, dg.RunRequest | None]:
-    """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
+@dataclass(frozen=True)
+class _Planned:
+    """What planning a due partition gave: the plan's ``hash``, or "" and ``why`` nothing is picked. True of that reading of ``health``."""
 
-    The plan is saved beside the table; the run gets its hash alone.
-    """
-    table, layout, partition = store.name, names.layout_key(warehouse, store.name), decision.partition or None
-    if partition is not None and usable_keys([partition])[1]:
-        return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {table}`"), None
-    blocked = blocking_failure(instance, layout, partition)
-    if blocked is not None:
-        return _decline(decision, Reason.BLOCKED, blocked), None
-    working = run_at_work(instance, table, layout, partition)
-    if working is not None:
-        return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
-    try:
-        plan = plan_partition(store, partition, full=decision.full)
-    except DredgeError as error:
-        return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
-    if not plan.items or plan.base_snapshot is None:
-        why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
-        text = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
-        return _decline(decision, Reason.NOTHING_PICKED, text), None
-    next_try = decide_next_try(_tries(instance, table, partition, plan.hash), plan.hash, wall_ms())
-    if next_try.number is None:
-        return _decline(decision, next_try.reason, next_try.text), None
-    try:
-        save_plan(store, plan)
-    except DredgeError as error:
-        text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
-        return _decline(decision, Reason.UNREADABLE, text), None
-    text = decision.text
-    if not decision.full:
-        why = plan_text(plan)
-        text = why if why.startswith(text) else f"{text}; {why}"
-    final = replace(decision, text=f"{text}; {next_try.text}" if next_try.text else text)
-    action = "compact full" if decision.full else "compact"
-    config = {"plan": plan.hash, "full": decision.full}
-    request = dg.RunRequest(
-        run_key=names.run_key(table, partition, plan.base_snapshot, plan.hash, next_try.number),
-        asset_selection=[layout],
-        run_config={"ops": {names.node_name(warehouse, table): {"config": config}}},
-        tags=names.run_tags(table, partition, plan.hash, action, final.text),
-        partition_key=partition,
-    )
-    return final, request
+    health: weakref.ref[TableHealth]
+    hash: str
+    why: str = ""
+
+
+_planned: Final[dict[tuple[str, str, bool], _Planned]] = {}
+_KEPT_PLANS: Final = 100_000
+
+
+class RunDesk:
+    """Where due partitions become run requests, for one tick."""
+
+    def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
+        self.instance, self.warehouse = instance, warehouse
+        self._at_work = RunsAtWork(instance)
+
+    def request_run(self, table: OpenTable, decision: Decision) -> tuple[Decision, dg.RunRequest | None]:
+        """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
+
+        The plan is saved beside the table; the run gets its hash alone. As long as the table does not move, a partition whose plan gets no
+        run is not planned again: whether failed checks, runs at work and earlier runs of the plan still stand in the way is asked every time.
+        """
+        name, partition = table.name, decision.partition or None
+        layout = names.layout_key(self.warehouse.path, name)
+        if partition is not None and usable_keys([partition])[1]:
+            return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {name}`"), None
+        blocked = blocking_failure(self.instance, layout, partition)
+        if blocked is not None:
+            return _decline(decision, Reason.BLOCKED, blocked), None
+        working = self._at_work.of(name, layout, partition)
+        if working is not None:
+            return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
+        place = (table.store.root, decision.partition, decision.full)
+        known = _planned.get(place)
+        if known is not None and known.health() is table.health:
+            next_try = self._next_try(table, decision, known)
+            if next_try.number is None:
+                return _decline(decision, next_try.reason, next_try.text), None
+        try:
+            store = self.warehouse.store(name)  # as it is now, whatever the tick found
+            plan = plan_partition(store, partition, full=decision.full)
+        except DredgeError as error:
+            return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
+        if not plan.items or plan.base_snapshot is None:
+            why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
+            planned = _Planned(weakref.ref(table.health), "", why)
+        else:
+            planned = _Planned(weakref.ref(table.health), plan.hash)
+        if plan.base_snapshot == table.health.snapshot and not _plan_ages(store):
+            if len(_planned) >= _KEPT_PLANS:
+                _planned.clear()
+            _planned[place] = planned
+        next_try = self._next_try(table, decision, planned)
+        if next_try.number is None or plan.base_snapshot is None:
+            return _decline(decision, next_try.reason, next_try.text), None
+        try:
+            save_plan(store, plan)
+        except DredgeError as error:
+            text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
+            return _decline(decision, Reason.UNREADABLE, text), None
+        text = decision.text
+        if not decision.full:
+            why = plan_text(plan)
+            text = why if why.startswith(text) else f"{text}; {why}"
+        final = replace(decision, text=f"{text}; {next_try.text}" if next_try.text else text)
+        action = "compact full" if decision.full else "compact"
+        config = {"plan": plan.hash, "full": decision.full}
+        request = dg.RunRequest(
+            run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, next_try.number),
+            asset_selection=[layout],
+            run_config={"ops": {names.node_name(self.warehouse.path, name): {"config": config}}},
+            tags=names.run_tags(name, partition, plan.hash, action, final.text),
+            partition_key=partition,
+        )
+        return final, request
+
+    def _next_try(self, table: OpenTable, decision: Decision, planned: _Planned) -> NextTry:
+        """Which try of the plan is to start now, or why none is."""
+        if not planned.hash:
+            why = planned.why
+            text = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
+            return NextTry(None, text, Reason.NOTHING_PICKED)
+        tries = _tries(self.instance, table.name, decision.partition or None, planned.hash)
+        return decide_next_try(tries, planned.hash, wall_ms())
+
+
+def _plan_ages(store: TableStore) -> bool:
+    """Whether another plan may come of the same files later: by the table's own rules, or since rows, partitions or deletes have grown old."""
+    options = store.options
+    deletes = bool(options.sequence_field) and options.tombstone_retention > 0
+    return ages(store) or deletes or options.get("partition.expiration-time") is not None
 
 
 def wall_ms() -> int:

@@ -14,7 +14,8 @@ from orchestration.policies.decisions import Backlog, backlog_of, decide_idle, d
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import HealthReporter, alert_lines
-from orchestration.sensors.table_sweep import OpenTable, TableSweep
+from orchestration.sensors.looks import OpenTable
+from orchestration.sensors.table_sweep import TableSweep
 from orchestration.table_card import TableCard
 
 SORTED_RUN_DESCRIPTION: Final = (
@@ -32,7 +33,7 @@ def sorted_run_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor over all tables; it also reports health and the level-0 alert."""
     reporter = HealthReporter(warehouse_path)
-    sweep = TableSweep(cards, policies, settings, judge_runs, events_of=reporter.events, further_lines=alert_lines)
+    sweep = TableSweep(cards, policies, settings, judge_runs, reporter, alert_lines)
     return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)
 
 

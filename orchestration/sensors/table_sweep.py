@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import dagster as dg
 
+from lsm_core import Catalog
 from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.health import TableHealth, table_health
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Policies, Policy, Reason
+from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.resources.settings import Settings
-from orchestration.resources.warehouse import WarehouseResource, refusal_of
-from orchestration.sensors.run_requests import request_run
+from orchestration.resources.warehouse import WarehouseResource
+from orchestration.sensors.health_reports import AssetEvent, HealthReporter
+from orchestration.sensors.looks import OpenTable, open_table, unreadable
+from orchestration.sensors.run_requests import RunDesk
 from orchestration.table_card import TableCard
 
-AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 _LINES_A_TABLE: Final = 60
+_EVENTS_A_TICK: Final = 1_000
+"""With so many events a tick ends: Dagster's daemon stores them one by one before it looks at the next sensor."""
+_TOGETHER: Final = 50
+_TOGETHER_SECONDS: Final = 2.0
+"""Of so many tables, or of those found in so long a time, Dagster is asked at once what it was told."""
 _SKIP_TEXT: Final = 12_000
-
-
-@dataclass(frozen=True)
-class OpenTable:
-    """A table as a tick found it. ``refusal`` says why maintenance leaves its files alone, None where it does not."""
-
-    card: TableCard
-    policy: Policy
-    store: TableStore
-    health: TableHealth
-    refusal: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The table."""
-        return self.card.name
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class TickAnswer:
 class TableSweep:
     """One sensor's walk over all tables, tick by tick.
 
-    ``judge`` returns a decision for every partition of a table, ``events_of`` the events to store besides, ``further_lines`` what
+    ``judge`` returns a decision for every partition of a table, ``reporter`` the events to store besides, ``further_lines`` what
     the tick says about it after the decisions.
     """
 
@@ -85,8 +75,10 @@ class TableSweep:
     policies: Policies
     settings: Settings
     judge: Callable[[OpenTable], list[Decision]]
-    events_of: Callable[[OpenTable, dg.DagsterInstance], Iterable[AssetEvent]] = lambda *_: ()
+    reporter: HealthReporter | None = None
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
+    known_partitions: dict[str, Hashable] = field(default_factory=dict)
+    """By table, the commit all of whose partitions Dagster had when it was asked: as long as that is the newest it is not asked again."""
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Look at as many tables as the budget allows, at least one, and answer with runs, events and reasons."""
@@ -104,16 +96,11 @@ class TableSweep:
             return dg.SensorResult(
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
             )
-        answer, deadline = TickAnswer(), time.monotonic() + self.settings.sensor_budget_seconds
+        answer = TickAnswer()
         # It starts where the last tick stopped, so that slow tables starve nobody.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
-        waiting = [*self.cards[start:], *self.cards[:start]]
-        while waiting and (len(waiting) == len(self.cards) or time.monotonic() < deadline):
-            self._visit(context, warehouse, waiting.pop(0), answer)
-        if waiting:
-            answer.lines.append(
-                f"{len(waiting)} tables had no turn in this tick's {self.settings.sensor_budget_seconds:g} s: next is {waiting[0].name}"
-            )
+        waiting = deque([*self.cards[start:], *self.cards[:start]])
+        self._look_at(context.instance, warehouse, waiting, answer)
         for line in answer.lines:
             context.log.info(line)
         text = "\n".join(answer.lines)
@@ -126,63 +113,80 @@ class TableSweep:
             asset_events=answer.events,
         )
 
-    def _visit(
-        self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource, card: TableCard, answer: TickAnswer
+    def _look_at(
+        self,
+        instance: dg.DagsterInstance,
+        warehouse: WarehouseResource,
+        waiting: deque[TableCard],
+        answer: TickAnswer,
     ) -> None:
-        """Decide about every partition of one table, and add to ``answer`` what there is to say and do."""
-        table = open_table(warehouse, card, self.policies.of(card.name))
+        """Visit the tables that wait, in turn; those that the budget leaves no time for stay."""
+        desk = RunDesk(instance, warehouse)
+        try:
+            catalog = warehouse.catalog()
+        except (DredgeError, OSError, ValueError):
+            catalog = None  # each table says why
+        began, budget = time.monotonic(), self.settings.sensor_budget_seconds
+        news: list[OpenTable] = []
+        news_since = began
+        visited = 0
+        while waiting and len(answer.events) < _EVENTS_A_TICK:
+            now = time.monotonic()
+            if visited and now - began >= budget:
+                break
+            table = self._visit(desk, catalog, waiting.popleft(), answer)
+            visited += 1
+            if table is None or self.reporter is None or not self.reporter.has_news(table):
+                continue
+            news_since = news_since if news else now
+            news.append(table)
+            if len(news) >= _TOGETHER or time.monotonic() - news_since >= _TOGETHER_SECONDS:
+                answer.events += self.reporter.events(news, instance)
+                news = []
+        if news and self.reporter is not None:
+            answer.events += self.reporter.events(news, instance)
+        if waiting:
+            why = (
+                f"in this tick's {budget:g} s"
+                if len(answer.events) < _EVENTS_A_TICK
+                else f"after {len(answer.events):,} events"
+            )
+            answer.lines.append(f"{len(waiting)} tables had no turn {why}: next is {waiting[0].name}")
+
+    def _visit(self, desk: RunDesk, catalog: Catalog | None, card: TableCard, answer: TickAnswer) -> OpenTable | None:
+        """Decide about every partition of one table, and add to ``answer`` what there is to say and do; None: it cannot be judged."""
+        table = open_table(desk.warehouse, card, self.policies.of(card.name), catalog)
         if isinstance(table, Decision):
             answer.lines += decision_lines([table])
-            return
+            return None
         final: list[Decision] = []
         try:
             for decision in common_decisions(table) or self.judge(table):
                 if decision.outcome is Outcome.RUN:
-                    decision, request = request_run(context.instance, warehouse.path, table.store, decision)
+                    decision, request = desk.request_run(table, decision)
                     answer.requests += [request] if request is not None else []
                 final.append(decision)
         except (DredgeError, OSError, ValueError) as error:  # a clock or a file gone bad: the other tables go on
-            final.append(_unreadable(card, error))
+            final.append(unreadable(card, error))
         answer.lines += decision_lines(final)
         answer.lines += self.further_lines(table)
-        answer.events += self.events_of(table, context.instance)
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})
             )
-            known = set(context.instance.get_dynamic_partitions(names.partitions_name(card.name)))
-            new = [key for key in usable if key not in known]
-            if new:
-                answer.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), new))
+            commit = (table.health.snapshot, table.health.commit)
+            if usable and self.known_partitions.get(card.name) != commit:
+                known = set(desk.instance.get_dynamic_partitions(names.partitions_name(card.name)))
+                new = [key for key in usable if key not in known]
+                if new:
+                    answer.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), new))
+                else:
+                    self.known_partitions[card.name] = commit
             answer.lines += [
                 f"{card.name}/{key}: Dagster cannot hold this partition's name: it is not maintained by itself"
                 for key in refused
             ]
-
-
-def open_table(warehouse: WarehouseResource, card: TableCard, policy: Policy) -> OpenTable | Decision:
-    """Open the table and read its health, from memory when nothing changed; a table that cannot be judged gives the decision that says why."""
-    refusal: str | None = None
-    try:
-        store = warehouse.store(card.name)
-        keys_now, keys_then = (
-            (store.schema.partition_keys, store.schema.primary_keys),
-            (card.partition_keys, card.primary_keys),
-        )
-        refusal = refusal_of(store)
-        health = table_health(store)
-    except (DredgeError, OSError, ValueError) as error:
-        if refusal is not None:  # a table that is left alone anyway may be one whose keys cannot even be compared
-            return Decision(card.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal)
-        return _unreadable(card, error)
-    if card.unreadable or keys_now != keys_then:
-        text = "its keys or partitions are others now: reload the code location"
-        return Decision(card.name, "", Outcome.DECLINE, Reason.RELOAD, text)
-    return OpenTable(card, policy, store, health, refusal)
-
-
-def _unreadable(card: TableCard, error: Exception) -> Decision:
-    return Decision(card.name, "", Outcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")
+        return table
 
 
 def common_decisions(table: OpenTable) -> list[Decision]:

@@ -20,7 +20,7 @@ from orchestration import health, names
 from orchestration.health import table_health
 from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
-from orchestration.sensors import run_requests, table_sweep
+from orchestration.sensors import looks, run_requests, table_sweep
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
@@ -218,7 +218,7 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
     for number in range(4):
         keyed_table(root, f"shop.t{number}", partitioned=False)
     with open_house(root, DREDGE_SENSOR_BUDGET="0.2") as house:
-        slow, passed = table_sweep.refusal_of, 0.0
+        slow, passed = looks.refusal_of, 0.0
 
         def slowly(store: object) -> str | None:
             nonlocal passed
@@ -226,7 +226,7 @@ def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
             return slow(store)  # type: ignore[arg-type]
 
         monkeypatch.setattr(table_sweep, "time", SimpleNamespace(monotonic=lambda: passed))
-        monkeypatch.setattr(table_sweep, "refusal_of", slowly)
+        monkeypatch.setattr(looks, "refusal_of", slowly)
         seen: list[str] = []
         for _ in range(2):
             lines = house.lines(house.tick(RUNS))

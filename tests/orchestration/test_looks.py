@@ -1,0 +1,183 @@
+"""What a tick remembers of tables: nothing that moved, no decision, and one question to Dagster for many tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lsm_core import SchemaChange
+from lsm_core.clock import SystemClock
+from lsm_core.metadata.store import TableStore
+from orchestration import blocked, names
+from orchestration.quirks import ASSET_JOB
+from orchestration.sensors import looks, run_requests, table_sweep
+from tests.support.platform import House, append_table, commit, keyed_table, open_house
+
+RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
+PLAIN, PARTED, LOG = "shop.plain", "shop.orders", "shop.log"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "wh"
+    for table in (keyed_table(root, PLAIN, partitioned=False), keyed_table(root, PARTED), append_table(root, LOG)):
+        commit(table, 2)
+    with open_house(root) as found:
+        yield found
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, key: Callable[..., str]) -> Counter[str]:
+    """Count the calls of a function by ``key`` of their arguments."""
+    calls: Counter[str] = Counter()
+    real = getattr(where, name)
+
+    def call(*arguments: Any, **rest: Any) -> Any:
+        calls[key(*arguments)] += 1
+        return real(*arguments, **rest)
+
+    monkeypatch.setattr(where, name, call)
+    return calls
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    def name(store: TableStore) -> str:
+        return store.name
+
+    return counted(monkeypatch, looks, "refusal_of", name)
+
+
+def test_a_table_that_did_not_move_is_opened_once_whichever_sensor_asks(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = opened(monkeypatch)
+    first = house.tick(RUNS)
+    for sensor in (IDLE, CATALOG, RUNS, IDLE, CATALOG):
+        house.tick(sensor)
+    assert calls == {PLAIN: 1, PARTED: 1, LOG: 1}
+    assert house.lines(house.tick(RUNS)) == house.lines(first), "and every table is told about all the same"
+
+
+@pytest.mark.parametrize("move", ["commit", "hint", "rollback", "options", "schema taken back", "replaced"])
+def test_whatever_moves_a_table_is_seen_by_the_next_tick(
+    house: House, monkeypatch: pytest.MonkeyPatch, move: str
+) -> None:
+    table = house.warehouse.table(PLAIN)
+    five = SchemaChange.set_option("num-sorted-run.compaction-trigger", "7")
+    if move == "schema taken back":
+        house.warehouse.catalog().alter_table(PLAIN, [five])
+    house.tick(RUNS)
+    calls, said = opened(monkeypatch), "2 sorted runs < 5"
+    if move == "commit":
+        commit(table)
+        said = "3 sorted runs < 5"
+    elif move == "hint":  # a writer that died before it told of its snapshot
+        hint = house.root / "shop.db" / "plain" / "snapshot" / "LATEST"
+        commit(table)
+        hint.write_text("2")
+        said = "3 sorted runs < 5"
+    elif move == "rollback":
+        table.rollback_to(1)
+        commit(table, rows=77)
+        said = "2 sorted runs < 5"
+    elif move == "options":
+        house.warehouse.catalog().alter_table(PLAIN, [five])
+        said = "2 sorted runs < 7"
+    elif move == "schema taken back":
+        (house.root / "shop.db" / "plain" / "schema" / "schema-1").unlink()
+    else:
+        shutil.rmtree(house.root / "shop.db" / "plain")
+        commit(keyed_table(house.root, PLAIN, partitioned=False), 1)
+        said = "1 sorted run < 5"
+    assert any(f"{PLAIN}: decline (too few runs): {said}" in line for line in house.lines(house.tick(RUNS)))
+    assert calls == {PLAIN: 1}
+
+
+def test_a_table_that_is_gone_or_cannot_be_read_is_not_remembered(house: House) -> None:
+    house.tick(RUNS)
+    snapshot = house.root / "shop.db" / "plain" / "snapshot" / "snapshot-2"
+    text = snapshot.read_bytes()
+    snapshot.write_bytes(text[:50])
+    assert any(line.startswith(f"{PLAIN}: decline (unreadable): Corrupt") for line in house.lines(house.tick(RUNS)))
+    snapshot.write_bytes(text)
+    assert any("2 sorted runs < 5" in line for line in house.lines(house.tick(RUNS)))
+    house.warehouse.catalog().drop_table(PLAIN)
+    assert any(f"{PLAIN}: decline (unreadable): TableNotFound" in line for line in house.lines(house.tick(RUNS)))
+
+
+def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_is_due(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(house.warehouse.table(PLAIN), 3)
+    plans = counted(monkeypatch, run_requests, "plan_partition", lambda store, *_: str(store.name))
+    (request,) = house.tick(RUNS).run_requests
+    run = house.instance.add_run(
+        dg.DagsterRun(job_name=ASSET_JOB, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
+    )
+    assert any(f"{PLAIN}: decline (in flight)" in line for line in house.lines(house.tick(RUNS)))
+    house.instance.delete_run(run.run_id)
+    house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=request.tags, status=dg.DagsterRunStatus.FAILURE))
+    for _ in range(3):
+        assert any(f"{PLAIN}: decline (its run failed)" in line for line in house.lines(house.tick(RUNS)))
+    assert plans == {PLAIN: 1}
+    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    (again,) = house.tick(RUNS).run_requests
+    assert again.run_key == f"{request.run_key}#2" and plans == {PLAIN: 2}
+    layout = house.layout(PLAIN)
+    house.instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=False, description="overlap")
+    )
+    assert any(f"{PLAIN}: decline (blocked by a failed check)" in line for line in house.lines(house.tick(RUNS)))
+
+
+def test_dagster_is_asked_at_once_about_all_tables(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = type(house.instance.event_log_storage)
+    told = counted(monkeypatch, storage, "get_latest_materialization_events", lambda *_: "told")
+    evaluated = counted(monkeypatch, storage, "get_asset_check_execution_history", lambda *_: "evaluated")
+    partitions = counted(monkeypatch, storage, "get_dynamic_partitions", lambda _, name: str(name))
+    house.tick(RUNS)
+    assert told == {"told": 1} and not evaluated
+    house.tick(RUNS)
+    house.tick(RUNS)
+    assert told == {"told": 1}
+    assert partitions == {PARTED: 2, LOG: 2}, "once to find what is new, once to see that it is there"
+    for name in (PLAIN, PARTED):
+        commit(house.warehouse.table(name), 3)
+    working = counted(monkeypatch, type(house.instance), "get_runs", lambda *_: "working")
+    assert len(house.tick(RUNS).run_requests) == 2
+    assert working == {"working": 1}
+
+
+def test_a_tick_ends_with_its_events_and_the_next_one_goes_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_sweep, "_EVENTS_A_TICK", 1)
+    monkeypatch.setattr(table_sweep, "_TOGETHER", 1)
+    seen = []
+    for _ in range(3):
+        result = house.tick(RUNS)
+        lines = house.lines(result)
+        seen.append(lines[0].split("/")[0].split(":")[0])
+        assert result.asset_events
+        assert lines[-1].startswith(f"2 tables had no turn after {len(result.asset_events)} events: next is ")
+    assert seen == [LOG, PARTED, PLAIN]
+    last = house.tick(RUNS)
+    assert last.asset_events == [] and len(house.lines(last)) == 3
+
+
+def test_of_more_runs_at_work_than_are_listed_the_older_ones_are_found_by_name(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "_AT_WORK", 1)
+    started = dg.DagsterRunStatus.STARTED
+    runs = [
+        house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags={names.TAG_TABLE: name}, status=started))
+        for name in (PLAIN, LOG)
+    ]
+    at_work = blocked.RunsAtWork(house.instance)
+    assert at_work.of(LOG, house.layout(LOG)) == runs[1].run_id
+    assert at_work.of(PLAIN, house.layout(PLAIN)) == runs[0].run_id
+    assert at_work.of(PARTED, house.layout(PARTED)) is None
