@@ -119,6 +119,7 @@ class CommitRun:
         self._changelog: tuple[str, int] | None = None
         self._delta_files: list[str] = []
         self._base_id = self._next_row_id = 0
+        self._latest: Snapshot | None = None
         self._base = BaseEntries(store)
 
     def run(self) -> int:
@@ -156,7 +157,7 @@ class CommitRun:
 
     def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:
         try:
-            outcome = publish(self._store, snapshot, self._retries)
+            outcome = publish(self._store, snapshot, self._retries, self._latest)
         except CommitUnknown:
             raise  # it may be visible: every file it names must stay
         except DredgeError:
@@ -176,7 +177,7 @@ class CommitRun:
     def _prepare(self) -> tuple[Snapshot, list[str]]:
         """Read the latest snapshot, check, and write manifests; returns the snapshot to publish and the files of this attempt."""
         store, request = self._store, self._request
-        latest = snapshots.latest(store)
+        latest = self._latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
         self._hooks.enter(Phase.READ_BASE, snapshot_id=self._base_id, attempt=self._retries.attempt)
         require_supported(store, request.purpose, latest)

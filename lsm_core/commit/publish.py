@@ -70,9 +70,10 @@ class Outcome(StrEnum):
     TAKEN = "taken"
 
 
-def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
+def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> Outcome:
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one. TAKEN: ours is definitely not there, because another
-    commit has the id, or because another took the lock over meanwhile.
+    commit has the id, because another took the lock over meanwhile, or because ``base``, which it was made on, is no longer the
+    snapshot below it: a rollback or fast-forward gave that id to another one.
 
     Raises :class:`CommitUnknown` when storage kept failing and the file could not be seen, or when the lock was lost while it was
     written; :class:`LockTimeout`, :class:`LockRequired`, :class:`MetastoreFailed`, :class:`StorageFull` (or another typed refusal) when
@@ -80,15 +81,20 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries) -> Outcome:
     """
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
-        return _publish(store, snapshot, retries, None)
+        return _publish(store, snapshot, retries, None, base)
     with held(lock, lock_settings(store.options)) as lease:
-        return _publish(store, snapshot, retries, lease)
+        # Who replaces history holds the lock, too: looked at under it, the base stays what it is until ours is there.
+        if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
+            return Outcome.TAKEN
+        return _publish(store, snapshot, retries, lease, base)
 
 
-def _publish(store: TableStore, snapshot: Snapshot, retries: Retries, lease: Lease | None) -> Outcome:
+def _publish(
+    store: TableStore, snapshot: Snapshot, retries: Retries, lease: Lease | None, base: Snapshot | None
+) -> Outcome:
     data = snapshot.to_json()
     outcome = _create(store, snapshot.id, data, retries, lease)
-    if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot):
+    if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot, base):
         _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
         path = store.snapshot_path(snapshot.id)
         if _look(store, path) == data:
@@ -146,18 +152,28 @@ def _look(store: TableStore, path: str) -> bytes | None:
         return None
 
 
-def _came_too_late(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether the id was free only because its true owner had already expired, or the snapshot below it was rolled back.
+def _replaced(base: Snapshot, there: Snapshot | None) -> bool:
+    """Whether another snapshot than ``base`` has its id."""
+    return there is not None and not snapshots.is_same(base, there)
+
+
+def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
+    """Whether the id was free only because its true owner had already expired, or the snapshot below it was rolled back or replaced.
 
     A committer that slept between check and publish for longer than snapshots live finds its id deleted, not taken.
     Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right; and where it is gone
-    while an older one is there, a rollback took it.
+    while an older one is there, a rollback took it. Where another has its id, a rollback and a commit, or a fast-forward, went between:
+    ours, made on what is gone, would bring that back; gone already, it was rolled back itself, after it had been published.
     """
     try:
-        if snapshot.id > 1 and snapshots.exists(store, snapshot.id - 1):
+        below = snapshots.try_read(store, snapshot.id - 1) if snapshot.id > 1 else None
+        replaced = base is not None and _replaced(base, below)
+        if below is not None and not replaced:
             return False
         ids = snapshots.list_ids(store)
         later = [found for found in ids if found > snapshot.id]
+        if not later and replaced:
+            return not _replaced(snapshot, snapshots.try_read(store, snapshot.id)) and snapshot.id in ids
         if not later and ids and ids[0] < snapshot.id - 1:
             return True
         if not later or not snapshots.exists(store, snapshot.id):

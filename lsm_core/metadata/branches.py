@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from lsm_core.errors import InvalidOption, SnapshotNotFound, TableExists, TableNotFound
@@ -154,10 +155,14 @@ def _beginning(
         snapshot, source = snapshots.read(store, from_snapshot), store.snapshot_path(from_snapshot)
     if snapshot is not None:
         path = f"{folder}/snapshot/snapshot-{snapshot.id}"
-        try:
-            files[path] = store.file_io.read_bytes(store.snapshot_path(snapshot.id))
-        except FileNotFoundError:  # expired; the tag keeps all of it
-            files[path] = snapshot.to_json()
+        files[path] = (
+            snapshot.to_json()
+        )  # the tag keeps all of one that has expired, or was written again after a rollback
+        original = store.snapshot_path(snapshot.id)
+        with contextlib.suppress(FileNotFoundError):
+            data = store.file_io.read_bytes(original)
+            if snapshots.is_same(Snapshot.from_json(data, original), snapshot):
+                files[path] = data
     ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
     last = ids[-1] if snapshot is None and ids else -1 if snapshot is None else snapshot.schema_id
     copied = {

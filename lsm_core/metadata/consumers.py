@@ -11,6 +11,8 @@ from lsm_core.options import whole_number
 from lsm_core.storage import check_name
 
 _PREFIX = "consumer-"
+_MOST_ID = 2**63 - 1
+"""Ids of snapshots are 64-bit numbers with a sign."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | Non
     if next_snapshot is None:
         delete_consumer(store, consumer_id)
     else:
-        write_consumer(store, consumer_id, whole_number(next_snapshot, "next_snapshot", store.name, least=1))
+        write_consumer(
+            store, consumer_id, whole_number(next_snapshot, "next_snapshot", store.name, least=1, most=_MOST_ID)
+        )
 
 
 def list_stale(store: TableStore, now_ms: int) -> list[Consumer]:

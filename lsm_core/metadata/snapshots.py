@@ -71,6 +71,13 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
         return None
 
 
+def is_same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether both are one commit. Ids are handed out again after a rollback; names of manifest lists are unique, and stay where a
+    snapshot is copied: to a branch, to main by a fast-forward, into a tag."""
+    mine = (one.id, one.base_manifest_list, one.delta_manifest_list)
+    return mine == (other.id, other.base_manifest_list, other.delta_manifest_list)
+
+
 def latest(store: TableStore) -> Snapshot | None:
     """Return the newest snapshot, or None when nothing was committed. Raises CorruptFile."""
     hinted = hints.hinted_latest(store.file_io, store.snapshot_dir, PREFIX)

@@ -43,8 +43,8 @@ def duration(value: str | int, key: str = "duration") -> int:
     return _parse(value, key, _NANOS, _MS, DURATION_FORM)
 
 
-def whole_number(value: Any, key: str, table: str = "", least: int | None = None) -> int:
-    """Return an argument as an int (NumPy's too), of at least ``least``. Raises InvalidOption naming ``key`` and the value."""
+def whole_number(value: Any, key: str, table: str = "", least: int | None = None, most: int | None = None) -> int:
+    """Return an argument as an int (NumPy's too), of at least ``least`` and at most ``most``. Raises InvalidOption naming ``key`` and the value."""
     if isinstance(value, bool):
         raise InvalidOption(key, value, "a whole number", table)
     try:
@@ -53,6 +53,8 @@ def whole_number(value: Any, key: str, table: str = "", least: int | None = None
         raise InvalidOption(key, value, "a whole number", table) from error
     if least is not None and number < least:
         raise InvalidOption(key, value, f"at least {least}", table)
+    if most is not None and number > most:
+        raise InvalidOption(key, value, f"at most {most}", table)
     return number
 
 

@@ -101,14 +101,15 @@ def files_of_tags(store: TableStore, going: Mapping[str, Tag]) -> tuple[list[Del
     """The files of the tags' snapshots that have expired, and a word on the tags whose snapshot is still there: these free nothing."""
     candidates: dict[str, DeleteItem] = {}
     kept: list[Declined] = []
-    seen: set[int] = set()
+    seen: set[str] = set()  # two tags of one snapshot keep the same files; ids are handed out again after a rollback
     for name, tag in going.items():
         number = tag.snapshot.id
-        if snapshots.exists(store, number):
+        there = snapshots.try_read(store, number)
+        if there is not None and snapshots.is_same(there, tag.snapshot):
             text = f"snapshot {number} is still there and holds them: they go when it has expired"
             kept.append(Declined(f"files of tag {name}", "held", text, {"holder": f"snapshot {number}"}))
-        elif number not in seen:
-            seen.add(number)
+        elif tag.snapshot.delta_manifest_list not in seen:
+            seen.add(tag.snapshot.delta_manifest_list)
             candidates |= {item.path: item for item in _files_of(store, name, tag)}
     return list(candidates.values()), kept
 

@@ -35,7 +35,7 @@ from lsm_core.options import whole_number
 
 _MOST_PERCENT: Final = 20
 _FEW: Final = 5
-"""So many files may be gone whatever share of the table they are."""
+"""So many files may be gone whatever share of the table they are, unless they are all: then its storage may not be there."""
 _FOLDERS_REMEMBERED: Final = 1_000
 _COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "row_count", "external_path"]
 
@@ -143,7 +143,8 @@ def plan_missing_files(
         if not store.file_io.exists(path):
             why = f"an index file ({entry.index_type}) is gone, which this does not repair: roll the table back"
             declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
-    if len(items) > max(_FEW, seen * percent / 100):
+    everything = len(items) == seen > 0 and percent < 100
+    if everything or len(items) > max(_FEW, seen * percent / 100):
         detail = f"{len(items)} of {seen} files are gone; is their storage there? max_share (--max-share) allows more"
         raise PlanRefused(RefusalRule.SHARE_LIMIT, len(items) / seen, store.name, detail)
     items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
