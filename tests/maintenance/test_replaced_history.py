@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.errors import PlanStale
 from lsm_core.metadata import snapshots
 from lsm_core.storage import LocalFileIO
 
@@ -95,3 +96,26 @@ def test_deleting_a_tag_frees_what_the_snapshot_of_its_number_does_not_hold(tmp_
     table.apply(plan)
     assert values(table) == [1, 21]
     assert snapshots.is_same(mine, snapshots.read(table.store, 2))
+
+
+def test_a_fast_forward_that_gives_up_brings_no_expired_snapshot_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path, **{"dredge.delete-mode": "direct"})
+    for value in (1, 2, 3):
+        put(table, value)
+    put(table.create_branch("b", from_snapshot=1), 20)
+    real, met = LocalFileIO.overwrite, list[str]()
+
+    def overwrite(self: LocalFileIO, path: str, data: bytes, **how: Any) -> None:
+        if not met and path.endswith("/snapshot/snapshot-3"):
+            met.append(path)
+            table.write(pa.table({"v": [4]}), overwrite=True)
+            table.expire_snapshots(retain_max=1, retain_min=1)
+        real(self, path, data, **how)
+
+    monkeypatch.setattr(LocalFileIO, "overwrite", overwrite)
+    with pytest.raises(PlanStale, match="committed meanwhile"):
+        table.fast_forward("b")
+    assert met
+    assert [values(table, snapshot_id=snapshot.id) for snapshot in table.snapshots()] == [[4]]

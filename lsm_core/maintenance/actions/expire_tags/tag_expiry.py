@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from lsm_core.clock import local_offset_ms, utc_text
 from lsm_core.format.side_files import Tag
@@ -11,6 +12,9 @@ from lsm_core.maintenance.action import Declined, MaintenancePlan
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import with_tags
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
+
+_YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 def plan_tag_expiry(
@@ -21,9 +25,11 @@ def plan_tag_expiry(
     A tag goes when it is older than the time it is kept (both are in its file; not with `tag.time-expire-enabled` = false), when it was
     made before ``older_than_ms`` (epoch ms; a tag that does not say when it was made is as old as its file), and, of automatic tags (in
     batch mode: of all), when there are more than `tag.num-retained-max`, the oldest first. ``by_time`` False: by number alone.
-    Reads metadata only. Raises CorruptFile when a snapshot, changelog, tag or branch cannot be read.
+    Reads metadata only. Raises CorruptFile when a snapshot, changelog, tag or branch cannot be read, InvalidOption for no time.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
+    if older_than_ms is not None:
+        older_than_ms = whole_number(older_than_ms, "older_than_ms", store.name, most=_YEAR_10000_MS - 1)
     arguments = {"older_than_ms": older_than_ms, "by_time": by_time}
     plan = MaintenancePlan.begun("expire_tags", store, snapshots.latest_id(store), arguments, now)
     found = tags.list_details(store)

@@ -369,7 +369,12 @@ def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
     before = store.file_io.read_bytes(path)
     store.file_io.overwrite(path, data)
     if built_upon(store, number):
-        store.file_io.overwrite(path, before)
+        own = Snapshot.from_json(before, path)
+        lists = (own.base_manifest_list, own.delta_manifest_list)
+        if all(store.file_io.exists(store.manifest_path(name)) for name in lists):
+            store.file_io.overwrite(path, before)
+        else:  # it has expired since it was read, and what it needs is gone
+            store.file_io.delete(path)
         raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it anew", store.name)
 
 

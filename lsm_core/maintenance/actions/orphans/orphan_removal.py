@@ -27,6 +27,7 @@ from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.metadata import branches, hints, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
 from lsm_core.storage import is_link
 
 FLOOR_MS: Final = 24 * 3_600_000
@@ -150,6 +151,7 @@ def plan_orphans(
 def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
     if older_than_ms is None:
         return now - FLOOR_MS
+    older_than_ms = whole_number(older_than_ms, "older_than_ms", store.name)
     if older_than_ms > max(now, SystemClock().now_ms()):
         raise InvalidOption("older_than_ms", older_than_ms, f"a time that has passed (it is {now} now)", store.name)
     return older_than_ms
