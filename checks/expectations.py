@@ -16,9 +16,10 @@ from checks.definition import checked_table, declare, declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from orchestration import names
+from orchestration.ops.each_table import each_table
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
-from orchestration.table_card import TableCard, count_text
+from orchestration.table_card import TableCard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,16 +80,9 @@ def expectations_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
 
     At the end the op fails and names the tables whose suites could not be run.
     """
-    crashed: list[str] = []
-    for card in describe_warehouse(warehouse):
-        if card.refusal is not None:
-            continue
-        try:
-            result = suite_result(warehouse, card)
-        except (DredgeError, OSError, ValueError) as error:
-            crashed.append(f"{card.name}: {type(error).__name__}: {error}")
-            context.log.error(crashed[-1])
-            continue
+
+    def evaluate(card: TableCard) -> None:
+        result = suite_result(warehouse, card)
         context.log.info("%s: %s", card.name, result.description)
         evaluation = dg.AssetCheckEvaluation(
             asset_key=names.data_key(warehouse.path, card.name),
@@ -99,9 +93,9 @@ def expectations_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
             metadata=result.metadata,
         )
         context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
-    if crashed:
-        more = f" (and {count_text(len(crashed) - 3, 'more table')})" if len(crashed) > 3 else ""
-        raise dg.Failure("; ".join(crashed[:3]) + more)
+
+    cards = {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}
+    each_table(context, cards, evaluate)
 
 
 @dataclass(frozen=True)

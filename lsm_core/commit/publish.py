@@ -173,7 +173,8 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
         ids = snapshots.list_ids(store)
         later = [found for found in ids if found > snapshot.id]
         if not later and replaced:
-            return not _replaced(snapshot, snapshots.try_read(store, snapshot.id)) and snapshot.id in ids
+            mine = snapshots.try_read(store, snapshot.id)
+            return mine is not None and snapshots.is_same(mine, snapshot)
         if not later and ids and ids[0] < snapshot.id - 1:
             return True
         if not later or not snapshots.exists(store, snapshot.id):

@@ -407,8 +407,11 @@ class Action(ABC):
     def report_of_parts(
         self, plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
     ) -> Report:
-        """One report of all :meth:`parts` of ``plan``, at least one of which was carried out. Raises NotImplementedError where there are no parts."""
-        raise NotImplementedError(f"{self.name} has no parts")
+        """One report of all :meth:`parts` of ``plan``, at least one of which was carried out: of a plan that is its only part, that part's."""
+        ((_, told),) = outcomes
+        if isinstance(told, DredgeError):
+            raise told
+        return told
 
     @abstractmethod
     def unchanged(self, plan: MaintenancePlan) -> Report:

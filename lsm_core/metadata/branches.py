@@ -155,10 +155,9 @@ def _beginning(
         snapshot, source = snapshots.read(store, from_snapshot), store.snapshot_path(from_snapshot)
     if snapshot is not None:
         path = f"{folder}/snapshot/snapshot-{snapshot.id}"
-        files[path] = (
-            snapshot.to_json()
-        )  # the tag keeps all of one that has expired, or was written again after a rollback
         original = store.snapshot_path(snapshot.id)
+        # The tag keeps all of a snapshot that has expired, or whose number another one has since a rollback.
+        files[path] = snapshot.to_json()
         with contextlib.suppress(FileNotFoundError):
             data = store.file_io.read_bytes(original)
             if snapshots.is_same(Snapshot.from_json(data, original), snapshot):

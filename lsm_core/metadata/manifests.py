@@ -41,10 +41,8 @@ from lsm_core.storage import done_in_turn, place_of
 from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
-_WHOLE_ROWS, _SLICE_ROWS = (
-    65_536,
-    8_192,
-)  # entries that DataFusion decodes at a time: all are kept, or some of each slice
+_WHOLE_ROWS = 65_536  # entries that DataFusion decodes at a time where all are kept
+_SLICE_ROWS = 8_192  # and where each slice is narrowed
 _REMEMBERED_BYTES = 16 * 1024
 _KEPT_BYTES = 1 << 20
 NO_ENTRIES = empty_table(ENTRY_SCHEMA)

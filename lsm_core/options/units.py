@@ -54,7 +54,7 @@ def whole_number(value: Any, key: str, table: str = "", least: int | None = None
     if least is not None and number < least:
         raise InvalidOption(key, value, f"at least {least}", table)
     if most is not None and number > most:
-        raise InvalidOption(key, value, f"at most {most}", table)
+        raise InvalidOption(key, value, f"at most {most:,}", table)
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import dagster as dg
@@ -12,9 +13,9 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import RunsAtWork, blocking_failure
 from orchestration.metadata import declined_table, number_metadata
+from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
-from orchestration.table_card import count_text
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
@@ -42,16 +43,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -
     tables, left_out = list_tables(warehouse.catalog())
     for line in left_out:
         context.log.warning(line)
-    failed: list[str] = []
-    for table in tables:
-        try:
-            _expire(context, warehouse, table)
-        except (DredgeError, OSError, ValueError) as error:
-            failed.append(f"{table}: {error}")
-            context.log.error(failed[-1])
-    if failed:
-        more = f" (and {count_text(len(failed) - 3, 'more table')})" if len(failed) > 3 else ""
-        raise dg.Failure("; ".join(failed[:3]) + more)
+    each_table(context, {table: table for table in tables}, partial(_expire, context, warehouse))
 
 
 def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> None:
@@ -75,7 +67,7 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table:
         try:
             report = apply_plan(store, plan_maintenance(store, action), approved_by=f"dagster run {context.run_id}")
         except DredgeError as error:
-            raise RetentionFailed(f"{action}: {type(error).__name__}: {error}") from error
+            raise TableFailed(f"{action}: {type(error).__name__}: {error}") from error
         changed = changed or report.changed
         lines += report.lines(table)
         told |= number_metadata(report.numbers(), f"{action}: ")
@@ -89,7 +81,3 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table:
     # An hour in which nothing grew old enough leaves nothing behind in Dagster's storage but the run's own log.
     if changed:
         context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=told))
-
-
-class RetentionFailed(DredgeError):
-    """An action of retention failed: its name and the error."""
