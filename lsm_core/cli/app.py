@@ -39,6 +39,8 @@ _VERBS: Final = {
     "tag": "tag",
     "sql": "sql",
     "recover": "recover",
+    "metrics": "metrics",
+    "doctor": "doctor",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 _AT_LENGTH: Final = frozenset({"sql"})

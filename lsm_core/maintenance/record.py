@@ -15,6 +15,7 @@ import resource
 import socket
 import sys
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -138,9 +139,12 @@ def read_ledger(store: TableStore, limit: int | None = None, *, heads: bool = Fa
     return list(iterate_ledger(store, limit, heads=heads))
 
 
-def iterate_ledger(store: TableStore, limit: int | None = None, *, heads: bool = False) -> Iterator[LedgerEntry]:
-    """As :func:`read_ledger`, one by one: in memory are the names of the files and one entry."""
+def iterate_ledger(
+    store: TableStore, limit: int | None = None, *, heads: bool = False, since_ms: int = 0
+) -> Iterator[LedgerEntry]:
+    """As :func:`read_ledger`, one by one: in memory are the names of the files and one entry. ``since_ms``: no older runs (epoch ms)."""
     names = sorted(status.name for status in store.file_io.list_dir(store.ledger_dir) if status.name.endswith(_SUFFIX))
+    names = names[bisect_left(names, f"{since_ms:013d}") :]  # their names begin with their time
     for name in names if limit is None else names[-limit:] if limit > 0 else ():
         yield _read(store, f"{store.ledger_dir}/{name}", heads=heads)
 

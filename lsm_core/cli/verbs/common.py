@@ -108,11 +108,18 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
 
 def _catalog_options() -> dict[str, str]:
     """Options of the catalog: of the environment, and over them those of the running command. Raises InvalidOption."""
+    return {key: value for key, (value, _) in given_catalog_options().items()}
+
+
+def given_catalog_options() -> dict[str, tuple[str, str]]:
+    """Options of the catalog as `open_catalog` takes them, each with what gave it: `CATALOG_VARIABLE` or `CATALOG_FLAG`. Raises InvalidOption."""
     from lsm_core.options import parse_catalog_options
 
+    named = parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE)
+    flags = dict(_pair(text, CATALOG_FLAG) for text in _given_options.get())
     return {
-        **parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
-        **dict(_pair(text, CATALOG_FLAG) for text in _given_options.get()),
+        **{key: (value, CATALOG_VARIABLE) for key, value in named.items()},
+        **{key: (value, CATALOG_FLAG) for key, value in flags.items()},
     }
 
 

@@ -42,7 +42,7 @@ def tables(
 ) -> None:
     """List the tables of a warehouse."""
     catalog = open_catalog(warehouse)
-    names, broken = _names(catalog, database)
+    names, broken = table_names(catalog, database)
     if as_json:
         print_json(names)
     else:
@@ -52,7 +52,7 @@ def tables(
         raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
 
 
-def _names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
+def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
     """Tables of a warehouse (of one database), and why a database cannot be listed, by its name.
 
     Raises DatabaseNotFound for a folder that is no warehouse: it must not look like an empty one.
@@ -94,7 +94,7 @@ def status(
     from lsm_core.maintenance import read_trash
 
     catalog = open_catalog(warehouse, clock)
-    names, broken = ([table], {}) if table is not None else _names(catalog)
+    names, broken = ([table], {}) if table is not None else table_names(catalog)
     total = len(names) + len(broken)
     rows = [_without_status(f"{name}.*", error) for name, error in broken.items()]
     damaged = []

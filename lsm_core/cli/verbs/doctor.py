@@ -1,0 +1,276 @@
+"""The verb that looks at what Dredge stands on: Java, Spark, disk, clock, permissions, the guarantee of commits, and where options come from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    Warehouse,
+    given_catalog_options,
+    open_catalog,
+)
+from lsm_core.cli.verbs.look import table_names
+from lsm_core.clock import SystemClock
+from lsm_core.errors import DredgeError
+
+if TYPE_CHECKING:
+    from lsm_core.metadata.store import TableStore
+    from lsm_core.storage import FileIO
+    from lsm_core.table import Catalog
+
+_LEAST_FREE: Final = 1 << 30
+_LITTLE_FREE: Final = 0.1
+_SKEW_MS: Final = 2_000
+_BAD_SKEW_MS: Final = 60_000
+_SECONDS_TO_CONNECT: Final = 3.0
+_SPARK_PORT: Final = 15002
+_PACKAGES: Final = {
+    "dagster": "the platform",
+    "dagster-webserver": "its pages",
+    "great-expectations": "the check 'expectations'",
+}
+_VARIABLES: Final = re.compile(r"(DREDGE|AWS|DAGSTER)_\w+|JAVA_HOME|SPARK_HOME|PYSPARK_PYTHON|TZ|TMPDIR")
+_SECRETS: Final = ("PASSWORD", "SECRET", "TOKEN", "KEY", "WEBHOOK", "SMTP")
+
+
+class Verdict(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, whether it is as it should be, and the numbers."""
+
+    check: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True)
+class OptionInForce:
+    """An option that is set, and by what."""
+
+    option: str
+    value: str
+    comes_from: str
+
+
+def doctor(
+    warehouse: Warehouse,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="Look at this table's folder, guarantee and options.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at what Dredge stands on (it writes a small file and deletes it) and where each option comes from; exits 1 when something fails."""
+    catalog = open_catalog(warehouse)
+    store = None if table is None else catalog.store(table)
+    root = catalog.root if store is None else store.root
+    found = [*_programs(), *_disks(root), *_store(catalog.file_io, root), *_guarantees(catalog, store)]
+    options = [*_options_of_table(store), *_options_of_catalog(), *_environment()]
+    if as_json:
+        print_json({"findings": [asdict(one) for one in found], "options": [asdict(one) for one in options]})
+    else:
+        print_table(root, ["check", "verdict", "what was found"], [[one.check, one.verdict, one.text] for one in found])
+        print_table(
+            "options", ["option", "value", "comes from"], [[one.option, one.value, one.comes_from] for one in options]
+        )
+    failed = [one for one in found if one.verdict is Verdict.FAIL]
+    if failed:
+        raise DredgeError(
+            f"{len(failed)} of {len(found)} checks failed: {'; '.join(f'{o.check}: {o.text}' for o in failed)}"
+        )
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def _programs() -> Iterator[Finding]:
+    from lsm_core.spark.java import find_java
+
+    try:
+        java = find_java()
+        yield Finding("java", Verdict.OK, f"Java {java.version} in {java.home}, found by {java.source}")
+    except DredgeError as error:
+        yield Finding(
+            "java", Verdict.WARN, f"{error}; compactions can run without Spark (--runner process, DREDGE_RUNNER=local)"
+        )
+    try:
+        yield Finding("spark", Verdict.OK, f"pyspark {version('pyspark')}")
+    except PackageNotFoundError:
+        yield Finding("spark", Verdict.WARN, "pyspark is not installed: pip install 'dredge[spark]'")
+    remote = os.environ.get("DREDGE_SPARK_REMOTE", "").strip()
+    if remote:
+        yield _spark_server(remote)
+    for package, what in _PACKAGES.items():
+        try:
+            yield Finding(package, Verdict.OK, version(package))
+        except PackageNotFoundError:
+            yield Finding(
+                package, Verdict.WARN, f"not installed, so that {what} cannot run: pip install 'dredge[dagster]'"
+            )
+
+
+def _spark_server(address: str) -> Finding:
+    shown = address.split("/;", maxsplit=1)[0]  # what follows may hold a token
+    try:
+        parts = urlsplit(shown)
+        place = parts.hostname or "localhost", parts.port or _SPARK_PORT
+        socket.create_connection(place, timeout=_SECONDS_TO_CONNECT).close()
+    except (OSError, ValueError) as error:
+        return Finding("spark server", Verdict.FAIL, f"nothing answers at {shown} (DREDGE_SPARK_REMOTE): {error}")
+    if importlib.util.find_spec("grpc") is None:
+        return Finding("spark server", Verdict.FAIL, "grpc is not installed: pip install 'dredge[spark]'")
+    return Finding("spark server", Verdict.OK, f"{shown} answers")
+
+
+# -- where tables lie --------------------------------------------------------------------------------------------------
+
+
+def _disks(root: str) -> Iterator[Finding]:
+    from lsm_core.maintenance.action import size_text
+
+    places = {"disk of the warehouse": root} if "://" not in root else {}
+    places["disk for temporary files"] = tempfile.gettempdir()
+    if home := os.environ.get("DAGSTER_HOME", "").strip():
+        places["disk of DAGSTER_HOME"] = home
+    for what, place in places.items():
+        try:
+            usage = shutil.disk_usage(place)
+        except OSError as error:
+            yield Finding(what, Verdict.FAIL, f"{place}: {error.strerror or error}")
+            continue
+        share = usage.free / usage.total if usage.total else 0.0
+        bad, little = usage.free < _LEAST_FREE, share < _LITTLE_FREE
+        verdict = Verdict.FAIL if bad else Verdict.WARN if little else Verdict.OK
+        yield Finding(
+            what, verdict, f"{size_text(usage.free)} of {size_text(usage.total)} free ({share:.0%}) in {place}"
+        )
+
+
+def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
+    """Do with a small file what commits do: create it exclusively, list it with its time, read it, delete it."""
+    place, clock = f"{root}/.dredge-doctor-{uuid.uuid4().hex[:8]}", SystemClock()
+    step, created = "create", False
+    try:
+        before = clock.now_ms()
+        created = file_io.write_exclusive(place, b"doctor")
+        after = clock.now_ms()
+        step = "create a second time"
+        again = file_io.write_exclusive(place, b"again")
+        step = "list"
+        seen = next((status for status in file_io.list_dir(root) if status.path == place), None)
+        step = "read"
+        content = file_io.read_bytes(place)
+        step = "delete"
+        deleted = file_io.delete(place)
+    except (OSError, DredgeError) as error:
+        yield Finding("permissions", Verdict.FAIL, f"cannot {step} a file in {root}: {error}")
+        if created and step != "delete":
+            try:
+                file_io.delete(place)
+            except (OSError, DredgeError) as left:
+                yield Finding("permissions", Verdict.WARN, f"{place} is left behind: {left}")
+        return
+    right = created and content == b"doctor" and seen is not None and deleted
+    text = f"files can be created, listed, read and deleted in {root}"
+    yield (
+        Finding("permissions", Verdict.OK, text)
+        if right
+        else Finding("permissions", Verdict.FAIL, f"a new file in {root} is not found again as it was written")
+    )
+    if again or content != b"doctor":
+        text = f"{root}: a file that was there was created a second time: commits of two processes would overwrite each other"
+        yield Finding("exclusive creation", Verdict.FAIL, text)
+    else:
+        yield Finding(
+            "exclusive creation", Verdict.OK, f"a file that is there is not created again ({file_io.guarantee.value})"
+        )
+    if seen is not None:
+        skew = max(before - seen.mtime_ms, seen.mtime_ms - after, 0)  # the store may have cut the time to whole seconds
+        ahead = "behind" if seen.mtime_ms < before else "ahead of"
+        verdict = Verdict.FAIL if skew > _BAD_SKEW_MS else Verdict.WARN if skew > _SKEW_MS else Verdict.OK
+        text = (
+            f"the store's clock is {skew / 1000:.1f} s {ahead} this machine's"
+            if skew > _SKEW_MS
+            else f"within {_SKEW_MS // 1000} s of the store's"
+        )
+        yield Finding("clock", verdict, text)
+
+
+def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
+    from lsm_core.locks import guarantee_text, lock_given_way
+
+    names, broken = ([store.name], {}) if store is not None else table_names(catalog)
+    told: dict[str, list[str]] = {}
+    for name in names:
+        try:
+            opened = catalog.store(name) if store is None else store
+            told.setdefault(guarantee_text(opened.file_io, opened.root, opened.name, opened.options), []).append(name)
+            other = lock_given_way(opened.schema.options, opened.options)
+        except (OSError, DredgeError) as error:
+            broken[name] = str(error)
+            continue
+        if other:
+            yield Finding("lock", Verdict.WARN, f"{name}: {other}")
+    for text, tables in told.items():
+        verdict = Verdict.FAIL if text.startswith("commits are refused") else Verdict.OK
+        which = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
+        yield Finding("guarantee", verdict, f"{which}: {text}")
+    for name, why in broken.items():
+        yield Finding("table", Verdict.FAIL, f"{name} cannot be opened: {why}")
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def _options_of_table(store: TableStore | None) -> Iterator[OptionInForce]:
+    if store is None:
+        return
+    from lsm_core.options import REGISTRY
+
+    stored = store.schema.options
+    for key, value in sorted(store.options.raw.items()):
+        own = stored.get(key) == value
+        yield OptionInForce(key, value, f"the table (schema {store.schema.id})" if own else "the catalog's options")
+    for key in sorted(name for name in REGISTRY if name.startswith("dredge.") and not store.options.is_set(name)):
+        yield OptionInForce(key, str(REGISTRY[key].default or "-"), "default")
+
+
+def _options_of_catalog() -> Iterator[OptionInForce]:
+    for key, (value, source) in sorted(given_catalog_options().items()):
+        yield OptionInForce(key, _masked(key, value), source)
+
+
+def _environment() -> Iterator[OptionInForce]:
+    for name, value in sorted(os.environ.items()):
+        if _VARIABLES.fullmatch(name) and value:
+            yield OptionInForce(name, _masked(name, value), "environment")
+
+
+def _masked(name: str, value: str) -> str:
+    """The value, without what must not be shown: secrets by name, and users with passwords in addresses."""
+    if any(word in name.upper() for word in _SECRETS):
+        return "(set)"
+    return re.sub(r"//[^/@\s]+@", "//***@", value.split("/;", maxsplit=1)[0])

@@ -1,0 +1,148 @@
+"""What monitoring wants to know of tables, from their health, history and ledger: samples, and the text in which Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.debts import HistoryDebt, history_debt
+from lsm_core.maintenance.observe import BucketHealth, health
+from lsm_core.maintenance.ranking import need_of
+from lsm_core.maintenance.record import iterate_ledger
+from lsm_core.maintenance.trash import read_trash
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+
+METRICS: Final[Mapping[str, str]] = {
+    "dredge_scrape_timestamp_seconds": "When these numbers were read.",
+    "dredge_tables": "Tables of the warehouse.",
+    "dredge_table_readable": "1 where the table can be looked at, 0 where it cannot: it then has no other number.",
+    "dredge_table_score": "How much the worst bucket needs maintenance: 0 (healthy) to 100 (act).",
+    "dredge_table_files": "Live data files.",
+    "dredge_table_bytes": "Bytes of live data files.",
+    "dredge_table_rows": "Stored rows, unmerged.",
+    "dredge_table_sorted_runs": "Sorted runs of the bucket that has most.",
+    "dredge_table_level0_files": "Level-0 files of the bucket that has most.",
+    "dredge_table_due_compaction_bytes": "Bytes that the compactions read which the table's own rules ask for now.",
+    "dredge_table_oldest_level0_timestamp_seconds": "Since when the oldest data wait on level 0.",
+    "dredge_table_last_compaction_timestamp_seconds": "When the newest compaction was that left files.",
+    "dredge_table_last_commit_timestamp_seconds": "When the newest snapshot was committed.",
+    "dredge_table_snapshots": "Snapshots that can be read.",
+    "dredge_table_overdue_snapshots": "Snapshots that retention let go a day ago or longer, and that are still there.",
+    "dredge_table_snapshot_gaps": "Runs of missing ids between the oldest and the newest snapshot.",
+    "dredge_table_tags": "Tags.",
+    "dredge_table_overdue_tags": "Tags whose time was over a day ago or longer, and that are still there.",
+    "dredge_table_consumers": "Consumers that hold snapshots.",
+    "dredge_table_consumer_lag_snapshots": "Snapshots that the slowest consumer has yet to read.",
+    "dredge_table_manifests": "Manifests of the newest snapshot.",
+    "dredge_table_small_manifests": "Those of them that are small or hold deletions.",
+    "dredge_table_manifest_bytes": "Bytes of the newest snapshot's manifests.",
+    "dredge_table_trash_records": "Deletions that wait for their grace, or for somebody to restore them.",
+    "dredge_maintenance_runs": "Runs in the ledger that began within the window, by action and outcome.",
+    "dredge_maintenance_run_seconds": "Seconds that they took together.",
+    "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them began.",
+}
+"""Every metric with its help; all are gauges: they are read anew each time, and nothing is counted in between."""
+GRACE_MS: Final = 24 * 60 * 60 * 1000
+"""How late an expiry may be before its snapshots and tags count as overdue."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One number of one metric (a name of `METRICS`), with its labels."""
+
+    metric: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
+    """Return the numbers of one table, the runs of its ledger since ``since_ms`` (epoch ms) among them. Reads metadata only; raises CorruptFile."""
+    newest = snapshots.latest(store)
+    debt = history_debt(store, newest, GRACE_MS)
+    waiting = len(read_trash(store).records)
+    numbers = _numbers(newest, health(store), debt, waiting)
+    labels = {"table": store.name}
+    runs: dict[tuple[str, str], tuple[int, float, int]] = {}
+    for entry in iterate_ledger(store, heads=True, since_ms=since_ms):
+        number, seconds, last = runs.get((entry.action, entry.outcome), (0, 0.0, 0))
+        runs[entry.action, entry.outcome] = number + 1, seconds + (entry.seconds or 0.0), max(last, entry.time_ms)
+    return [
+        Sample("dredge_table_readable", 1, labels),
+        *(Sample(metric, value, labels) for metric, value in numbers.items() if value is not None),
+        *(
+            Sample(f"dredge_maintenance_{metric}", value, {**labels, "action": action, "outcome": outcome})
+            for (action, outcome), (number, seconds, last) in sorted(runs.items())
+            for metric, value in (
+                ("runs", number),
+                ("run_seconds", seconds),
+                ("last_run_timestamp_seconds", last / 1000),
+            )
+        ),
+    ]
+
+
+def _numbers(
+    newest: Snapshot | None, buckets: Sequence[BucketHealth], debt: HistoryDebt, trash: int
+) -> dict[str, float | None]:
+    """By metric; None: there is nothing to tell (no compaction yet, say)."""
+    need = need_of("", buckets)
+    committed = None if newest is None else newest.time_millis
+    return {
+        "dredge_table_score": need.score,
+        "dredge_table_files": sum(bucket.files for bucket in buckets),
+        "dredge_table_bytes": need.total_bytes,
+        "dredge_table_rows": sum(bucket.rows for bucket in buckets),
+        "dredge_table_sorted_runs": need.sorted_runs,
+        "dredge_table_level0_files": need.level0_files,
+        "dredge_table_due_compaction_bytes": need.due_bytes,
+        "dredge_table_oldest_level0_timestamp_seconds": _seconds(need.oldest_level0_ms),
+        "dredge_table_last_compaction_timestamp_seconds": _seconds(need.last_compaction_ms),
+        "dredge_table_last_commit_timestamp_seconds": _seconds(committed),
+        "dredge_table_snapshots": debt.snapshots,
+        "dredge_table_overdue_snapshots": debt.overdue + debt.held,
+        "dredge_table_snapshot_gaps": len(debt.gaps),
+        "dredge_table_tags": debt.tags,
+        "dredge_table_overdue_tags": len(debt.overdue_tags),
+        "dredge_table_consumers": debt.consumers,
+        "dredge_table_consumer_lag_snapshots": debt.consumer_behind,
+        "dredge_table_manifests": debt.manifests,
+        "dredge_table_small_manifests": debt.small_manifests,
+        "dredge_table_manifest_bytes": debt.manifest_bytes,
+        "dredge_table_trash_records": trash,
+    }
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
+
+
+def exposition(samples: Iterable[Sample]) -> str:
+    """Return the samples in Prometheus's text format, version 0.0.4: metric by metric in the order of `METRICS`, each with its help."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.metric, []).append(sample)
+    return "".join(
+        f"{line}\n" for metric, text in METRICS.items() for line in _lines(metric, text, found.get(metric, ()))
+    )
+
+
+def _lines(metric: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
+    if not samples:
+        return
+    yield f"# HELP {metric} {text}"
+    yield f"# TYPE {metric} gauge"
+    for sample in samples:
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+        yield f"{metric}{{{labels}}} {sample.value!r}" if labels else f"{metric} {sample.value!r}"
+
+
+def _escaped(value: str) -> str:
+    """A label's value: names of tables, and of actions in ledgers that anybody may have written, hold what they like."""
+    plain = value.encode("utf-8", "backslashreplace").decode()
+    return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+__all__ = ["GRACE_MS", "METRICS", "Sample", "exposition", "table_samples"]
