@@ -80,6 +80,30 @@ def blocking_failure(
     return None
 
 
+def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
+    """Return the id of a run that works on the table since before ``run_id`` does, None: there is none.
+
+    Of two that start at the same time one is told of the other. Call it once the run has the table's tag, so that the other sees it, too.
+    """
+    statuses = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+    records = {
+        record.dagster_run.run_id: record
+        for record in instance.get_run_records(dg.RunsFilter(statuses=statuses), limit=_AT_WORK)
+    }
+    named = dg.RunsFilter(tags={names.TAG_TABLE: table}, statuses=statuses)
+    records |= {record.dagster_run.run_id: record for record in instance.get_run_records(named)}
+    began = {
+        found: (record.start_time or 0.0, found)
+        for found, record in records.items()
+        if found == run_id
+        or record.dagster_run.tags.get(names.TAG_TABLE) == table
+        or layout in (record.dagster_run.asset_selection or ())
+    }
+    mine = began.pop(run_id, (float("inf"), run_id))
+    first = min(began.items(), key=lambda item: item[1], default=None)
+    return first[0] if first is not None and first[1] < mine else None
+
+
 class RunsAtWork:
     """The runs at work when they are first asked for: one question to Dagster, however many tables want to know."""
 

@@ -14,7 +14,7 @@ from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
 from orchestration.declared import with_declarations
-from orchestration.jobs import expectations_job, job_schedule, retention_job, warehouse_health_job
+from orchestration.jobs import action_jobs, expectations_job, job_schedule, retention_job, warehouse_health_job
 from orchestration.policies import Policies, load_policies
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
 from orchestration.resources.settings import Settings
@@ -79,7 +79,7 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
         return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings)])
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     return dg.Definitions(
-        jobs=[retention, expectations, ranking],
+        jobs=[retention, expectations, ranking, *action_jobs()],
         schedules=[
             job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash."),
             job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules."),

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from checks.expectations import expectations_op
+from lsm_core.maintenance.action import all_actions
 from orchestration import names
 from orchestration.ops.retention_op import retention_op
+from orchestration.ops.table_ops import (
+    APPLY_PLAN,
+    PLAN_ONLY,
+    ApprovedPlan,
+    PlanOnly,
+    apply_plan_op,
+    config_of,
+    table_op,
+)
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -40,6 +51,42 @@ def expectations_job() -> dg.JobDefinition:
         expectations_op()
 
     return expectations.to_job(tags={names.TAG_ACTION: "expectations"}, executor_def=_EXECUTOR)
+
+
+def action_jobs() -> list[dg.JobDefinition]:
+    """Return a job for every action of maintenance, which takes the action's own arguments, `plan_only` for any of them, and `apply_plan`."""
+    made = [_table_job(action.name, action.help, config_of(action.name), action.name) for action in all_actions()]
+    planning = "Plan any action and keep the plan: it waits for approval, and nothing is changed."
+    applying = "Apply a saved plan: exactly what its hash stands for, or nothing. It says who approved it."
+    return [*made, _table_job(PLAN_ONLY, planning, PlanOnly), _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan)]
+
+
+def _table_job(name: str, description: str, config: type[dg.Config], action: str = "") -> dg.JobDefinition:
+    def spread(given: Mapping[str, Any]) -> Mapping[str, Any]:
+        if action:
+            return {"action": action, "given": dict(given)}
+        return {"action": given["action"], "given": {**given["arguments"], "table": given["table"], "dry_run": True}}
+
+    return _job(name, description, table_op(), config, spread, action)
+
+
+def _job(
+    name: str,
+    description: str,
+    op: dg.OpDefinition,
+    config: type[dg.Config],
+    spread: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    action: str = "",
+) -> dg.JobDefinition:
+    """Return a job of one op whose configuration is ``config`` and nothing around it; ``spread`` makes the op's of it."""
+    return dg.GraphDefinition(name=names.part(name), description=description, node_defs=[op]).to_job(
+        config=dg.ConfigMapping(
+            config_schema=config.to_fields_dict(),
+            config_fn=lambda given: {"ops": {op.name: {"config": dict(spread(given))}}},
+        ),
+        tags={names.TAG_ACTION: names.tag_value(action or name)},
+        executor_def=_EXECUTOR,
+    )
 
 
 def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:

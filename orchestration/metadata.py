@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
 
 import dagster as dg
+import yaml
 
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
 from lsm_core.options import not_acted_on
+from orchestration import names
 from orchestration.health import TableHealth
+from orchestration.quirks import WHOLE_LOCATION
 from orchestration.table_card import TableCard
 from orchestration.tree_picture import changed_buckets
 
@@ -262,6 +266,24 @@ def _worst(values: Sequence[float]) -> float:
 
 def _hours(spans_ms: Sequence[int]) -> float:
     return round(max(spans_ms, default=0) / 3_600_000, 2)
+
+
+def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
+    """Return where the web server opens the launchpad of ``job`` of the run's own code location, filled in with ``config`` and, where that names a table, its tag.
+
+    With the tag the new run waits its turn behind others of the table.
+    """
+    origin = run.remote_job_origin
+    place = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
+    if origin is not None:
+        repository = origin.repository_origin
+        location = quote(repository.code_location_origin.location_name, safe="")
+        name = repository.repository_name
+        place = location if name == WHOLE_LOCATION else f"{name}@{location}"
+    asked = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
+    if "table" in config:
+        asked |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": str(config["table"])}
+    return f"/locations/{place}/jobs/{quote(job, safe='')}/playground/setup?{urlencode(asked, quote_via=quote)}"
 
 
 def plain_cell(text: str) -> str:

@@ -11,9 +11,12 @@ from typing import Any, Final, TypeVar
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
+WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
+"""The repository of a code location made of definitions; addresses of pages leave it out."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

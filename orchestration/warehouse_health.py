@@ -11,12 +11,13 @@ import dagster as dg
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import holds, iterate_ledger
+from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from orchestration import names
 from orchestration.blocked import blocking_failure
-from orchestration.metadata import plain_cell
+from orchestration.metadata import launch_link, plain_cell
+from orchestration.ops.table_ops import APPLY_PLAN
 from orchestration.policies import Decision, Outcome, Policies, Reason
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
@@ -65,8 +66,9 @@ def warehouse_health_asset(cards: Sequence[TableCard], warehouse_path: str, poli
         lines = rank_warehouse(warehouse, context.instance, cards, policies)
         for line in lines[:_SHOWN]:
             context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
-        held = held_storage(warehouse, lines)
-        return dg.MaterializeResult(metadata=ranking_metadata(lines, held, warehouse_path))
+        waiting = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
+        told = ranking_metadata(lines, held_storage(warehouse, lines), warehouse_path)
+        return dg.MaterializeResult(metadata={**told, "plans that wait for approval": waiting})
 
     made: dg.AssetsDefinition = warehouse_health
     return made
@@ -134,6 +136,29 @@ def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
             if row["bytes"] and row["kind"] != "live"
         ]
     return sorted(found, key=lambda item: -item[3])[:_SHOWN]
+
+
+def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
+    """Return a Markdown row for every plan that waits for approval, the longest first, with a link that approves it."""
+    found, troubles = [], []
+    for table in tables:
+        try:
+            found += [(table, one) for one in waiting_plans(warehouse.store(table))]
+        except (DredgeError, OSError) as error:
+            troubles.append(f"{plain_cell(table)}: {plain_cell(str(error))}")
+    rows = [
+        f"| {plain_cell(table)} | {one.plan.action} | {count_text(len(one.plan.items), 'unit')} | {size_text(one.plan.estimate.bytes_in)} "
+        f"| {size_text(one.plan.estimate.bytes_freed)} | {utc_text(one.since_ms)} | {plain_cell(one.why)} "
+        f"| [{one.plan.hash}]({launch_link(run, APPLY_PLAN, {'table': table, 'hash': one.plan.hash, 'approved_by': ''})}) |"
+        for table, one in sorted(found, key=lambda item: item[1].since_ms)
+    ]
+    more = f"\n\nand {len(rows) - _SHOWN} more: `dredge plans '*'`" if len(rows) > _SHOWN else ""
+    head = [
+        "| table | action | what | reads | frees | since (UTC) | why it waits | approve |",
+        "|---|---|---|--:|--:|---|---|---|",
+    ]
+    listed = "\n".join([*head, *rows[:_SHOWN]]) + more if rows else "none waits"
+    return "\n\n".join([listed, *(f"not looked at: {line}" for line in troubles[:_SHOWN])])
 
 
 def ranking_metadata(

@@ -117,9 +117,12 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.row_story.explain_row import RowStory as RowStory
     from lsm_core.maintenance.row_story.explain_row import RowVersion as RowVersion
     from lsm_core.maintenance.row_story.explain_row import explain_row as explain_row
+    from lsm_core.maintenance.saved_plans import WaitingPlan as WaitingPlan
+    from lsm_core.maintenance.saved_plans import hold_plan as hold_plan
     from lsm_core.maintenance.saved_plans import load_plan as load_plan
     from lsm_core.maintenance.saved_plans import save_plan as save_plan
     from lsm_core.maintenance.saved_plans import saved_plan_hashes as saved_plan_hashes
+    from lsm_core.maintenance.saved_plans import waiting_plans as waiting_plans
     from lsm_core.maintenance.trash import DeleteItem as DeleteItem
     from lsm_core.maintenance.trash import Trash as Trash
     from lsm_core.maintenance.trash import TrashRecord as TrashRecord
@@ -260,9 +263,12 @@ __getattr__, __dir__ = lazy_names(
             "explain_row",
         ),
         "saved_plans": (
+            "WaitingPlan",
+            "hold_plan",
             "load_plan",
             "save_plan",
             "saved_plan_hashes",
+            "waiting_plans",
         ),
         "trash": (
             "DeleteItem",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from lsm_core.clock import SystemClock, utc_text
@@ -23,6 +24,8 @@ KEPT_MS: Final = 24 * 3_600_000
 """For so long every saved plan is kept, applied or not."""
 MOST_KEPT: Final = 1_000
 """Of the plans that are older, so many that could still be applied are kept, the newest."""
+_NOTE: Final = ".waits"
+"""How the note ends that stands beside a plan which waits for somebody's approval."""
 _WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
 _LOOKED_AT: Final = 20
 """How many older plans one call looks at: whoever saves a plan waits for it."""
@@ -54,11 +57,16 @@ def _remove_old(store: TableStore, just_saved: str) -> None:
     newest_first = sorted(_files(store), key=lambda file: (-file.mtime_ms, file.name))
     for place, file in enumerate(newest_first):
         if place >= MOST_KEPT and file.mtime_ms < limit:
-            store.file_io.delete(file.path)
+            _forget(store, file)
     old = [file for file in newest_first[:MOST_KEPT] if file.mtime_ms < limit and _hash(file) != just_saved]
     for file in old[::-1][:_LOOKED_AT]:
         if not _can_be_applied(store, file):
-            store.file_io.delete(file.path)
+            _forget(store, file)
+
+
+def _forget(store: TableStore, file: FileStatus) -> None:
+    store.file_io.delete(file.path)
+    store.file_io.delete(_note_path(store, _hash(file)))
 
 
 def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
@@ -69,9 +77,72 @@ def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
         return False
     except (CorruptFile, PlanStale):
         return False
-    if plan.table != store.name or plan.hash != _hash(file) or applied_before(store, plan) is not None:
-        return False
-    return find_action(plan.action, store.name).fits(store, plan)
+    return plan.table == store.name and plan.hash == _hash(file) and _still_fits(store, plan)
+
+
+def _still_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    return applied_before(store, plan) is None and find_action(plan.action, store.name).fits(store, plan)
+
+
+@dataclass(frozen=True)
+class WaitingPlan:
+    """A saved plan that waits for approval: since when (epoch ms, the table's clock), and why it was not applied at once."""
+
+    plan: MaintenancePlan
+    since_ms: int
+    why: str
+
+
+def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
+    """Keep ``plan`` as :func:`save_plan` does, and note that it waits for approval, ``why``; returns the hash.
+
+    It takes the place of what waited for the same action with the same arguments (but for moments): that plan stays saved, and can be applied by its hash as long as it
+    fits, but is no longer listed. A plan that waits already keeps the time of its first note. Raises what `save_plan` raises.
+    """
+    save_plan(store, plan)
+    asked = {name: value for name, value in plan.arguments.items() if not name.endswith("_ms")}
+    same = {"action": plan.action, "arguments": asked}
+    note = json.dumps({**same, "since_ms": store.clock.now_ms(), "why": why}, ensure_ascii=False)
+    store.file_io.write_exclusive(_note_path(store, plan.hash), note.encode())
+    for other, said in _notes(store):
+        if other != plan.hash and {name: said.get(name) for name in same} == same:
+            store.file_io.delete(_note_path(store, other))
+    return plan.hash
+
+
+def waiting_plans(store: TableStore) -> list[WaitingPlan]:
+    """The plans that wait for approval, the longest first: those that were applied, or do not fit the table any more, do not wait.
+
+    A note or plan that cannot be understood waits for nobody. Raises OSError where the folder cannot be read, CorruptFile for the table's own metadata.
+    """
+    found = []
+    for name, said in _notes(store):
+        try:
+            waiting = WaitingPlan(load_plan(store, name), int(said["since_ms"]), str(said["why"]))
+            options = waiting.plan.options == dict(store.options.raw)
+        except (CorruptFile, InvalidOption, KeyError, PlanStale, TypeError, ValueError):
+            continue
+        if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
+            found.append(waiting)
+    return sorted(found, key=lambda one: (one.since_ms, one.plan.hash))
+
+
+def _notes(store: TableStore) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The hash of each plan with a note, and what the note says ({} where it cannot be understood)."""
+    for file in store.file_io.list_dir(f"{store.root}/dredge/plans"):
+        if file.is_dir or not file.name.endswith(_NOTE):
+            continue
+        try:
+            said = json.loads(store.file_io.read_bytes(file.path))
+        except FileNotFoundError:
+            continue
+        except (RecursionError, ValueError):
+            said = {}
+        yield file.name.removesuffix(_NOTE), said if isinstance(said, dict) else {}
+
+
+def _note_path(store: TableStore, plan_hash: str) -> str:
+    return f"{store.root}/dredge/plans/{check_name(plan_hash)}{_NOTE}"
 
 
 def saved_plan_hashes(store: TableStore) -> list[str]:

@@ -48,8 +48,10 @@ from orchestration.metadata import (
     cost_metadata,
     declined_table,
     health_metadata,
+    launch_link,
     level_diagram,
     number_metadata,
+    plain_cell,
     plan_metadata,
 )
 from orchestration.partitions import partition_of
@@ -82,6 +84,8 @@ PASSING: Final = (
 )
 """Errors that a second try may cure; everything else stays an error however often it is tried."""
 RETRIES: Final = 2
+UNDOABLE: Final = frozenset({"compact", "recover"})
+"""Actions whose runs the action undo takes back."""
 _TOLD: Final = 3
 COMPARE_LIMIT: Final = 256 * 1024 * 1024
 """Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged: twice would take too long."""
@@ -100,7 +104,8 @@ class AppliedPlan:
     """What the apply op hands on: the action's report as plain values.
 
     ``published``: the snapshot that it committed, None: none. ``replaced`` says why another plan was applied than the run was started
-    with, with both hashes, else "".
+    with, with both hashes, else "". ``ledger_run``: the run's entry in the table's ledger, "" where it has none;
+    ``failed``: what could not be done though nothing forbade it, ``undone``: in words, what those are.
     """
 
     action: str
@@ -112,6 +117,9 @@ class AppliedPlan:
     replaced: str = ""
     changed: bool = False
     predicted: PlanEstimate = field(default_factory=PlanEstimate)
+    ledger_run: str = ""
+    failed: Sequence[Declined] = ()
+    undone: str = ""
 
 
 @dataclass(frozen=True)
@@ -346,8 +354,9 @@ def _carry_out(
             return found
         if replaceable:
             plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
+    approved_by = f"dagster run {context.run_id}"
     try:
-        done, stale = _apply(context, store, plan, replaced, spark)
+        done, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
         if not stale:
             return done
     except PlanStale as error:
@@ -356,21 +365,27 @@ def _carry_out(
         text = f"PlanStale: plan {plan.hash} ({plan.action}): {stale}; plan it anew with action and arguments"
         raise dg.Failure(text, allow_retries=False)
     plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
-    done, stale = _apply(context, store, plan, replaced, spark)
+    done, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
     if stale and context.retry_number < RETRIES:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
     return done
 
 
-def _apply(
-    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, replaced: str, spark: SparkResource
+def apply_exactly(
+    context: dg.OpExecutionContext,
+    store: TableStore,
+    plan: MaintenancePlan,
+    spark: SparkResource,
+    approved_by: str,
+    replaced: str = "",
 ) -> tuple[AppliedPlan, str]:
-    """Apply one plan, and say why nothing of it fits the table any more ("" when something did, or it was applied before).
+    """Apply one plan, and return why nothing of it fits the table any more ("" when something did, or it was applied before).
 
-    A commit whose outcome is unknown is looked for in the table.
+    A commit whose outcome is unknown is looked for in the table. Raises what `apply_plan` raises.
     """
+    runner = spark.bucket_runner() if find_action(plan.action, store.name).runs_tasks else None
     try:
-        report = apply_plan(store, plan, runner=spark.bucket_runner(), approved_by=f"dagster run {context.run_id}")
+        report = apply_plan(store, plan, runner=runner, approved_by=approved_by)
     except CommitUnknown as error:
         context.log.info(str(error))
         found = _published_by(store, plan, replaced)
@@ -391,6 +406,9 @@ def _apply(
         replaced,
         changed=report.changed,
         predicted=plan.estimate,
+        ledger_run=report.run_id,
+        failed=report.failures,
+        undone=report.undone,
     )
     return done, "" if report.changed else "; ".join(stale[:3])
 
@@ -464,36 +482,54 @@ def verify_op() -> dg.OpDefinition:
     @typed
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
         card = card_of(context, warehouse)
-        published = APPLIED.validate_json(report).published
-        if published is None:
-            verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
-        else:
-            store = warehouse.store(card.name)
-            size = _total(_rewritten(store, published)[0], "file_size")
-            if size > COMPARE_LIMIT and not rows_given_buckets(store, published):
-                where = "on Spark" if spark.uses_spark else "in the run's own process"
-                text = f"{size_text(size)} rewritten: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
-                verdict = Verdict(ok=True, level="V3" if spark.uses_spark else "V1", text=text)
-            else:
-                verdict = _compare(store, published)
-        context.log.info(verdict.text)
-        context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
-        if not verdict.ok:
-            # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
-            evaluation = dg.AssetCheckEvaluation(
-                asset_key=names.layout_key(warehouse.path, card.name),
-                check_name=names.MERGED_VIEW_CHECK,
-                passed=False,
-                severity=dg.AssetCheckSeverity.ERROR,
-                description=verdict.text,
-                metadata={"found by": dg.MetadataValue.text("the verify op")},
-                partition=partition_of(context),
-            )
-            context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
-            raise dg.Failure(verdict.text, allow_retries=False)
+        verdict = compare_published(
+            context, warehouse, spark, card.name, APPLIED.validate_json(report).published, [partition_of(context)]
+        )
         return VERDICT.dump_json(verdict).decode()
 
     return verify
+
+
+def compare_published(
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    table: str,
+    published: int | None,
+    partitions: Sequence[str | None],
+) -> Verdict:
+    """Compare the published snapshot (None: there is none) with the one before it, and tell the outcome.
+
+    Raises dg.Failure on a difference, after the check merged_view_unchanged was told of it for the ``partitions``, so that the table rests.
+    """
+    if published is None:
+        verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
+    else:
+        store = warehouse.store(table)
+        size = _total(_rewritten(store, published)[0], "file_size")
+        if size > COMPARE_LIMIT and not rows_given_buckets(store, published):
+            where = "on Spark" if spark.uses_spark else "in the run's own process"
+            text = f"{size_text(size)} rewritten: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
+            verdict = Verdict(ok=True, level="V3" if spark.uses_spark else "V1", text=text)
+        else:
+            verdict = _compare(store, published)
+    context.log.info(verdict.text)
+    context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
+    if verdict.ok:
+        return verdict
+    # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
+    for partition in partitions:
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=names.layout_key(warehouse.path, table),
+            check_name=names.MERGED_VIEW_CHECK,
+            passed=False,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=verdict.text,
+            metadata={"found by": dg.MetadataValue.text("the run's own comparison")},
+            partition=partition,
+        )
+        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+    raise dg.Failure(verdict.text, allow_retries=False)
 
 
 def _compare(store: TableStore, snapshot: int) -> Verdict:
@@ -537,13 +573,14 @@ def record_op() -> dg.OpDefinition:
             now = TableHealth(card.name, None, None, 0)
         else:
             now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
-        metadata = {**_story(context, done, compared), **health_metadata(now)}
+        metadata = {**story_metadata(context, done, compared), **health_metadata(now)}
         if done.published is not None:
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(done.published - 1),
                 "snapshot published": dg.MetadataValue.int(done.published),
                 **_levels(warehouse.store(card.name), done.published, partition_of(context)),
             }
+        metadata |= undo_metadata(context, card.name, done)
         if done.changed:
             metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
             metadata["runbook"] = dg.MetadataValue.md(
@@ -556,7 +593,8 @@ def record_op() -> dg.OpDefinition:
     return record
 
 
-def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
+def story_metadata(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
+    """Return what was done and why (or why nothing was), by which plan and run, and how it was compared, each under its name."""
     declined = "; ".join(dict.fromkeys(item.text for item in done.left_alone[:_TOLD]))
     why_not = "" if done.changed else declined or "; ".join(done.lines).removeprefix("nothing to do: ")
     told: dict[str, dg.MetadataValue] = {
@@ -574,6 +612,22 @@ def _story(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict)
     if not done.changed:
         return told
     return {**told, **cost_metadata(done.predicted, done.numbers), **number_metadata(done.numbers)}
+
+
+def undo_metadata(context: dg.OpExecutionContext, table: str, done: AppliedPlan) -> dict[str, dg.MetadataValue]:
+    """Return a link to the job that takes back what the run did, filled in; {} where nothing was done that it can take back.
+
+    The run's log says the same in words, and so does its tag `dredge/undo`.
+    """
+    if done.published is None or not done.ledger_run or done.action not in UNDOABLE:
+        return {}
+    asked = {"table": table, "run_id": done.ledger_run}
+    context.log.info(f"to take this back launch the job undo with {asked}")
+    context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: done.ledger_run})
+    link = launch_link(context.run, "undo", asked)
+    return {
+        "undo": dg.MetadataValue.md(f"[launch the job undo]({link}) of {plain_cell(table)}: run_id `{done.ledger_run}`")
+    }
 
 
 def _levels(store: TableStore, published: int, partition: str | None) -> dict[str, dg.MetadataValue]:

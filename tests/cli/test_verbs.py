@@ -14,6 +14,7 @@ import pytest
 
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
+from lsm_core.maintenance import hold_plan, plan_maintenance
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR, content, keyed, on_disk
 
@@ -81,6 +82,21 @@ def test_plan_then_apply_by_hash(shell: Shell) -> None:
     assert content(_table(shell)) == before
     again = shell("apply", "db.t", plan["hash"])
     assert again.code == 0 and "is already applied, snapshot 7" in again.out
+
+
+def test_a_plan_that_waits_is_listed_and_applied_by_its_hash_without_the_tables_name(shell: Shell) -> None:
+    store = _table(shell).store
+    plan = plan_maintenance(store, "compact", full=True)
+    hold_plan(store, plan, "approval: required")
+    assert plan.hash in shell("plans", "db.t").out
+    (listed,) = shell("plans", "db.*", "--json").json
+    assert [one["hash"] for one in listed["waiting"]] == [plan.hash]
+    unknown = shell("apply", "0" * 32)
+    assert unknown.code == 1
+    assert "keeps a plan with hash 0000" in unknown.err
+    assert shell("apply", plan.hash, "--approved-by", "ann").code == 0
+    assert shell("ledger", "db.t", "--json").json[-1]["approved_by"] == "ann"
+    assert shell("plans", "db.t", "--json").json["waiting"] == []
 
 
 def test_a_plan_may_travel_as_a_file(shell: Shell, tmp_path: Path) -> None:

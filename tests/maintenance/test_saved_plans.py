@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import InvalidOption, PlanStale, StorageRefused
-from lsm_core.maintenance import saved_plans
+from lsm_core.maintenance import hold_plan, saved_plans, waiting_plans
 from lsm_core.maintenance.action import MaintenancePlan
 from tests.maintenance.tables import HOUR, keyed, rows
 
@@ -141,3 +141,45 @@ def test_only_a_plan_for_the_table_is_saved(table: Table, tmp_path: Path) -> Non
         with pytest.raises(InvalidOption, match=r"option 'plan' of table db\.other .* a MaintenancePlan"):
             other.save_plan(none)  # type: ignore[arg-type]
     assert other.saved_plans() == []
+
+
+def test_plans_that_wait_are_listed_until_they_are_applied_replaced_or_no_longer_fit(table: Table) -> None:
+    store = table.store
+    part = table.plan_maintenance("compact")
+    whole = table.plan_maintenance("compact", full=True)
+    assert hold_plan(store, whole, "approval: required") == whole.hash
+    first = waiting_plans(store)[0].since_ms
+    store.clock.advance(HOUR)
+    hold_plan(store, part, "planned only")
+    hold_plan(store, whole, "again")
+    assert [(one.plan.hash, one.since_ms, one.why) for one in waiting_plans(store)] == [
+        (whole.hash, first, "approval: required"),
+        (part.hash, first + HOUR, "planned only"),
+    ]
+    table.write(rows(range(5), v=9))
+    later = table.plan_maintenance("compact", full=True)
+    hold_plan(store, later, "approval: required")  # of the same request the newest is listed; the older one stays saved
+    assert {one.plan.hash for one in waiting_plans(store)} == {part.hash, later.hash}
+    assert whole.hash in table.saved_plans()
+    table.apply(table.load_plan(later.hash))
+    assert not waiting_plans(store), "applied, and the files of the other are gone"
+
+
+def test_a_note_or_plan_that_is_torn_waits_for_nobody_and_hides_no_other(table: Table) -> None:
+    store = table.store
+    plan = table.plan_maintenance("compact", full=True)
+    hold_plan(store, plan, "approval: required")
+    folder = path_of(table, plan).parent
+    for name, text in {"0a": "{", "0b": "[]", "0c": '{"since_ms": "soon", "why": 1}', "0d": '{"since_ms": 1, "why": "x"}'}.items():
+        (folder / f"{name}.waits").write_text(text)
+    (folder / "0d.json").write_text("{")
+    assert [one.plan.hash for one in waiting_plans(store)] == [plan.hash]
+
+
+def test_a_plan_that_goes_takes_its_note_with_it(table: Table) -> None:
+    plan = table.plan_maintenance("compact", full=True)
+    hold_plan(table.store, plan, "approval: required")
+    table.apply(table.load_plan(plan.hash))
+    aged(table, plan)
+    save_another(table)
+    assert not [file for file in path_of(table, plan).parent.iterdir() if file.name.startswith(plan.hash)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -20,7 +21,6 @@ from lsm_core.cli.verbs.common import (
     RunnerName,
     RunnerOption,
     Settings,
-    TableArgument,
     Warehouse,
     open_catalog,
     open_table,
@@ -48,6 +48,10 @@ ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written t
 Tables = Annotated[
     str, typer.Argument(metavar="TABLE", help="database.table, or a pattern such as 'db.*'.", show_default=False)
 ]
+TableOrHash = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="database.table; or the hash alone, of any table's plan.", show_default=False),
+]
 _SHARED: Final[tuple[tuple[str, Any, Any], ...]] = (
     ("settings", Settings, None),
     ("as_json", AsJson, False),
@@ -72,9 +76,9 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
 
 
 def verbs() -> dict[str, Callable[..., None]]:
-    """`plan`, `apply`, and the verbs of the actions, as functions that Typer understands; made anew, for all actions of now."""
+    """`plan`, `plans`, `apply`, and the verbs of the actions, as functions that Typer understands; made anew, for all actions of now."""
     own = {action.verb: _verb(action) for action in all_actions() if action.verb}
-    return {"plan": _plan_verb(), "apply": apply, **own}
+    return {"plan": _plan_verb(), "plans": plans, "apply": apply, **own}
 
 
 # -- plan ----------------------------------------------------------------------------------------------------------------
@@ -139,12 +143,56 @@ def show_plan(made: MaintenancePlan) -> None:
     say(f"estimate: {cost.bytes_in:,} bytes in, {cost.bytes_freed:,} bytes freed, about {cost.seconds:.1f} s")
 
 
+def plans(
+    warehouse: Warehouse,
+    table: Tables,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """List the plans that wait for approval, the longest first; `apply` takes their hashes."""
+    from lsm_core.maintenance import waiting_plans
+
+    def listed(opened: Table) -> Any:
+        waiting = waiting_plans(opened.store)
+        if not as_json:
+            columns = ["hash", "action", "items", "bytes in", "bytes freed", "since (UTC)", "why it waits"]
+            rows = [
+                [
+                    one.plan.hash,
+                    one.plan.action,
+                    len(one.plan.items),
+                    one.plan.estimate.bytes_in,
+                    one.plan.estimate.bytes_freed,
+                    utc_text(one.since_ms),
+                    one.why,
+                ]
+                for one in waiting
+            ]
+            print_table(f"{opened.name}: plans that wait for approval", columns, rows)
+        told = [
+            {
+                "hash": one.plan.hash,
+                "action": one.plan.action,
+                "since_ms": one.since_ms,
+                "why": one.why,
+                "items": len(one.plan.items),
+                "bytes_in": one.plan.estimate.bytes_in,
+                "bytes_freed": one.plan.estimate.bytes_freed,
+            }
+            for one in waiting
+        ]
+        return {"table": opened.name, "waiting": told}
+
+    _for_tables(warehouse, table, {"settings": settings, "clock": clock}, as_json, listed)
+
+
 # -- apply ---------------------------------------------------------------------------------------------------------------
 
 
 def apply(
     warehouse: Warehouse,
-    table: TableArgument,
+    table: TableOrHash,
     plan_hash: Annotated[
         str | None, typer.Argument(metavar="[HASH]", help="Of a saved plan.", show_default=False)
     ] = None,
@@ -158,6 +206,8 @@ def apply(
     clock: ClockOption = None,
 ) -> None:
     """Apply exactly one plan, by its hash; once it is applied, doing it again changes nothing, says so and exits 0."""
+    if plan_hash is None and file is None and re.fullmatch("[0-9a-f]{32}", table):
+        table, plan_hash = _table_of_plan(warehouse, table, clock), table
     opened = open_table(warehouse, table, clock, settings)
     if file is not None and plan_hash is not None:
         raise InvalidOption(
@@ -188,6 +238,23 @@ def apply(
     else:
         say(f"plan {chosen.hash} is {before.text()}, at {utc_text(before.time_ms)} UTC; nothing was changed now")
     require_done(report)
+
+
+def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
+    """The table that keeps the plan. Raises DredgeError where none does; what cannot be listed is named."""
+    from lsm_core.maintenance import saved_plan_hashes
+
+    catalog, unread = open_catalog(warehouse, clock), []
+    for name in [
+        f"{database}.{name}" for database in catalog.list_databases() for name in catalog.list_tables(database)
+    ]:
+        try:
+            if plan_hash in saved_plan_hashes(catalog.table(name).store):
+                return name
+        except DredgeError as error:
+            unread.append(f"{name}: {error}")
+    told = f" (not looked at: {'; '.join(unread)})" if unread else ""
+    raise DredgeError(f"no table of {catalog.root} keeps a plan with hash {plan_hash}{told}")
 
 
 def show_report(report: Report, table: str) -> None:
