@@ -170,7 +170,12 @@ def test_a_note_or_plan_that_is_torn_waits_for_nobody_and_hides_no_other(table: 
     plan = table.plan_maintenance("compact", full=True)
     hold_plan(store, plan, "approval: required")
     folder = path_of(table, plan).parent
-    for name, text in {"0a": "{", "0b": "[]", "0c": '{"since_ms": "soon", "why": 1}', "0d": '{"since_ms": 1, "why": "x"}'}.items():
+    for name, text in {
+        "0a": "{",
+        "0b": "[]",
+        "0c": '{"since_ms": "soon", "why": 1}',
+        "0d": '{"since_ms": 1, "why": "x"}',
+    }.items():
         (folder / f"{name}.waits").write_text(text)
     (folder / "0d.json").write_text("{")
     assert [one.plan.hash for one in waiting_plans(store)] == [plan.hash]
