@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_changes import upsert as upsert
     from lsm_core.spark.spark_maintenance import compact_table as compact_table
     from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
+    from lsm_core.spark.spark_maintenance import rescale_table as rescale_table
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
     from lsm_core.spark.spark_read import explain_read as explain_read
     from lsm_core.spark.spark_read import read_table as read_table
@@ -44,6 +45,7 @@ _WHERE = {
     "find_java": "java",
     "read_table": "spark_read",
     "register": "data_source",
+    "rescale_table": "spark_maintenance",
     "running_server": "connect",
     "spark_runner": "spark_maintenance",
     "spark_session": "session",
@@ -68,6 +70,7 @@ __all__ = [
     "find_java",
     "read_table",
     "register",
+    "rescale_table",
     "running_server",
     "spark_runner",
     "spark_session",

@@ -16,12 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
-from lsm_core.commit.drafts import remove
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.clustering import task_from_bytes
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
@@ -45,7 +43,7 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
-from lsm_core.spark.write_folder import WriteFolder
+from lsm_core.spark.write_folder import WriteFolder, new_family
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +67,6 @@ _LEAST_WINDOWS: Final = 16
 _TELL_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 15.0
 _DONE: Final = ".unit"
-_UUID_LENGTH: Final = 36
 
 
 @dataclass(frozen=True)
@@ -242,14 +239,14 @@ def _job(
         ],
         schema=_UNITS,
     )
-    what, family, folder = f"compacting table {store.name}", str(uuid4())[:18], WriteFolder.plan(store)
+    what, family, folder = f"compacting table {store.name}", new_family(), WriteFolder.plan(store)
     use_this_python(spark)
     spare = max(groups) + 1 < slots_of(spark)
     outcomes: list[Outcome] = []
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
-        with _named(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
+        with named_job(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
             job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
@@ -257,7 +254,9 @@ def _job(
         answered = {one.task: BucketResult.from_bytes(one.answer) for one in outcomes if one.error is None}
         failed = False
     finally:
-        _clean(store, family, folder, tasks, list(answered.values()), failed=failed)
+        places = {store.bucket_dir(task.partition, task.bucket) for task in tasks}
+        told = [result.message for result in answered.values()]
+        folder.end(family, told, {*places, f"{store.root}/index"}, failed=failed)
     return _results(store, tasks, pieces, outcomes, answered)
 
 
@@ -400,7 +399,7 @@ def _watched(
 
 
 @contextmanager
-def _named(spark: SparkSession, text: str) -> Iterator[None]:
+def named_job(spark: SparkSession, text: str) -> Iterator[None]:
     """Spark's own pages call the jobs of the block by this text; on Connect they carry it as their tag."""
     context: Any = None
     with suppress(Exception):  # as Connect's sessions raise it
@@ -421,27 +420,4 @@ def _named(spark: SparkSession, text: str) -> Iterator[None]:
         context.setLocalProperty("spark.job.description", before)
 
 
-def _clean(
-    store: TableStore,
-    family: str,
-    folder: WriteFolder,
-    tasks: Sequence[BucketTask],
-    answered: Sequence[BucketResult],
-    *,
-    failed: bool,
-) -> None:
-    """End the job for attempts that still run, and delete the files of those that nobody answered for: killed, doubled or given up ones."""
-    named = {file.file_name for result in answered for file in result.message.written()}
-    known = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(family)) >= 0}
-    if not folder.close(known, failed=failed):
-        return
-    beside = {extra for result in answered for file in result.message.own_files() for extra in file.extra_files}
-    try:
-        places = {store.bucket_dir(task.partition, task.bucket) for task in tasks}
-        listed = [one for place in (*sorted(places), f"{store.root}/index") for one in store.file_io.list_dir(place)]
-        remove(store.file_io, [one.path for one in listed if family in one.name and one.name not in named | beside])
-    except (OSError, DredgeError) as error:
-        _LOG.warning("table %s: what killed tasks left was not found, orphan cleaning will: %s", store.name, error)
-
-
-__all__ = ["JobProgress", "Memory", "Meter", "compact_in_tasks", "meter_of", "packed", "size_of"]
+__all__ = ["JobProgress", "Memory", "Meter", "compact_in_tasks", "meter_of", "named_job", "packed", "size_of"]

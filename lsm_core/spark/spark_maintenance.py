@@ -13,14 +13,14 @@ from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
+from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport, RescaleTask, plan_rescale
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks, meter_of
-from lsm_core.spark.spark_assign import assign_on_spark
+from lsm_core.spark.spark_rebucket import rebucket_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
 from lsm_core.spark.spark_tasks import store_of
-from lsm_core.spark.sql.partition_choice import chosen_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,9 +56,7 @@ def compact_table(
     then (with ``commit_every``: of what failed), and what finished or killed tasks wrote is deleted.
     """
     store = store_of(table)
-    if where is not None:
-        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
-    plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy, commit_every)
+    plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy, commit_every, where)
     return apply_compaction(spark, store, plan, progress=progress, executor_memory=executor_memory)
 
 
@@ -99,9 +97,9 @@ def spark_runner(
         meter = Meter(plan.table, progress, len(items), *sizes)
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
-        waiting = [task for task in tasks if isinstance(task, AssignTask)]
-        yield from assign_on_spark(spark, store, waiting)
-        tasks = [task for task in tasks if not isinstance(task, AssignTask)]
+        for kind in (AssignTask, RescaleTask):
+            yield from rebucket_on_spark(spark, store, [task for task in tasks if isinstance(task, kind)])
+        tasks = [task for task in tasks if not isinstance(task, AssignTask | RescaleTask)]
         shares = [shares_of(store, task) if isinstance(task, SortTask) else 1 for task in tasks]
         single = [task for task, count in zip(tasks, shares, strict=True) if count == 1]
         yield from compact_in_tasks(spark, store, single, memory, meter or meter_of(store, single, progress))
@@ -110,6 +108,26 @@ def spark_runner(
                 yield sort_on_spark(spark, store, task)
 
     return run
+
+
+def rescale_table(
+    spark: SparkSession,
+    table: Any,
+    bucket_num: int | None = None,
+    *,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    where: str | None = None,
+) -> RescaleReport:
+    """Rewrite whole partitions with ``bucket_num`` buckets (None: the table's option `bucket`) as one Spark job, verify them (V1), and replace
+    them in one OVERWRITE commit; the report is that of one process.
+
+    ``partitions`` and ``where`` choose as in `compact_table`. Raises PlanStale, CommitConflict, VerificationFailed, UnsupportedFeature, InvalidOption,
+    InvalidFilter, CorruptFile, SparkFailed; nothing is committed then, and what tasks wrote is deleted, also what killed workers began.
+    """
+    store = store_of(table)
+    report = apply_plan(store, plan_rescale(store, bucket_num, partitions, where=where), spark_runner(spark))
+    assert isinstance(report, RescaleReport)
+    return report
 
 
 def expire_snapshots(
@@ -141,4 +159,4 @@ def expire_snapshots(
     return done
 
 
-__all__ = ["apply_compaction", "compact_table", "expire_snapshots", "spark_runner"]
+__all__ = ["apply_compaction", "compact_table", "expire_snapshots", "rescale_table", "spark_runner"]

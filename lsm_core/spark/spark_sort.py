@@ -49,6 +49,7 @@ from lsm_core.spark.spark_tasks import (
     this_executor,
     translated,
 )
+from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     """Sort one large partition and return its commit message and numbers; nothing is published.
 
     V0 and V1 hold from the rows as they were read to the rows as they are read back. Raises what `run_bucket_task` raises, and
-    SparkFailed; outputs of finished tasks are deleted then (a killed worker leaves files that no snapshot names).
+    SparkFailed; what tasks wrote is deleted then, also what killed workers began.
     """
     started = time.perf_counter()
     what = f"sorting table {store.name}"
@@ -84,13 +85,20 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     text, light = layout.to_json(), replace(task, files=(), bins=()).to_bytes()
     first = first_sequence(task.files_to_sort)
-    with translated(what), batches_of(spark, _BATCH_BYTES):
-        files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        sent = files.mapInArrow(Shipped(_reader, store.to_json(), text, shares), _MESSAGES_DDL)
-        ranges = sent.repartitionById(shares, "share")
-        sorter = Shipped(_sorter, store.to_json(), light, text, shares, first)
-        outcomes = collect(ranges.mapInArrow(sorter, ANSWER_DDL), what)
-    return _joined(store, task, outcomes, started)
+    folder, family = WriteFolder.plan(store), new_family()
+    result: BucketResult | None = None
+    try:
+        with translated(what), batches_of(spark, _BATCH_BYTES):
+            files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
+            sent = files.mapInArrow(Shipped(_reader, store.to_json(), text, shares), _MESSAGES_DDL)
+            ranges = sent.repartitionById(shares, "share")
+            about = (store.to_json(), family, folder.folder)
+            outcomes = collect(ranges.mapInArrow(Shipped(_sorter, about, light, text, shares, first), ANSWER_DDL), what)
+        result = _joined(store, task, outcomes, started)
+    finally:
+        told = [] if result is None else [result.message]
+        folder.end(family, told, {store.bucket_dir(task.partition, task.bucket)}, failed=result is None)
+    return result
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
@@ -113,8 +121,8 @@ def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]
     return groups
 
 
-def _opened(store_text: str) -> TableStore:
-    store = TableStore.from_json(store_text)
+def _opened(store_text: str, family: str = "") -> TableStore:
+    store = TableStore.from_json(store_text).in_family(family)
     return with_row_ids(store) if tracks_rows(store) else store
 
 
@@ -196,7 +204,7 @@ def _message(share: int, batch: pa.RecordBatch, content: Content) -> pa.RecordBa
 
 
 def _sorter(
-    store_text: str,
+    about: tuple[str, str, str],
     task_bytes: bytes,
     layout_text: str,
     shares: int,
@@ -209,9 +217,12 @@ def _sorter(
     share = first.column("share")[0].as_py()
     keep_small_arrays()
     try:
-        store, layout = _opened(store_text), Layout.from_json(layout_text)
+        store_text, family, folder = about
+        store, layout = _opened(store_text, family), Layout.from_json(layout_text)
         own = Layout(layout.curve, layout.shares(shares)[1][share])
-        done = _sort_share(store, SortTask.from_bytes(task_bytes), own, sequence, _received(first, batches))
+        messages = _received(first, batches)
+        notes = WriteFolder(store, folder)
+        done = _sort_share(store, notes, SortTask.from_bytes(task_bytes), own, sequence, messages)
     except Exception as error:  # noqa: BLE001  (an outcome: the driver then cleans up after all tasks)
         yield failure(share, error)
     else:
@@ -230,20 +241,24 @@ def _received(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator
 
 def _sort_share(
     store: TableStore,
+    notes: WriteFolder,
     task: SortTask,
     layout: Layout,
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
     """Sort and write one share; its files hold what the messages say, read back."""
-    received = _ReceivedContent()
-    after = write_sorted(store, task, sequence, _sorted(store, layout, messages, received))
+    received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
+    notes.begin(store.own_uuid)
     try:
+        after = write_sorted(store, task, sequence, _sorted(store, layout, messages, received))
         content = received.content
         check_counters(content.rows, content.rows, {}, after)
         again = check_content(store, task, Rewritten((), after, content, {}))
+        notes.finish(store.own_uuid)
     except BaseException:
         discard(store, task, after)
+        notes.forget(store.own_uuid)
         raise
     message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_after=after)
     sizes = sum(file.file_size for file in after)

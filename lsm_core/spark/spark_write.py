@@ -9,9 +9,8 @@ its tasks hand their rows to one writer, beside the driver (`write_folder`).
 
 from __future__ import annotations
 
-import logging
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -20,15 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, abort, discard_on_failure
-from lsm_core.commit.drafts import remove
 from lsm_core.commit.history import latest_of_user
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import ColumnNotFound, DredgeError, InvalidOption
+from lsm_core.errors import ColumnNotFound, InvalidOption
 from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
@@ -48,7 +44,7 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
-from lsm_core.spark.write_folder import WriteFolder
+from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.schema_merging import merging_changes
 from lsm_core.table.writing import committed
 from lsm_core.types import from_arrow, kinds_from_text
@@ -75,7 +71,7 @@ DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 
 # What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
 # its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
-_MESSAGES: Final = pa.schema(
+MESSAGES: Final = pa.schema(
     [
         ("slot", pa.int32()),
         ("partition", pa.binary()),
@@ -101,8 +97,6 @@ _QUICK: Final = ("Scan ", "LocalTableScan", "Project", "Filter", "ColumnarToRow"
 """Operators that cost little more than to read the rows."""
 _RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchScan", "Subquery")
 """Operators whose partitions are known only after a part of the query has run."""
-_UUID_LENGTH: Final = 36
-_LOG: Final = logging.getLogger(__name__)
 _ASSIGNERS: Final = 8
 """Assigners of dynamic buckets at most, where the table's options say nothing: each opens a bucket of its own."""
 
@@ -125,7 +119,7 @@ class WriteJob:
     """In the names of postponed files, which are replayed writer by writer."""
     planned_ms: int | None = None
     """When it was planned, for what depends on the time: a task that Spark runs again does the same."""
-    family: str = field(default_factory=lambda: str(uuid4())[:18])
+    family: str = field(default_factory=new_family)
     """How the UUIDs in the names of all files begin that its tasks make."""
     folder: WriteFolder | None = None
     """Where tasks note that they began; None: there is nothing to write."""
@@ -343,38 +337,9 @@ class WriteJob:
         """
         if self.folder is None:
             return
-        named = {file.file_name for message in messages for file in message.written()}
-        answered = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(self.family)) >= 0}
-        if not self.folder.close(answered, failed=failed):
-            return
-        beside = {
-            name
-            for message in messages
-            for file in (*message.own_files(), *message.changelog_files, *message.compact_changelog)
-            for name in file.extra_files
-        }
-        try:
-            remove(self.store.file_io, self._strays(() if failed else messages, named | beside))
-        except (OSError, DredgeError) as error:
-            _LOG.warning(
-                "table %s: what killed tasks left was not found, orphan cleaning will: %s", self.store.name, error
-            )
-
-    def _strays(self, messages: Sequence[CommitMessage], named: Collection[str]) -> list[str]:
-        """Paths of files of this write that are not ``named``: beside those of ``messages``, or (there are none) anywhere in the table."""
-        if messages:
-            folders = {self.store.bucket_dir(message.partition, message.bucket) for message in messages}
-            listed = [
-                (one.path, one.name)
-                for folder in (*sorted(folders), f"{self.store.root}/index")
-                for one in self.store.file_io.list_dir(folder)
-            ]
-        else:
-            listing = list_table(self.store)
-            mine = listing.files.filter(pc.match_substring(listing.files.column("name"), self.family))
-            places, names = mine.column("folder").to_numpy(), mine.column("name").to_numpy()
-            listed = [(f"{listing.folders[at]}/{name}", name) for at, name in zip(places, names, strict=True)]
-        return [path for path, name in listed if self.family in name and name not in named]
+        places = {self.store.bucket_dir(message.partition, message.bucket) for message in messages}
+        known = not failed and bool(places)
+        self.folder.end(self.family, messages, {*places, f"{self.store.root}/index"} if known else None, failed=failed)
 
     def joined(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
         """The messages of all tasks as one commit takes them. Raises the error of the first task that failed: the files of all are deleted then."""
@@ -669,16 +634,16 @@ def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], in
             content = batch.serialize().to_pybytes()
             messages.append((slot(routed), routed.partition, routed.bucket, place, content, kinds, routed.follows))
         columns = [
-            pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), _MESSAGES, strict=True)
+            pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), MESSAGES, strict=True)
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+        yield pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
 def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
     """The groups in messages (`MESSAGES_DDL`), each with its place."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
-        for message in zip(*(batch.column(name) for name in _MESSAGES.names[1:]), strict=True):
+        for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):
             partition, bucket, place, rows, kinds, follows = (value.as_py() for value in message)
             found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), arrow_schema)])
             numbers = (
@@ -726,6 +691,7 @@ def task_number() -> int:
 
 __all__ = [
     "DYNAMIC_OVERWRITE",
+    "MESSAGES",
     "MESSAGES_DDL",
     "OVERWRITE_MODE",
     "ROW_KIND",

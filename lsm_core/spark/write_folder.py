@@ -6,18 +6,25 @@ them all: a data source cannot ask Spark for a shuffle, and where keys move betw
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lsm_core.commit import CommitMessage
+from lsm_core.commit.drafts import remove
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed
+from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.metadata.store import TableStore
 
+_LOG: Final = logging.getLogger(__name__)
+_UUID_LENGTH: Final = 36
 _KINDS: Final = "\0kinds"
 _KINDS_FIELD: Final = pa.field(_KINDS, pa.int8())
 _OPEN: Final = "open"
@@ -26,6 +33,11 @@ _DONE: Final = ".done"
 _KEPT_MS: Final = 7 * 24 * 3_600_000
 _KILL_SECONDS: Final = 6.0
 """Spark kills the worker of a task that does not end by itself within about this time (`spark.python.task.killTimeout`)."""
+
+
+def new_family() -> str:
+    """How the UUIDs in the names of all files begin that the tasks of one job make (`TableStore.in_family`)."""
+    return str(uuid.uuid4())[:18]
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,46 @@ class WriteFolder:
         self.remove()
         return begun - set(known)
 
+    def end(
+        self,
+        family: str,
+        messages: Sequence[CommitMessage] = (),
+        places: Collection[str] | None = None,
+        *,
+        failed: bool = False,
+    ) -> None:
+        """End the job for all tasks that still run, and delete the files that nobody answers for: of tasks that were killed, or whose answer
+        never came because Spark ran them again (a lost executor, speculation), or gave up the job.
+
+        ``family``: how the UUIDs in the names of all files begin that its tasks make. ``messages``: those of tasks that answered, whose files
+        stay. ``places``: the folders where the files lie (None: looked for in the whole table). What cannot be found is left to orphan cleaning.
+        """
+        named = {file.file_name for message in messages for file in message.written()}
+        answered = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(family)) >= 0}
+        if not self.close(answered, failed=failed):
+            return
+        named |= {
+            name
+            for message in messages
+            for file in (*message.own_files(), *message.changelog_files, *message.compact_changelog)
+            for name in file.extra_files
+        }
+        try:
+            if places is None:
+                listing = list_table(self.store)
+                mine = listing.files.filter(pc.match_substring(listing.files.column("name"), family))
+                at, names = mine.column("folder").to_numpy(), mine.column("name").to_numpy()
+                listed = [(f"{listing.folders[folder]}/{name}", name) for folder, name in zip(at, names, strict=True)]
+            else:
+                listed = [
+                    (one.path, one.name) for place in sorted(places) for one in self.store.file_io.list_dir(place)
+                ]
+            remove(self.store.file_io, [path for path, name in listed if family in name and name not in named])
+        except (OSError, DredgeError) as error:
+            _LOG.warning(
+                "table %s: what killed tasks left was not found, orphan cleaning will: %s", self.store.name, error
+            )
+
     def _noted(self) -> tuple[set[str], set[str]]:
         """The attempts that began, and those that are done."""
         names: list[str] = []
@@ -157,4 +209,4 @@ class WriteFolder:
             self.store.file_io.delete_dir(self.folder)
 
 
-__all__ = ["WriteFolder"]
+__all__ = ["WriteFolder", "new_family"]

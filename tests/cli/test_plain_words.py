@@ -246,12 +246,19 @@ def test_a_flag_of_another_action_is_refused_before_anything_is_planned(shell: S
     refused = shell("plan", "db.t", "--retain-max", "1")
     assert (refused.code, refused.out) == (2, "")
     assert (
-        "--retain-max is for expire_snapshots, expire_changelogs; compact takes --full, --partition, --bucket"
+        "--retain-max is for expire_snapshots, expire_changelogs; compact takes --full, --partition, --where, --bucket"
         in refused.err
     )
     refused = shell("plan", "db.t", "--action", "trash", "--full")
     assert refused.code == 2 and "--full is for compact; trash takes no flags" in refused.err
     assert shell("plan", "db.t", "--action", "rescale", "--partition", "dt=a", "--bucket-num", "2").code == 0
+    planned = shell("plan", "db.t", "--action", "rescale", "--where", "dt >= 'b'", "--bucket-num", "2", "--json").json
+    assert {item["partition_text"] for item in planned["items"]} == {"dt=b"}
+    assert "nothing was compacted" in shell("compact", "db.t", "--full", "--where", "dt IN ('zz')").out
+    refused = shell("compact", "db.t", "--where", "v = 1")
+    assert refused.code == 1 and "'v' is no partition column; they are dt" in refused.err
+    refused = shell("compact", "db.t", "--where", "dt = 'b'", "--partition", "dt=a")
+    assert refused.code == 1 and "accepted: nothing beside partitions" in refused.err
     missing = shell("plan", "db.t", "--action", "restore")
     assert missing.code == 1 and "'trash_id' of table db.t" in missing.err
     helped = shell("plan", "--help").out

@@ -236,7 +236,7 @@ def test_attempts_that_nobody_answers_for_leave_nothing(tmp_path: Path) -> None:
     next(late)  # its files are there
     assert len(data_files(tmp_path) - before) == 3
     result = compaction_job.BucketResult.from_bytes(answered.answer)
-    compaction_job._clean(store, family, folder, [task], [result], failed=False)
+    folder.end(family, [result.message], {store.bucket_dir(task.partition, task.bucket)})
     made = {path.name for path in data_files(tmp_path) - before}
     assert made == {file.file_name for file in result.message.compact_after}
     with pytest.raises(SparkFailed, match="the write was ended while this task ran"):

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Table
-from lsm_core.errors import ColumnNotFound, CorruptFile
+from lsm_core.errors import ColumnNotFound, CorruptFile, SparkFailed
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark import compact_table, verify_table
-from tests.spark.tables import FIELDS, live_paths, make_table, rows, same
-from tests.support.spark import EventLog, TracedSession
+from tests.spark.tables import FIELDS, data_files, live_paths, make_table, rows, same
+from tests.support.spark import EventLog, TracedSession, kill_when
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +85,22 @@ def test_a_failure_leaves_the_table_and_its_folder_as_they_were(spark: Any, tmp_
     with pytest.raises(CorruptFile, match=victim.name):
         compact_table(spark, table, order_by=["k"])
     assert sorted(path.name for path in Path(table.store.root).rglob("*.parquet")) == before
+
+
+def test_a_killed_task_leaves_nothing_behind(traced: TracedSession, tmp_path: Path) -> None:
+    table = piled_up(tmp_path)
+    files = data_files(tmp_path)
+    names = {path.name for path in files}
+    killer = kill_when(
+        traced.trace,
+        lambda line: (
+            str(table.store.root) in line["path"]
+            and "/data-" in line["path"]
+            and line["path"].rpartition("/")[2] not in names
+        ),
+    )
+    with pytest.raises(SparkFailed, match=r"sorting table db\.t: Python worker exited"):
+        compact_table(traced.spark, table, order_by=["k"])
+    killer.join(5)
+    assert len(killer.killed) == 1  # type: ignore[attr-defined]
+    assert data_files(tmp_path) == files and not list(tmp_path.rglob("staged/*"))

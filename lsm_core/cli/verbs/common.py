@@ -56,7 +56,7 @@ CatalogOption = Annotated[
 
 
 class RunnerName(StrEnum):
-    """Where the tasks of a compaction run."""
+    """Where the tasks of maintenance run."""
 
     PROCESS = "process"
     SPARK = "spark"
@@ -66,7 +66,7 @@ RunnerOption = Annotated[
     RunnerName,
     typer.Option(
         "--runner",
-        help="Where buckets are compacted: in this process, or as jobs of Spark (a local one, or the server of DREDGE_SPARK_REMOTE).",
+        help="Where the work is done: in this process, or as jobs of Spark (a local one, or the server of DREDGE_SPARK_REMOTE).",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
@@ -136,8 +136,8 @@ def _time(spec: str | None) -> Clock:
     return clock
 
 
-def runner_of(name: RunnerName, plan: MaintenancePlan) -> Runner | None:
-    """What executes the compaction tasks of ``plan``; None: threads of this process. Of Spark's jobs standard error tells how far they are, every few seconds.
+def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner | None:
+    """What executes the tasks of ``plan`` (None: of any); None: threads of this process. Of Spark's jobs standard error tells how far they are, every few seconds.
 
     Raises JavaNotFound, SparkFailed.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lsm_core.cli.render import print_json, print_table, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
+from lsm_core.cli.verbs.common import AsJson, ClockOption, RunnerName, RunnerOption, Warehouse, open_catalog, runner_of
 from lsm_core.cli.verbs.maintain import require_done, show_plan, show_report
 from lsm_core.errors import InvalidOption
 
@@ -32,6 +32,7 @@ def sql(
     approved_by: Annotated[
         str | None, typer.Option("--approved-by", help="CALL: written to the ledger.", show_default=False)
     ] = None,
+    runner: RunnerOption = RunnerName.PROCESS,
     max_rows: Annotated[
         int, typer.Option("--max-rows", min=1, help="SELECT: print so many rows at most.")
     ] = _MOST_ROWS,
@@ -51,8 +52,11 @@ def sql(
         if explain:
             raise InvalidOption("--explain", statement, "a query; CALL prints its plan anyway")
         prepared = prepare_call(catalog, statement)
-        _show_call(prepared.apply(approved_by=approved_by) if apply else prepared.plan(), as_json=as_json)
+        done = prepared.apply(runner_of(runner), approved_by) if apply else prepared.plan()
+        _show_call(done, as_json=as_json)
         return
+    if runner is not RunnerName.PROCESS:
+        raise InvalidOption("--runner", runner, f"{RunnerName.PROCESS}: queries are always Spark's")
     if apply or approved_by:
         raise InvalidOption("--apply" if apply else "--approved-by", statement, "CALL sys.procedure(...)")
     from lsm_core.spark.session import spark_session

@@ -32,6 +32,11 @@ PARTITIONS: Final = Argument(
     'Only this partition; may be repeated. Empty value: null; K="": the empty text.',
     "--partition",
 )
+WHERE: Final = Argument(
+    "where",
+    ArgumentKind.TEXT,
+    "Only partitions for which this is true, in place of --partition: \"dt >= '2024-01-01' AND h IN (1, 2)\".",
+)
 NOW: Final = Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); default: the table's clock.")
 
 

@@ -1,37 +1,18 @@
-"""The grammar of `CALL`: a procedure's name and literals, nothing that would have to be evaluated.
+"""The grammar of `CALL`: a procedure's name and literals (`lsm_core.read.sql_text`), nothing that would have to be evaluated.
 
-    [CALL] [catalog.]sys.name ( [argument => literal | literal, ...] ) [;]
-
-Literals are texts, numbers, true, false, null, `TIMESTAMP '...'`, `map('key', 'value', ...)` and `array(...)`, written as Spark SQL writes
-them. `where` conditions of procedures (`condition_groups`) are read by the same rules.
+[CALL] [catalog.]sys.name ( [argument => literal | literal, ...] ) [;]
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from lsm_core.errors import InvalidFilter, InvalidOption
-
-Literal: TypeAlias = "str | int | Decimal | bool | tuple[Literal, ...] | Mapping[str, Literal] | None"
-Group: TypeAlias = "list[tuple[str, str, Any]]"
+from lsm_core.errors import InvalidOption
+from lsm_core.read.sql_text import Literal, SqlReader, tokens
 
 FORM: Final = "CALL sys.procedure(argument => literal, ...)"
-_TOKEN: Final = re.compile(
-    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
-      | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-      | (?P<number>[+-]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?(?![\w.]))
-      | (?P<name>[^\W\d]\w*|`(?:[^`]|``)+`)
-      | (?P<sign>=>|<=|>=|<>|!=|==|[=<>().,;])""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
-)
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
-_WORDS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
-_MOST: Final = 65_536
-"""Characters of a statement."""
 
 
 @dataclass(frozen=True)
@@ -43,23 +24,16 @@ class CallStatement:
     named: Mapping[str, Literal] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
-
-
 def is_call(text: str) -> bool:
     """Whether a statement begins with the word CALL."""
-    for token in _tokens(text, stop_early=True):
+    for token in tokens(text, stop_early=True):
         return token.kind == "name" and token.text.upper() == "CALL"
     return False
 
 
 def parse_call(text: str) -> CallStatement:
     """Read a statement; the word CALL may be left out. Raises InvalidOption naming the place that cannot be understood."""
-    reader = _Reader(text, "CALL")
+    reader = SqlReader(text, "CALL")
     if reader.peek().kind == "name" and reader.peek().text.upper() == "CALL":
         reader.take()
     parts = [reader.name()]
@@ -89,154 +63,4 @@ def parse_call(text: str) -> CallStatement:
     return CallStatement(parts[-1].lower(), tuple(positional), named)
 
 
-def condition_groups(text: str, table: str = "") -> list[Group]:
-    """A condition such as `dt > '2024-01-01' AND h IN (1, 2) OR dt = '2023-12-31'`, as the or-ed groups of a filter (`parse_filter`).
-
-    Each side of a comparison is a column and a literal; there are no parentheses around conditions. Raises InvalidFilter.
-    """
-    try:
-        reader = _Reader(text, "where")
-        groups: list[Group] = [[reader.condition()]]
-        while (word := reader.word()) in ("AND", "OR"):
-            reader.take()
-            if word == "OR":
-                groups.append([])
-            groups[-1].append(reader.condition())
-        reader.end()
-    except InvalidOption as error:
-        raise InvalidFilter(f"{f'table {table}: ' if table else ''}{error}") from error
-    return groups
-
-
-def _tokens(text: str, *, stop_early: bool = False) -> Iterator[_Token]:
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            if stop_early:
-                return
-            raise InvalidOption("SQL", text[at : at + 40], f"literals, names and signs only (character {at + 1})")
-        if match.lastgroup != "blank":
-            yield _Token(str(match.lastgroup), match.group(), at)
-        at = match.end()
-
-
-def unquoted(text: str) -> str:
-    """The value of a text in quotes: a backslash escapes, a doubled quotation mark stands for one."""
-    quote, inner = text[0], text[1:-1]
-    return re.sub(
-        rf"\\(.)|{quote}{quote}",
-        lambda found: quote if found[1] is None else _ESCAPES.get(found[1], found[1]),
-        inner,
-        flags=re.DOTALL,
-    )
-
-
-class _Reader:
-    """Takes tokens one by one; ``what`` is how its errors call the text."""
-
-    def __init__(self, text: str, what: str) -> None:
-        if not isinstance(text, str) or len(text) > _MOST:
-            raise InvalidOption(what, text, f"a text of at most {_MOST} characters")
-        self._what, self._text = what, text
-        self._tokens, self._at = list(_tokens(text)), 0
-
-    def peek(self, ahead: int = 0) -> _Token:
-        """The next token, or one behind it; of the kind "end" behind the last one."""
-        place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else _Token("end", "", len(self._text))
-
-    def take(self) -> _Token:
-        """The next token, which is then behind."""
-        token = self.peek()
-        self._at += 1
-        return token
-
-    def word(self) -> str:
-        """The next token as a key word."""
-        return self.peek().text.upper() if self.peek().kind == "name" else ""
-
-    def accept(self, sign: str) -> bool:
-        """Take the next token where it is this sign."""
-        found = self.peek().kind == "sign" and self.peek().text == sign
-        self._at += found
-        return found
-
-    def expect(self, sign: str) -> None:
-        """Take this sign. Raises InvalidOption."""
-        if not self.accept(sign):
-            raise self.wrong(self.peek(), f"'{sign}' was expected")
-
-    def name(self) -> str:
-        """Take a name, out of its back-quotes. Raises InvalidOption."""
-        token = self.take()
-        if token.kind != "name":
-            raise self.wrong(token, "a name was expected")
-        return token.text[1:-1].replace("``", "`") if token.text[0] == "`" else token.text
-
-    def literal(self) -> Literal:
-        """Take a literal. Raises InvalidOption."""
-        token = self.take()
-        if token.kind == "text":
-            return unquoted(token.text)
-        if token.kind == "number":
-            return _number(token.text)
-        word = token.text.lower() if token.kind == "name" else ""
-        if word in _WORDS:
-            return _WORDS[word]
-        if word in ("timestamp", "timestamp_ntz", "date") and self.peek().kind == "text":
-            return unquoted(self.take().text)
-        if word in ("map", "array") and self.accept("("):
-            return self._several(token, word == "map")
-        raise self.wrong(token, "a literal was expected (a text, a number, true, false, null, map(...) or array(...))")
-
-    def _several(self, token: _Token, pairs: bool) -> Literal:
-        found: list[Literal] = []
-        while not self.accept(")"):
-            if found:
-                self.expect(",")
-            found.append(self.literal())
-        if not pairs:
-            return tuple(found)
-        if len(found) % 2 or not all(isinstance(key, str) for key in found[::2]):
-            raise self.wrong(token, "map(...) takes keys, which are texts, and values in turn")
-        return dict(zip(map(str, found[::2]), found[1::2], strict=True))
-
-    def condition(self) -> tuple[str, str, Any]:
-        """Take one comparison of a column with a literal. Raises InvalidOption."""
-        column = self.name()
-        token = self.take()
-        word = token.text.upper() if token.kind == "name" else ""
-        if token.kind == "sign" and token.text in ("=", "==", "!=", "<>", "<", "<=", ">", ">="):
-            return column, token.text, self.literal()
-        negated = word == "NOT"
-        if negated:
-            word = self.word()
-            self.take()
-        if word == "IN" and self.accept("("):
-            return column, "not in" if negated else "in", list(self._several(token, pairs=False) or ())  # type: ignore[arg-type]
-        if word == "IS" and not negated:
-            negated = self.word() == "NOT"
-            self._at += negated
-            if self.word() == "NULL":
-                self.take()
-                return column, "is not null" if negated else "is null", None
-        raise self.wrong(token, "a comparison was expected: =, !=, <, <=, >, >=, IN (...), IS [NOT] NULL")
-
-    def end(self) -> None:
-        """There is nothing left. Raises InvalidOption."""
-        if self.peek().kind != "end":
-            raise self.wrong(self.peek(), "the end was expected")
-
-    def wrong(self, token: _Token, reason: str) -> InvalidOption:
-        """The error that names the place of ``token``."""
-        shown = self._text[token.at : token.at + 40] or "the end"
-        return InvalidOption(self._what, shown, f"{reason} (character {token.at + 1})")
-
-
-def _number(text: str) -> int | Decimal:
-    plain = text.upper().removesuffix("BD").rstrip("LSYDF")
-    return int(plain) if plain.lstrip("+-").isdigit() else Decimal(plain)
-
-
-__all__ = ["FORM", "CallStatement", "Literal", "condition_groups", "is_call", "parse_call", "unquoted"]
+__all__ = ["FORM", "CallStatement", "is_call", "parse_call"]

@@ -19,9 +19,10 @@ from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import consumers, snapshots, tags
 from lsm_core.options import duration, parse_catalog_options, parse_digits
+from lsm_core.read.partition_choice import chosen_partitions, without_null_name
+from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
-from lsm_core.spark.sql.call_statement import CallStatement, Literal, parse_call
-from lsm_core.spark.sql.partition_choice import chosen_partitions, without_null_name
+from lsm_core.spark.sql.call_statement import CallStatement, parse_call
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 
@@ -34,6 +35,9 @@ WAREHOUSE_SETTING: Final = "spark.dredge.warehouse"
 """The session's setting that names the warehouse of `call`."""
 _WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
 _CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
+
+
+_COMMIT_EVERY: Final = "commit_every"
 
 
 class Kind(StrEnum):
@@ -110,6 +114,8 @@ class Procedure:
     parameters: tuple[Parameter, ...]
     prepare: Prepare | None = None
     on_catalog: Callable[[Catalog, Arguments], Iterator[Step]] | None = None
+    options: tuple[Parameter, ...] = ()
+    """What its `options` take besides those of the table."""
 
     @property
     def form(self) -> str:
@@ -123,7 +129,20 @@ class Procedure:
             yield from self.on_catalog(catalog, arguments)
             return
         assert self.prepare is not None
-        yield from self.prepare(_open(catalog, arguments["table"], arguments.get("options")), arguments)
+        options, own = self.own_options(arguments.get("options") or {})
+        yield from self.prepare(_open(catalog, arguments["table"], options), {**arguments, **own})
+
+    def own_options(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """``given`` without the options that are the procedure's own, and these, typed. Raises InvalidOption."""
+        plain = {parameter.name.replace("_", "-"): parameter for parameter in self.options}
+        rest, own = dict[str, str](), dict[str, Any]()
+        for name, value in given.items():
+            parameter = plain.get(name.replace("_", "-"))
+            if parameter is None:
+                rest[name] = value
+            else:
+                own[parameter.name] = _typed(parameter, value)
+        return rest, own
 
 
 @dataclass(frozen=True)
@@ -405,6 +424,7 @@ def _compact(table: Table, given: Arguments) -> Iterator[Step]:
         "partitions": chosen_partitions(table.store, given),
         "buckets": given.get("buckets"),
         **({"full": strategy == "full"} if order == "none" else {"order_by": given["order_by"], "strategy": order}),
+        **({"commit_every": given[_COMMIT_EVERY]} if _COMMIT_EVERY in given else {}),
     }
     yield PlannedStep(table, "compact", arguments)
 
@@ -418,7 +438,8 @@ def _compact_database(catalog: Catalog, given: Arguments) -> Iterator[Step]:
         for name in (f"{database}.{one}" for one in catalog.list_tables(database)):
             wanted = given.get("including_tables", every).fullmatch(name)
             if wanted and not given.get("excluding_tables", none).fullmatch(name):
-                yield from _compact(_open(catalog, name, given.get("options")), {})
+                options, own = PROCEDURES["compact"].own_options(given.get("options") or {})
+                yield from _compact(_open(catalog, name, options), own)
 
 
 def _orphans(catalog: Catalog, given: Arguments) -> Iterator[Step]:
@@ -588,6 +609,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 Parameter("buckets", Kind.NUMBERS),
             ),
             _compact,
+            options=(Parameter(_COMMIT_EVERY, Kind.NUMBER),),
         ),
         Procedure(
             "compact_database",

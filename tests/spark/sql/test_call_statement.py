@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lsm_core.errors import InvalidFilter, InvalidOption
-from lsm_core.spark.sql.call_statement import condition_groups, is_call, parse_call
+from lsm_core.errors import InvalidOption
+from lsm_core.spark.sql.call_statement import is_call, parse_call
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,3 @@ def test_what_is_no_call_of_literals_is_refused(text: str) -> None:
 def test_an_error_names_the_place() -> None:
     with pytest.raises(InvalidOption, match=r"'\+ 1\)'.*literals, names and signs only|character 20"):
         parse_call("CALL sys.compact(1 + 1)")
-
-
-def test_a_condition_is_the_groups_of_a_filter() -> None:
-    text = "dt >= '2024-01-01' AND h IN (1, 2) OR `d t` IS NOT NULL and h not in (3) or dt <> 'x' AND dt IS NULL"
-    assert condition_groups(text) == [
-        [("dt", ">=", "2024-01-01"), ("h", "in", [1, 2])],
-        [("d t", "is not null", None), ("h", "not in", [3])],
-        [("dt", "<>", "x"), ("dt", "is null", None)],
-    ]
-    for wrong in ("dt", "dt =", "dt = h", "dt = 1 AND", "(dt = 1)", "1 = dt", "dt LIKE 'x'", "dt = 1; x"):
-        with pytest.raises(InvalidFilter, match=r"table db\.t: option 'where'|table db\.t: option 'SQL'"):
-            condition_groups(wrong, "db.t")

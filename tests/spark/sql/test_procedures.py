@@ -18,6 +18,7 @@ from lsm_core.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
+from lsm_core.maintenance import CompactionReport
 from lsm_core.spark.sql.procedures import PROCEDURES, CallResult, Kind, prepare_call
 
 NOW = 1_700_000_000_000
@@ -77,6 +78,14 @@ def test_options_are_those_of_the_call_alone(warehouse: Warehouse) -> None:
     mapped = "sys.compact(table => 'db.t', options => map('num-sorted-run.compaction-trigger', 2), compact_strategy => 'minor')"
     assert len(prepare_call(warehouse.catalog, mapped).apply().plans[0].items) == 2
     assert "num-sorted-run.compaction-trigger" not in warehouse.table.options
+
+
+def test_a_compaction_makes_a_commit_for_so_many_buckets(warehouse: Warehouse) -> None:
+    with pytest.raises(InvalidOption, match="'commit_every' cannot be 'x'; accepted: a whole number"):
+        warehouse.call("compact(table => 'db.t', options => 'commit-every=x')")
+    (report,) = warehouse.call("compact(table => 'db.t', options => 'commit-every=1,num-levels=6')").reports
+    assert isinstance(report, CompactionReport) and report.commits == 2
+    assert warehouse.runs() == {"a": 1, "b": 1}
 
 
 def test_idle_partitions_alone(warehouse: Warehouse) -> None:

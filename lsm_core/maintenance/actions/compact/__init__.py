@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan, Report
-from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
+from lsm_core.maintenance.actions import NOW, PARTITIONS, WHERE, BuiltInAction
 
 if TYPE_CHECKING:
     from lsm_core.errors import DredgeError
@@ -22,6 +22,7 @@ class Compact(BuiltInAction):
     arguments = (
         Argument("full", ArgumentKind.FLAG, "Everything to the last level."),
         PARTITIONS,
+        WHERE,
         Argument("buckets", ArgumentKind.NUMBERS, "Only this bucket; may be repeated.", "--bucket"),
         Argument("order_by", ArgumentKind.COLUMNS, "Sort append tables without buckets by these columns: a,b"),
         Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),

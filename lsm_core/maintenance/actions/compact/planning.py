@@ -25,6 +25,7 @@ from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, whole_number
+from lsm_core.read.partition_choice import chosen_partitions
 
 # File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1); only for forecasts.
 _BYTES_PER_SECOND: Final = 25_000_000
@@ -41,21 +42,25 @@ def plan_compaction(
     order_by: Sequence[str] | None = None,
     strategy: str = "order",
     commit_every: int | None = None,
+    where: str | None = None,
 ) -> MaintenancePlan:
     """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
 
     In a table of postponed buckets it also gives buckets to the rows that wait for one, unless ``buckets`` are chosen.
 
-    ``partitions`` are typed values (None = null), ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
+    ``partitions`` are typed values (None = null); in their place ``where`` chooses those that there are by a condition on their columns
+    ("dt >= '2024-01-01' AND h IN (1, 2)"). ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
     rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. ``commit_every``: so many buckets a commit, each applied
     and kept by itself (None: one commit of all). Reads metadata only. Raises UnsupportedFeature,
-    CorruptFile, InvalidFilter (a partition that does not fit the schema), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
+    CorruptFile, InvalidFilter (a partition that does not fit the schema, a condition on other columns), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
     a bucket that no partition can have, `commit_every` below 1).
     """
     order = checked_order(store, order_by, strategy, buckets)
     snapshot = snapshots.latest(store)
     require_compactable(store, snapshot)
     now = store.clock.now_ms() if now_ms is None else now_ms
+    if where is not None:
+        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     followed = paimon_version.told(store.options, store.version_found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.maintenance.action import Argument, ArgumentKind
-from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
+from lsm_core.maintenance.actions import NOW, PARTITIONS, WHERE, BuiltInAction
 
 
 class Rescale(BuiltInAction):
@@ -16,6 +16,7 @@ class Rescale(BuiltInAction):
     arguments = (
         Argument("bucket_num", ArgumentKind.NUMBER, "The new number of buckets; default: the table's option 'bucket'."),
         PARTITIONS,
+        WHERE,
         NOW,
     )
     items = ("actions.rescale.rescaling.RescaleItem",)
@@ -23,6 +24,7 @@ class Rescale(BuiltInAction):
     applied_by = "actions.rescale.rescaling.apply_rescale"
     fits_by = "actions.rescale.rescaling.rescale_fits"
     report = "actions.rescale.rescaling.RescaleReport"
+    runs_tasks = True
 
 
 ACTION = Rescale()

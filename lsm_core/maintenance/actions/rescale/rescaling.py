@@ -8,11 +8,10 @@ makes the whole commit fail, so that no row is lost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import itemgetter
-from types import MappingProxyType
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -21,7 +20,9 @@ import pyarrow.compute as pc
 
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.compact import BucketReport, BucketResult, BucketTask
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.task import V1
 from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
@@ -35,14 +36,17 @@ from lsm_core.maintenance.action import (
     PlannedFile,
     Report,
     RewriteItem,
+    Runner,
 )
+from lsm_core.merge import Digest
 from lsm_core.metadata import manifests, snapshots, support
-from lsm_core.metadata.indexes import DeletionFile, deletion_files, require_in_place, vector_files
+from lsm_core.metadata.indexes import require_in_place, vector_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import whole_number
 from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.partition_choice import chosen_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.write.bucket import buckets_of
 from lsm_core.write.table_write import StoredRows
@@ -111,11 +115,12 @@ def plan_rescale(
     bucket_num: int | None = None,
     partitions: Sequence[Mapping[str, Any]] | None = None,
     now_ms: int | None = None,
+    where: str | None = None,
 ) -> MaintenancePlan:
     """Plan ``bucket_num`` buckets (None: the table's option `bucket`) for every chosen partition that has another number.
 
-    ``partitions``: typed values, columns may be left out; None = all. ``now_ms`` epoch ms. Reads metadata only. Raises
-    UnsupportedFeature (no fixed number of buckets), InvalidOption, ColumnNotFound, InvalidData, CorruptFile.
+    ``partitions``: typed values, columns may be left out; None = all. ``where``: in their place a condition on partition columns. ``now_ms`` epoch ms. Reads metadata only. Raises
+    UnsupportedFeature (no fixed number of buckets), InvalidOption, InvalidFilter, ColumnNotFound, InvalidData, CorruptFile.
     """
     require_compactable(store)
     if store.options.bucket < 1:
@@ -123,6 +128,8 @@ def plan_rescale(
     target = store.options.bucket if bucket_num is None else whole_number(bucket_num, "bucket_num", store.name, least=1)
     if target > _MOST_BUCKETS:
         raise InvalidOption("bucket_num", bucket_num, f"at most {_MOST_BUCKETS:,} buckets", store.name)
+    if where is not None:
+        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
     matches = None if partitions is None else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
@@ -162,32 +169,35 @@ def plan_rescale(
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
-def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
     """Rewrite the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
 
-    Memory is that of a read and a write buffer. Raises PlanStale when a partition changed since the plan, CommitConflict when
-    it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no file of it is left. Its report is a
-    RescaleReport.
+    Memory is that of a read and a write buffer; ``runner`` spreads the work (None: this process does it). Raises PlanStale when a partition
+    changed since the plan, CommitConflict when it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no
+    file of it is left. Its report is a RescaleReport.
     """
     require_compactable(store)
     done: list[CommitMessage] = []
-    content = Content()
+    live = Digest()
+    old = [(item, bucket) for item in plan.items_of(RescaleItem) for bucket in _live(store, item)]
+    tasks = [
+        RescaleTask(partition, bucket, item.buckets_after, files, index_files=indexes)
+        for item, (partition, bucket, files, indexes) in old
+    ]
     with discard_on_failure(store, done):
-        for item in plan.items_of(RescaleItem):
-            old = _live(store, item)
-            messages, said = _rewrite(store, item, old)
-            done += messages
-            _check(store, item, messages, said)
-            content = content.plus(said)
-            done += [
-                CommitMessage(p, b, item.buckets_before, deleted_files=files, deleted_index_files=indexes)
-                for p, b, files, indexes in old
-            ]
-        result = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
+        for result in (runner or _rescaled_here)(store, tasks) if tasks else ():
+            done.append(result.message)
+            live = live.add(Digest.from_text(result.report.digest))
+        done += [
+            CommitMessage(partition, bucket, item.buckets_before, deleted_files=files, deleted_index_files=indexes)
+            for item, (partition, bucket, files, indexes) in old
+        ]
+        committed = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
+    content = Content(live)
     new = [file for message in done for file in message.new_files]
     warnings = []
     counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
-    if counts and result.snapshot_id is not None:
+    if counts and committed.snapshot_id is not None:
         # What keeps these partitions from being written: Paimon's procedure does not touch the table's option either.
         where = "partitions" if store.schema.partition_keys else "table"
         warnings.append(
@@ -195,7 +205,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan) -> Outcome:
             f"SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, and then refuse what has another number"
         )
     report = RescaleReport(
-        snapshot_id=result.snapshot_id,
+        snapshot_id=committed.snapshot_id,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
         partitions=tuple(item.partition_text for item in plan.items_of(RescaleItem)),
@@ -244,47 +254,73 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         return False
 
 
-def _rewrite(store: TableStore, item: RescaleItem, old: Sequence[Bucket]) -> tuple[list[CommitMessage], Content]:
-    """Every merged row of the partition in its new bucket, and what they say together."""
-    content = Content()
-    with StoredRows(store.with_buckets(item.buckets_after)) as writer:
-        for partition, bucket, files, indexes in old:
-            deletions = deletion_files(store, partition, bucket, indexes)
-            with closing(_merged(store, partition, bucket, files, deletions)) as batches:  # type: ignore[type-var]
-                for batch in batches:
-                    content = content.plus(content_of(batch, store.schema))
-                    writer.write(batch)
-        return writer.prepare_commit(), content
+@dataclass(frozen=True)
+class RescaleTask(BucketTask):
+    """What runners are given: the ``files`` of one old bucket, with the ``index_files`` of their deletion vectors, for ``total_buckets`` buckets.
+
+    All buckets of a partition are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
+    report has the ``digest`` of what they say, read again; together they say what the old files did, or the runner raises VerificationFailed.
+    """
+
+    def target(self, store: TableStore) -> TableStore:
+        """The table as writers of the partition's new buckets see it."""
+        return store.with_buckets(self.total_buckets)
 
 
-def _merged(
-    store: TableStore,
-    partition: bytes,
-    bucket: int,
-    files: Sequence[DataFileMeta],
-    deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one bucket: all of them, also those on level 0 that batch reads of some tables leave out."""
+def _rescaled_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """The partitions of ``tasks`` one after the other, by this process."""
+    for partition, group in groupby(tasks, key=attrgetter("partition")):
+        said, target = Content(), store
+        with ExitStack() as until_written:
+            writer: StoredRows | None = None
+            for task in group:
+                assert isinstance(task, RescaleTask)
+                if writer is None:
+                    target = task.target(store)
+                    writer = until_written.enter_context(StoredRows(target))
+                with closing(stored_rows(store, task)) as batches:  # type: ignore[type-var]
+                    for batch in batches:
+                        said = said.plus(content_of(batch, store.schema))
+                        writer.write(batch)
+            assert writer is not None
+            messages = writer.prepare_commit()
+        with discard_on_failure(store, messages):
+            results = [read_again(target, message) for message in messages]
+            require_same_content(store, partition, results, said)
+        yield from results
+
+
+def stored_rows(store: TableStore, task: RescaleTask) -> Iterator[pa.RecordBatch]:
+    """All merged rows of the task's bucket: also those on level 0 that batch reads of some tables leave out. Raises CorruptFile."""
+    deletions = task.deletions(store)
     if store.schema.primary_keys:
-        return read_bucket_merged(store, partition, bucket, list(files), deletions=deletions)
-    ordered = sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
+        return read_bucket_merged(store, task.partition, task.bucket, list(task.files), deletions=deletions)
+    ordered = sorted(task.files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
     marks = tuple(deletions.get(file.file_name) for file in ordered)
-    split = Split(partition, bucket, ordered, raw=True, deletions=marks)
+    split = Split(task.partition, task.bucket, ordered, raw=True, deletions=marks)
     return read_raw(store, split, columns=store.schema.field_names)
 
 
-def _check(store: TableStore, item: RescaleItem, messages: Sequence[CommitMessage], said: Content) -> None:
-    """V1: the new files say together what was read, every row in its bucket. Raises VerificationFailed."""
-    target = store.with_buckets(item.buckets_after)
+def read_again(target: TableStore, message: CommitMessage) -> BucketResult:
+    """The result that tells what the new files of ``message`` say, as they are read back. Raises VerificationFailed for a row in a bucket that is not its own."""
     found = Content()
-    for message in messages:
-        with closing(_merged(target, message.partition, message.bucket, message.new_files)) as batches:  # type: ignore[type-var]
-            for batch in batches:
-                found = found.plus(content_of(batch, store.schema))
-                if np.any(buckets_of(target, batch) != message.bucket):
-                    raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
-    if found != said:
-        where = item.partition_text or f"table {store.name}"
+    written = RescaleTask(message.partition, message.bucket, message.total_buckets, message.new_files)
+    with closing(stored_rows(target, written)) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            found = found.plus(content_of(batch, target.schema))
+            if np.any(buckets_of(target, batch) != message.bucket):
+                raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
+    report = BucketReport(rows_out=found.rows, digest=found.live.text(), rows_read_again=found.rows, verification=V1)
+    return BucketResult(message, report)
+
+
+def require_same_content(store: TableStore, partition: bytes, results: Sequence[BucketResult], said: Content) -> None:
+    """V1: the ``results`` of a partition say together what its old files ``said``. Raises VerificationFailed."""
+    found = Digest()
+    for result in results:
+        found = found.add(Digest.from_text(result.report.digest))
+    if Content(found) != said:
+        where = partition_text(store.schema, partition, store.options) or f"table {store.name}"
         raise VerificationFailed(
             "V1", [f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"]
         )

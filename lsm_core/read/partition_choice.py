@@ -13,9 +13,9 @@ from lsm_core.format.partition_path import partition_value, partition_values
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.totals import NEWEST, totals
-from lsm_core.read import parse_filter
+from lsm_core.read.predicate import parse_filter
 from lsm_core.read.prune import prune_partitions
-from lsm_core.spark.sql.call_statement import condition_groups
+from lsm_core.read.sql_text import condition_groups
 
 
 def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:

@@ -1,0 +1,241 @@
+"""Rows get other buckets on Spark: postponed rows their first ones, those of rescaled partitions new ones, by two passes of tasks.
+
+Tasks of the first read files and send rows to their buckets, tasks of the second write a bucket each. Rows cross the shuffle with their
+place in the order in which they lay, so that every bucket is written in that order, as one process would write it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import one_array
+from lsm_core.commit import CommitMessage, abort, discard_on_failure
+from lsm_core.compact import BucketReport, BucketResult
+from lsm_core.compact.content import Content, content_of
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask, replayed_rows
+from lsm_core.maintenance.actions.rescale.rescaling import RescaleTask, read_again, require_same_content, stored_rows
+from lsm_core.merge import Digest
+from lsm_core.metadata.store import TableStore
+from lsm_core.spark.compaction_job import named_job
+from lsm_core.spark.spark_tasks import (
+    ANSWER_DDL,
+    PAYLOADS,
+    Shipped,
+    batches_of,
+    collect,
+    raise_first,
+    this_executor,
+    translated,
+    use_this_python,
+)
+from lsm_core.spark.spark_write import MESSAGES, MESSAGES_DDL, answers, in_pieces, received, sent
+from lsm_core.spark.write_folder import WriteFolder, new_family
+from lsm_core.write import BucketHistory, RoutedRows
+from lsm_core.write.incoming_rows import ALL
+from lsm_core.write.table_write import StoredRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BATCH_BYTES: Final = 64 << 20
+_PLACE_SHIFT: Final = 40  # a message's place = source, then its first row in it (below 2^40 rows a source)
+_READ: Final = -1
+"""In place of a bucket: the message tells what was read of a source (V1), and holds no rows."""
+RebucketTask: TypeAlias = AssignTask | RescaleTask
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Tasks of as many buckets each; sent to Spark's tasks. ``target``: the table as writers of so many buckets see it."""
+
+    store: TableStore
+    target: TableStore
+    history: BucketHistory
+    tasks: tuple[RebucketTask, ...]
+    folder: WriteFolder
+
+    @property
+    def rescales(self) -> bool:
+        """Whether the new buckets take the place of the old ones, all of whose rows are among the sources."""
+        return isinstance(self.tasks[0], RescaleTask)
+
+    @property
+    def buckets(self) -> int:
+        """How many a partition gets."""
+        return self.target.options.bucket
+
+    def sources(self) -> list[tuple[int, int]]:
+        """What one task each reads: the number of a task, and of one of its files; of a bucket that is merged all files together."""
+        return [
+            (at, file)
+            for at, task in enumerate(self.tasks)
+            for file in range(len(task.files) if isinstance(task, AssignTask) else 1)
+        ]
+
+    def rows(self, at: int, file: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a source, in their order, all columns of the table; postponed ones with their kinds."""
+        task = self.tasks[at]
+        if isinstance(task, AssignTask):
+            return replayed_rows(self.store, task.partition, task.files[file])
+        return stored_rows(self.store, task)
+
+    def writer(self, family: str = "") -> StoredRows:
+        """A writer that reads no metadata."""
+        return StoredRows(self.target.in_family(family), beside=not self.rescales, planned=self.history)
+
+
+def rebucket_on_spark(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> Iterator[BucketResult]:
+    """Results of all buckets that get rows: one Spark job for the partitions of as many buckets.
+
+    Raises VerificationFailed where the new files do not hold the rows of the old ones, CorruptFile, SparkFailed; what tasks wrote is deleted
+    then, also what killed workers began.
+    """
+    for buckets, group in groupby(sorted(tasks, key=attrgetter("total_buckets")), key=attrgetter("total_buckets")):
+        yield from _rebucketed(spark, store, tuple(group), buckets)
+
+
+def _rebucketed(
+    spark: SparkSession, store: TableStore, tasks: tuple[RebucketTask, ...], buckets: int
+) -> list[BucketResult]:
+    target = tasks[0].target(store)
+    doing = "rescaling" if isinstance(tasks[0], RescaleTask) else "assigning buckets of"
+    what, folder, family = f"{doing} table {store.name}", WriteFolder.plan(store), new_family()
+    results: list[BucketResult] | None = None
+    try:
+        history = BucketHistory.of_whole_table(target, ignore=isinstance(tasks[0], RescaleTask))
+        job = _Job(store, target, history, tasks, folder)
+        payloads = [b"%d %d" % source for source in job.sources()]
+        parallel = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
+        partitions = len({task.partition for task in tasks})
+        slots = buckets if partitions == 1 else buckets * max(1, -(-parallel // buckets))
+        size = size_text(sum(file.file_size for task in tasks for file in task.files))
+        rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
+        use_this_python(spark)
+        named = named_job(spark, f"{what}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
+        with named, translated(what), batches_of(spark, _BATCH_BYTES):
+            listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
+            moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)
+            placed = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
+            outcomes = collect(placed.mapInArrow(Shipped(_written, job, family), ANSWER_DDL), what)
+        told = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
+        written = [result for result in told if result.message.bucket != _READ]
+        with discard_on_failure(store, [result.message for result in written]):
+            raise_first(outcomes)
+            if job.rescales:
+                _require_same(store, written, [result for result in told if result.message.bucket == _READ])
+        results = written
+    finally:
+        messages = [result.message for result in results or ()]
+        places = {store.bucket_dir(message.partition, message.bucket) for message in messages}
+        folder.end(family, messages, places or None, failed=results is None)
+    return results
+
+
+def _require_same(store: TableStore, written: Sequence[BucketResult], read: Sequence[BucketResult]) -> None:
+    """V1 of every partition: of what its old files said and what its new ones do. Raises VerificationFailed."""
+    said: dict[bytes, Digest] = {}
+    found: dict[bytes, list[BucketResult]] = {}
+    for result in read:
+        partition = result.message.partition
+        said[partition] = said.get(partition, Digest()).add(Digest.from_text(result.report.digest))
+    for result in written:
+        found.setdefault(result.message.partition, []).append(result)
+    for partition in sorted({*said, *found}):
+        require_same_content(store, partition, found.get(partition, ()), Content(said.get(partition, Digest())))
+
+
+def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first pass: the rows of sources by bucket, as messages to the task (``slot``) that writes the bucket."""
+
+    def slot(routed: RoutedRows) -> int:
+        return zlib.crc32(routed.partition) % (slots // job.buckets) * job.buckets + routed.bucket
+
+    for batch in batches:
+        for number, payload in zip(batch.column("task").to_pylist(), batch.column("payload").to_pylist(), strict=True):
+            at, file = map(int, payload.split())
+            seen = _Seen()
+            yield from sent(_routed(job, seen, at, file, number), slot)
+            if job.rescales:
+                task, report = job.tasks[at], BucketReport(digest=seen.content.live.text())
+                told = BucketResult(CommitMessage(task.partition, _READ, task.total_buckets), report)
+                values = (number % slots, task.partition, _READ, number << _PLACE_SHIFT, told.to_bytes(), None, False)
+                columns = [pa.array([one], field.type) for one, field in zip(values, MESSAGES, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
+
+
+class _Seen:
+    """What a source said, added up as it is read."""
+
+    content = Content()
+
+
+def _routed(job: _Job, seen: _Seen, at: int, file: int, number: int) -> Iterator[tuple[int, RoutedRows]]:
+    """The rows of one source by bucket, each group with its place; ``number``: of the source among all, in their order."""
+    writer, count = job.writer(), 0
+    with closing(job.rows(at, file)) as batches:  # type: ignore[type-var]
+        for piece in in_pieces(batches):
+            kinds, rows = None, piece
+            if not job.rescales:
+                kinds, rows = one_array(piece.column(VALUE_KIND)), piece.drop_columns([VALUE_KIND])
+            else:
+                for batch in piece.to_batches():
+                    seen.content = seen.content.plus(content_of(batch, job.store.schema))
+            for routed in writer.routed(rows, kinds, ALL.after(count)):
+                yield (number << _PLACE_SHIFT) + count, routed
+            count += piece.num_rows
+
+
+def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The second: a writer for all buckets of the task. Rescaled buckets are read again."""
+
+    def write() -> list[bytes]:
+        told: list[bytes] = []
+        writer = job.writer(family)
+        attempt, begun = writer.store.own_uuid, False
+        messages: list[CommitMessage] = []
+        try:
+            for _, routed in received(job.target.schema, _without_told(batches, told)):
+                if not begun:
+                    job.folder.begin(attempt)
+                    begun = True
+                writer.add_routed(routed)
+            if begun:
+                messages = writer.prepare_commit()
+            if job.rescales:
+                results = [read_again(job.target, message) for message in messages]
+            else:
+                results = [BucketResult(message, BucketReport()) for message in messages]
+            if messages:
+                job.folder.finish(attempt)
+            elif begun:
+                job.folder.forget(attempt)
+        except BaseException:
+            writer.abort()
+            abort(job.target, messages)
+            job.folder.forget(attempt)
+            raise
+        return [*told, *(result.written_by(this_executor()).to_bytes() for result in results)]
+
+    return answers(write)
+
+
+def _without_told(batches: Iterator[pa.RecordBatch], told: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """The messages that hold rows; what the others tell is added to ``told``."""
+    for batch in batches:
+        tells = pc.equal(batch.column("bucket"), _READ)
+        told += batch.filter(tells).column("rows").to_pylist()  # one a source
+        yield batch.filter(pc.invert(tells))
+
+
+__all__ = ["RebucketTask", "rebucket_on_spark"]
