@@ -10,7 +10,7 @@ from checks.definition import checked_table, declare, declined
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import PartitionHealth, table_health
-from orchestration.policies import Policy, load_policies
+from orchestration.policies import Policy, policy_source
 from orchestration.policies.decisions import Backlog, backlog_of
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
@@ -28,7 +28,7 @@ def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource)
     if card.refusal is not None:
         return declined(card)
     store, layout = warehouse.store(card.name), names.layout_key(warehouse.path, card.name)
-    states, policy = table_health(store).partitions, load_policies().of(card.name)
+    states, policy = table_health(store).partitions, policy_source(warehouse.policy_file).current().of(card.name)
     found = backlog_evaluation(layout, states, policy, hidden=hides_level0(store.options))
     return dg.AssetCheckResult(
         passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata

@@ -15,7 +15,7 @@ from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
 from orchestration.declared import with_declarations
 from orchestration.jobs import action_jobs, expectations_job, job_schedule, retention_job, warehouse_health_job
-from orchestration.policies import Policies, load_policies
+from orchestration.policies import Policies, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
 from orchestration.resources.settings import Settings
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
@@ -34,8 +34,8 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
-    settings, policies = Settings.from_environment(values), load_policies(values)
-    cards = describe_warehouse(warehouse)
+    settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
+    policies, cards = source.current(), describe_warehouse(warehouse)
     for line in policies.unmatched([card.name for card in cards]):
         _LOG.warning("%s", line)
     resources = {
@@ -48,11 +48,11 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
         asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
     if cards:
-        assets.append(warehouse_health_asset(cards, warehouse.path, policies))
+        assets.append(warehouse_health_asset(cards, warehouse.path, source))
     defs = dg.Definitions.merge(
         # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
         dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=dg.in_process_executor),
-        _automation(cards, warehouse.path, policies, settings),
+        _automation(cards, warehouse.path, source, policies, settings),
     )
     defs = with_declarations(defs, cards, warehouse.path, policies)
     if not values.get(DEMO_VARIABLE):
@@ -73,10 +73,12 @@ def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetCheck
     )
 
 
-def _automation(cards: Sequence[TableCard], path: str, policies: Policies, settings: Settings) -> dg.Definitions:
+def _automation(
+    cards: Sequence[TableCard], path: str, policies: PolicySource, declared: Policies, settings: Settings
+) -> dg.Definitions:
     """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
     if not cards:
-        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings)])
+        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared)])
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     return dg.Definitions(
         jobs=[retention, expectations, ranking, *action_jobs()],
@@ -88,7 +90,7 @@ def _automation(cards: Sequence[TableCard], path: str, policies: Policies, setti
         sensors=[
             sorted_run_sensor(cards, path, policies, settings),
             idle_sensor(cards, policies, settings),
-            catalog_sensor(cards, policies, settings),
+            catalog_sensor(cards, policies, settings, declared),
             failure_sensor(settings),
         ],
     )

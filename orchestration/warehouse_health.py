@@ -18,7 +18,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.table_ops import APPLY_PLAN
-from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
@@ -50,7 +50,9 @@ class TableLine:
     seconds: float = 0.0
 
 
-def warehouse_health_asset(cards: Sequence[TableCard], warehouse_path: str, policies: Policies) -> dg.AssetsDefinition:
+def warehouse_health_asset(
+    cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource
+) -> dg.AssetsDefinition:
     """Return the asset over all tables of the warehouse."""
     key = names.warehouse_health_key(warehouse_path)
 
@@ -63,12 +65,16 @@ def warehouse_health_asset(cards: Sequence[TableCard], warehouse_path: str, poli
     )
     @typed
     def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        lines = rank_warehouse(warehouse, context.instance, cards, policies)
+        now = policies.current()
+        if now.trouble:
+            context.log.error(now.trouble)
+        lines = rank_warehouse(warehouse, context.instance, cards, now)
         for line in lines[:_SHOWN]:
             context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
         waiting = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
+        trouble = {"policy file": dg.MetadataValue.text(now.trouble)} if now.trouble else {}
         told = ranking_metadata(lines, held_storage(warehouse, lines), warehouse_path)
-        return dg.MaterializeResult(metadata={**told, "plans that wait for approval": waiting})
+        return dg.MaterializeResult(metadata={**trouble, **told, "plans that wait for approval": waiting})
 
     made: dg.AssetsDefinition = warehouse_health
     return made
@@ -105,17 +111,23 @@ def line_of(table: OpenTable, blocked: str | None = None) -> TableLine:
         more = f" (and {count_text(len(runs) - 1, 'more partition')})" if len(runs) > 1 else ""
         what = f"compact {first.partition}" if first.partition else "compact"
         return TableLine(need, f"{what}: {first.text}{more}", "the next tick", standing, seconds)
+    later = [decision for decision in decisions if decision.reason is Reason.OFF_PEAK]
+    if later:
+        what = f"compact {later[0].partition}" if later[0].partition else "compact"
+        return TableLine(need, what, later[0].text, standing, seconds)
     if standing:
         return TableLine(need, "nothing by itself", f"not while: {standing[0].text}", standing, seconds)
     waiting = [
         state
         for state in table.health.partitions
-        if (state.small_files >= table.policy.idle_min_files)
-        if table.card.append_only or (table.card.partitioned and state.sorted_runs >= table.policy.idle_min_runs)
+        if (state.small_files >= table.policy_of(state).idle_min_files)
+        if table.card.append_only
+        or (table.card.partitioned and state.sorted_runs >= table.policy_of(state).idle_min_runs)
     ]
     if waiting:
-        nearest = min(waiting, key=lambda state: state.newest_file_ms)
-        when = utc_text(nearest.newest_file_ms + table.policy.idle_after_ms)
+        due = {state.text: state.newest_file_ms + table.policy_of(state).idle_after_ms for state in waiting}
+        nearest = min(waiting, key=lambda state: due[state.text])
+        when = utc_text(due[nearest.text])
         return TableLine(need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", standing, seconds)
     return TableLine(need, "none: healthy", "-", standing, seconds)
 

@@ -41,6 +41,8 @@ from lsm_core.maintenance.record import (
 from lsm_core.metadata.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
+_VERIFICATION: Final = "dredge.verification"
+_WEAKEST_FIRST: Final = ("counts", "sampled", "full")
 
 
 def apply_plan(
@@ -50,7 +52,7 @@ def apply_plan(
 
     Returns the report of the plan's action. Where the same plan was applied before, or by somebody else at the same time, and nothing
     was left to do, its ``applied_before`` says so. A plan of several commits (`commit_every`) is applied part by part, each with a run of its own in
-    the ledger; what failed is told by its report. Raises PlanStale when the plan was made for another table, other options or by other
+    the ledger; what failed is told by its report. Where plan and table say different things of `dredge.verification`, the stronger counts. Raises PlanStale when the plan was made for another table, other options or by other
     code, and what the action raises (parts of the plan that no longer fit are skipped and reported where the action can do the rest).
     Raises InvalidOption for what is no plan.
     """
@@ -63,6 +65,7 @@ def apply_plan(
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)
+        store = _verified_as_planned(store, plan)
         action = find_action(plan.action, store.name)
         try:
             outcome = action.apply(store, plan, runner)
@@ -130,10 +133,19 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
     if plan.code_version != CODE_VERSION:
         raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}; plan it anew", store.name)
     now, then = dict(store.options.raw), dict(plan.options)
-    changed = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
+    changed = sorted(key for key in {*now, *then} - {_VERIFICATION} if now.get(key) != then.get(key))
     if changed:
         key = changed[0]
         raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}", store.name)
+
+
+def _verified_as_planned(store: TableStore, plan: MaintenancePlan) -> TableStore:
+    """The table with the verification that the plan was made with, where that is stronger: neither changes what the plan does."""
+    planned = plan.options.get(_VERIFICATION, "full")
+    stronger = planned in _WEAKEST_FIRST and _WEAKEST_FIRST.index(planned) > _WEAKEST_FIRST.index(
+        store.options.verification
+    )
+    return store.copy({_VERIFICATION: planned}) if stronger else store
 
 
 def _record(

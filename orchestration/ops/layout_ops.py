@@ -55,6 +55,7 @@ from orchestration.metadata import (
     plan_metadata,
 )
 from orchestration.partitions import partition_of
+from orchestration.policies import policy_source
 from orchestration.quirks import early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
@@ -136,6 +137,12 @@ APPLIED: Final = TypeAdapter(AppliedPlan)
 VERDICT: Final = TypeAdapter(Verdict)
 
 
+def ruled_store(warehouse: WarehouseResource, table: str) -> TableStore:
+    """Open the table as runs maintain it: with the options that its policy overrides. Raises as `WarehouseResource.store`."""
+    store, options = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table).options
+    return store.copy(options) if options else store
+
+
 def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
     """Describe the table whose layout the run materialises, as it is now: the ops of all tables are the same."""
     (key,) = context.assets_def.keys
@@ -190,7 +197,7 @@ def plan_op() -> dg.OpDefinition:
         if card.unreadable:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
-            made, replaced = _plan_of_run(context, warehouse.store(card.name))
+            made, replaced = _plan_of_run(context, ruled_store(warehouse, card.name))
         context.log.info(first_line(made, partition_of(context)))
         if names.TAG_PLAN not in context.run.tags:  # a run that a person started is found like a sensor's from here on
             reason = nothing_to_do(made) or "asked for by a person"
@@ -322,7 +329,7 @@ def _apply_op() -> dg.OpDefinition:
             lines = [nothing_to_do(given)]
             done = AppliedPlan(given.action, given.hash, None, lines, {}, given.declined, chosen.replaced)
             return APPLIED.dump_json(done).decode()
-        store = warehouse.store(card.name)
+        store = ruled_store(warehouse, card.name)
         try:
             done = _carry_out(context, store, given, chosen.replaced, spark)
         except PASSING as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,7 @@ from orchestration import names
 from orchestration.blocked import RunsAtWork, blocking_failure
 from orchestration.metadata import declined_table, number_metadata
 from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.policies import Policies, policy_source
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
 
@@ -21,11 +23,12 @@ RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "exp
 """The actions that retention is made of, in their order."""
 
 
-def _asked_for(store: TableStore, action: str) -> bool:
-    """Whether the table's options ask for ``action``: partitions grow old where they say when."""
+def _asked_for(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
+    """Whether the table's options or policy ask for ``action``: partitions grow old where one of them says when."""
     if action != "expire_partitions":
         return True
-    return bool(store.schema.partition_keys) and store.options.get("partition.expiration-time") is not None
+    told = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None
+    return bool(store.schema.partition_keys) and told
 
 
 @dg.op(
@@ -36,19 +39,20 @@ def _asked_for(store: TableStore, action: str) -> bool:
 )
 @typed
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Apply each table's own retention; a blocked table, and one with a run at work, keeps everything until the next time.
+    """Apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
 
     A table that fails stops no other; at the end the op fails and names those that did.
     """
     tables, left_out = list_tables(warehouse.catalog())
-    for line in left_out:
+    policies = policy_source(warehouse.policy_file).current()
+    for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
-    each_table(context, {table: table for table in tables}, partial(_expire, context, warehouse))
+    each_table(context, {table: table for table in tables}, partial(_expire, context, warehouse, policies))
 
 
-def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> None:
+def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, policies: Policies, table: str) -> None:
     """Plan and apply all actions of one table; raises what they raise, with the action's name before it."""
-    layout = names.layout_key(warehouse.path, table)
+    layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:
         store = warehouse.store(table)
     except DredgeError as error:  # shown as such on its asset's page; nothing of it can expire
@@ -57,15 +61,21 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, table:
     reason = refusal_of(store) or blocking_failure(context.instance, layout)
     if reason is None and (working := RunsAtWork(context.instance).of(table, layout, anywhere=True)):
         reason = f"run {working[:8]} is at work on it"
+    if reason is None and policy.rests:
+        reason = f"paused by policy: {policy.paused}"
     if reason is not None:
         context.log.info(f"{table}: nothing expires: {reason}")
         return
     lines: list[str] = []
     told: dict[str, dg.MetadataValue] = {}
     changed = False
-    for action in (name for name in RETENTION if _asked_for(store, name)):
+    for action in RETENTION:
+        arguments = policy.retention_arguments(action, store.clock.now_ms())
+        if not _asked_for(store, action, arguments):
+            continue
         try:
-            report = apply_plan(store, plan_maintenance(store, action), approved_by=f"dagster run {context.run_id}")
+            plan = plan_maintenance(store, action, **arguments)
+            report = apply_plan(store, plan, approved_by=f"dagster run {context.run_id}")
         except DredgeError as error:
             raise TableFailed(f"{action}: {type(error).__name__}: {error}") from error
         changed = changed or report.changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestration.policies.decisions import Decision, Outcome, Reason
-from orchestration.policies.policy import Policies, Policy, load_policies
+from orchestration.policies.policy import Policies, Policy
+from orchestration.policies.policy_files import PolicySource, load_policies, policy_source
 
-__all__ = ["Decision", "Outcome", "Policies", "Policy", "Reason", "load_policies"]
+__all__ = ["Decision", "Outcome", "Policies", "Policy", "PolicySource", "Reason", "load_policies", "policy_source"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
 from orchestration.health import PartitionHealth
 from orchestration.policies.policy import Policy
@@ -35,6 +36,7 @@ class Reason(StrEnum):
     NOT_IDLE = "not idle"
     NOT_PARTITIONED = "not partitioned"
     PAUSED = "paused by policy"
+    OFF_PEAK = "not in its hours"
     UNSUPPORTED = "unsupported"
     UNREADABLE = "unreadable"
     EMPTY = "empty"
@@ -80,6 +82,18 @@ class Decision:
     def line(self) -> str:
         """How the tick says it: ``db.orders/dt=1: decline: 3 sorted runs < 5``."""
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
+
+
+def rest_of(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
+    """Return why nothing is to start now (epoch ms), by the policy alone: a pause, or the hours that it leaves; None: it may."""
+    if policy.paused is not None:
+        return Reason.PAUSED, f"paused by policy: {policy.paused}"
+    hours = policy.off_peak
+    if hours is None or hours.is_open(now_ms):
+        return None
+    opens = hours.next_open(now_ms)
+    again = f"next at {utc_text(opens)} UTC" if opens is not None else "not within eight days"
+    return Reason.OFF_PEAK, f"outside {hours.text()}, {again}"
 
 
 def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:

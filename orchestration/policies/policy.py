@@ -1,47 +1,191 @@
-"""Policies: one table's thresholds with production defaults, and the YAML file (``defaults``, exact names, globs) that they are read from."""
+"""Policies: what a file may say about tables, and what holds for one of them: built-in values, defaults, database, globs, the table, and the age of a partition."""
 
 from __future__ import annotations
 
 import datetime
 import difflib
 import fnmatch
-import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
-from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.options import duration
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance.action import BUILT_IN as ACTIONS
+from lsm_core.options import duration, memory_size
+from orchestration.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
-POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+CHECKS: Final = ("merged_view_unchanged", "tree_invariants", "level0_backlog", "expectations")
+"""The checks of a table, by the name that Dagster shows."""
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+EXPIRY_FLOOR_MS: Final = HOUR_MS
+"""Snapshots and changelogs younger than this may still be read by somebody who began with them (`snapshot.time-retained` of Paimon's own)."""
+DELETION_FLOOR_MS: Final = DAY_MS
+"""Files, tags and partitions younger than this go only when a person asks for it by name: a file may belong to a commit that is still being made."""
+MOST_PERCENT: Final = 20
+"""More of a table's files, or bytes, are orphans only when something is wrong."""
+_RETENTION: Final = {
+    "expire_snapshots": "snapshots",
+    "expire_changelogs": "changelogs",
+    "expire_tags": "tags",
+    "expire_partitions": "partitions",
+    "orphans": "orphans",
+}
+"""Which part of `Retention` speaks of an action."""
 _ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
+Place: TypeAlias = tuple[str | int, ...]
 
 
-class Pause(BaseModel):
-    """Why maintenance rests, and since when."""
+def _duration(value: str | int) -> str | int:
+    try:
+        duration(value)
+    except DredgeError as error:
+        raise ValueError(str(error)) from error  # pydantic then knows the place
+    return value
+
+
+def _size(value: str | int) -> str | int:
+    try:
+        if memory_size(value) <= 0:
+            raise ValueError("a budget of no bytes lets nothing run; `paused` says so")
+    except DredgeError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _one_of(known: Collection[str], what: str) -> AfterValidator:
+    def judge(name: str) -> str:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ValueError(f"there is no {what} {name!r}{f' (did you mean {near[0]!r}?)' if near else ''}")
+        return name
+
+    return AfterValidator(judge)
+
+
+def _at_least(floor_ms: int, why: str) -> AfterValidator:
+    def judge(value: str | int) -> str | int:
+        if duration(value) < floor_ms:
+            raise ValueError(f"{value} is below the deletion floor of {floor_ms // HOUR_MS} h: {why}")
+        return value
+
+    return AfterValidator(judge)
+
+
+def _off(value: Any) -> Any:
+    """YAML reads ``off`` without quotes as false."""
+    return "off" if value is False else value
+
+
+Duration: TypeAlias = Annotated[str | StrictInt, AfterValidator(_duration)]
+Size: TypeAlias = Annotated[str | StrictInt, AfterValidator(_size)]
+Severity: TypeAlias = Literal["error", "warn"]
+Verification: TypeAlias = Literal["full", "sampled", "counts"]
+Approval: TypeAlias = Literal["required", "none"]
+_ExpiryAge: TypeAlias = Annotated[Duration, _at_least(EXPIRY_FLOOR_MS, "somebody may still read the newest snapshots")]
+_TagAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "what a tag holds cannot be had again")]
+_PartitionAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "a day's data may still come")]
+_OrphanAge: TypeAlias = Annotated[
+    Duration, _at_least(DELETION_FLOOR_MS, "younger files may belong to a commit that is still being made")
+]
+
+
+class _Part(BaseModel):
+    """A part of the file: what it does not know is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class Pause(_Part):
+    """Why maintenance rests, and since when."""
+
     reason: str = Field(min_length=1, description="why maintenance rests, in words")
     since: datetime.date | None = Field(None, description="the day it was decided, like 2013-09-30")
+    retention: bool = Field(default=False, description="true: nothing expires meanwhile, either; false: compactions alone rest")
 
     def text(self) -> str:
         """As ticks say it: ``storage move, since 2013-09-30``."""
         return self.reason if self.since is None else f"{self.reason}, since {self.since}"
 
 
-class PolicyEntry(BaseModel):
-    """What a policy file may say about some tables; everything is optional and inherits."""
+class SnapshotRetention(_Part):
+    """Which snapshots (or changelogs) stay; each value wins over the table's option."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    retain_min: int | None = Field(None, ge=1, description="keep at least so many")
+    retain_max: int | None = Field(None, ge=1, description="keep at most so many")
+    older_than: _ExpiryAge | None = Field(
+        None, description="between the two, those older than this expire, like '1 d' (at least 1 h)"
+    )
 
-    idle_after: str | StrictInt | None = Field(
+    @model_validator(mode="after")
+    def _in_order(self) -> SnapshotRetention:
+        if self.retain_min is not None and self.retain_max is not None and self.retain_min > self.retain_max:
+            raise ValueError(f"retain_min ({self.retain_min}) is above retain_max ({self.retain_max})")
+        return self
+
+
+class TagRetention(_Part):
+    """Which tags go besides those whose own time is over."""
+
+    older_than: _TagAge | None = Field(
+        None, description="tags made longer ago than this expire, whoever made them, like '90 d' (at least 24 h)"
+    )
+
+
+class PartitionRetention(_Part):
+    """Which partitions are dropped; wins over the table's `partition.expiration-time`."""
+
+    older_than: _PartitionAge | None = Field(
+        None, description="partitions of an earlier time than this long ago are dropped, like '365 d' (at least 24 h)"
+    )
+
+
+class OrphanRetention(_Part):
+    """Which files that nothing names are removed."""
+
+    older_than: _OrphanAge | None = Field(
+        None, description="files that were last changed longer ago than this, like '3 d' (at least 24 h)"
+    )
+    max_share: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_PERCENT,
+        description="percent of the table's files, or bytes, that may go at once (at most 20)",
+    )
+
+
+class Retention(_Part):
+    """How long what is kept; what is not said is the table's own affair."""
+
+    snapshots: SnapshotRetention | None = Field(None, description="of snapshots")
+    changelogs: SnapshotRetention | None = Field(None, description="of changelogs that outlive their snapshots")
+    tags: TagRetention | None = Field(None, description="of tags")
+    partitions: PartitionRetention | None = Field(None, description="of partitions")
+    orphans: OrphanRetention | None = Field(None, description="of files that nothing names")
+
+
+class Expectation(_Part):
+    """One expectation of great-expectations over the table's rows."""
+
+    type: str = Field(
+        pattern=r"^expect_[a-z0-9_]+$",
+        description="its name in great-expectations, like 'expect_column_values_to_be_between'",
+    )
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="its arguments, like {column: distance, min_value: 0}"
+    )
+    severity: Severity = Field("error", description="error: the check fails; warn: it warns")
+
+
+class CompactionRules(_Part):
+    """What a table and the partitions of an age have in common."""
+
+    idle_after: Duration | None = Field(
         None, description="a partition without appends for this long is idle, like '20 d'"
     )
     idle_min_runs: int | None = Field(
@@ -50,12 +194,58 @@ class PolicyEntry(BaseModel):
     idle_min_files: int | None = Field(
         None, ge=2, description="idle append partitions with this many small files are merged"
     )
+    paused: str | bool | Pause | None = Field(
+        None, description="why maintenance rests (a text, or reason and since); false ends a pause that was inherited"
+    )
+    off_peak: OffPeak | Literal[False] | None = Field(
+        None,
+        description="when sensors may start compactions (a critical backlog is no time to wait); false: at any time again",
+    )
+
+    @model_validator(mode="after")
+    def _has_reason(self) -> CompactionRules:
+        said = self.paused.reason if isinstance(self.paused, Pause) else self.paused
+        if said is True or (isinstance(said, str) and not said.strip()):
+            raise ValueError("paused needs a reason as text, like 'storage move, since 2013-09-30'")
+        return self
+
+
+class PartitionEntry(CompactionRules):
+    """What holds for the partitions of an age."""
+
+    older_than: Duration = Field(
+        description="partitions whose time (or, where their values tell none, whose newest file) is longer ago than this"
+    )
+
+
+class PolicyEntry(CompactionRules):
+    """What a policy file may say about some tables; everything is optional and inherits."""
+
     level0_warn: int | None = Field(None, ge=1, description="level-0 files in one bucket that make level0_backlog warn")
     level0_critical: int | None = Field(
         None, ge=1, description="level-0 files in one bucket that make level0_backlog fail"
     )
-    paused: str | bool | Pause | None = Field(
-        None, description="why maintenance rests (a text, or reason and since); false ends a pause that was inherited"
+    verification: Verification | None = Field(
+        None,
+        description="what a run proves of a compaction's output before it is published; wins over the table's dredge.verification",
+    )
+    approval: dict[Annotated[str, _one_of(ACTIONS, "action")], Approval] | None = Field(
+        None,
+        description="by action (compact, orphans, ...): required, it stops at a stored plan until a person approves",
+    )
+    retention: Retention | None = Field(None, description="how long what is kept")
+    checks: (
+        dict[
+            Annotated[str, _one_of(CHECKS, "check")],
+            Annotated[Literal["error", "warn", "off"], BeforeValidator(_off)],
+        ]
+        | None
+    ) = Field(None, description="by check: error or warn when it finds something, off: it does not look")
+    expectations: list[Expectation] | None = Field(
+        None, description="what the rows are held to besides the table's own keys, by great-expectations"
+    )
+    partitions: list[PartitionEntry] | None = Field(
+        None, description="what else holds for partitions of an age; of several that fit the oldest counts most"
     )
 
     owners: list[Annotated[str, Field(pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]] | None = Field(
@@ -76,147 +266,269 @@ class PolicyEntry(BaseModel):
         None, description="keys of assets that read the table, like 'reports/revenue'"
     )
 
-    @field_validator("idle_after")
-    @classmethod
-    def _is_duration(cls, value: str | int | None) -> str | int | None:
-        try:
-            if value is not None:
-                duration(value)
-        except DredgeError as error:
-            raise ValueError(str(error)) from error  # pydantic then knows the place
-        return value
-
     @model_validator(mode="after")
     def _in_order(self) -> PolicyEntry:
-        said = self.paused.reason if isinstance(self.paused, Pause) else self.paused
-        if said is True or (isinstance(said, str) and not said.strip()):
-            raise ValueError("paused needs a reason as text, like 'storage move, since 2013-09-30'")
         if (
             self.level0_warn is not None
             and self.level0_critical is not None
             and self.level0_warn > self.level0_critical
         ):
             raise ValueError(f"level0_warn ({self.level0_warn}) is above level0_critical ({self.level0_critical})")
+        ages = [duration(rule.older_than) for rule in self.partitions or ()]
+        if len(set(ages)) < len(ages):
+            raise ValueError("two rules of partitions are for the same age")
         return self
+
+
+class Budget(_Part):
+    """How much the sensors may start over the whole warehouse."""
+
+    bytes_an_hour: Size | None = Field(
+        None, description="bytes that the compactions started within an hour may read, like '100 gb'"
+    )
+    concurrent_tables: int | None = Field(None, ge=1, description="tables that are compacted at the same time")
+
+
+class PolicyFile(_Part):
+    """The whole file: one a warehouse."""
+
+    defaults: PolicyEntry = Field(default_factory=PolicyEntry, description="for every table")
+    databases: dict[str, PolicyEntry] = Field(default_factory=dict, description="by database")
+    tables: dict[str, PolicyEntry] = Field(
+        default_factory=dict, description="by 'db.table' or glob like 'db.*'; later globs win, exact names over all"
+    )
+    budget: Budget = Field(default_factory=Budget, description="for all tables together")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was written: ``line`` of ``file`` (0: no line is known), in the ``entry`` of that name."""
+
+    file: str
+    line: int
+    entry: str
+
+    def __str__(self) -> str:
+        """``policies.yaml:7, shop.*``."""
+        return f"{self.file}:{self.line}, {self.entry}" if self.line else f"{self.file}, {self.entry}"
+
+
+@dataclass(frozen=True)
+class AgeRule:
+    """What else holds for partitions older than ``older_than_ms``: values of a `Policy` by name, and where each comes from."""
+
+    older_than_ms: int
+    values: Mapping[str, Any]
+    origins: Mapping[str, Origin]
 
 
 @dataclass(frozen=True)
 class Policy:
     """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
 
+    ``rests``: the pause is for retention, too. ``off_peak``: when compactions may start, None: at any time. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
+    as it always was. ``retention``: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
+
     ``owners``, ``group`` and ``tags`` of its assets (empty: the platform's own), ``upstream`` and ``downstream`` as keys like 'raw/orders_csv'.
 
-    ``origins`` tells where each value comes from.
+    ``ages``: what else holds for old partitions, the youngest first. ``origins`` tells where each value comes from.
     """
 
-    idle_after_ms: int = 20 * 24 * 60 * 60 * 1000
+    idle_after_ms: int = 20 * DAY_MS
     idle_min_runs: int = 2
     idle_min_files: int = 5
     level0_warn: int = 1_000
     level0_critical: int = 10_000
     paused: str | None = None
+    rests: bool = False
+    off_peak: OffPeak | None = None
+    verification: str = ""
+    approval: Mapping[str, str] = field(default_factory=dict)
+    retention: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
+    expectations: Sequence[Expectation] = ()
     owners: Sequence[str] = ()
     group: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     upstream: Sequence[str] = ()
     downstream: Sequence[str] = ()
-    origins: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    ages: Sequence[AgeRule] = ()
+    origins: Mapping[str, Origin] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def declares(self) -> bool:
         """Whether it says anything of the table's assets."""
-        return bool(self.owners or self.group or self.tags or self.upstream or self.downstream)
+        return any(self.declared)
+
+    @property
+    def declared(self) -> tuple[Any, ...]:
+        """What it says of the table's assets, which Dagster learns when definitions load."""
+        return (self.owners, self.group, self.tags, self.upstream, self.downstream)
 
     def origin(self, name: str) -> str:
-        """Return where the value of ``name`` comes from."""
-        return self.origins.get(name, BUILT_IN)
+        """Return where the value of ``name`` (``retention.snapshots.retain_min`` for one further in) comes from."""
+        found = self.origins.get(name.removesuffix("_ms"))
+        return BUILT_IN if found is None else str(found)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The table options that it overrides in runs."""
+        return {"dredge.verification": self.verification} if self.verification else {}
 
-class PolicyFile(BaseModel):
-    """The whole file; ``PolicyFile.model_json_schema()`` is its JSON schema for editors."""
+    def needs_approval(self, action: str) -> bool:
+        """Whether a plan of the action waits until a person approves it."""
+        return self.approval.get(action) == "required"
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
+        """Return the arguments that the policy gives an action of retention at ``now_ms`` (epoch ms); what is not there is the table's own affair."""
+        said = self.retention.get(_RETENTION.get(action, ""), {})
+        ages = {key: now_ms - age for key, age in said.items() if key == "older_than_ms"}
+        return {**said, **ages}
 
-    defaults: PolicyEntry = Field(default_factory=PolicyEntry, description="for every table")
-    tables: dict[str, PolicyEntry] = Field(
-        default_factory=dict, description="by 'db.table' or glob like 'db.*'; exact names win"
-    )
+    def at_age(self, age_ms: int | None) -> Policy:
+        """Return what holds for a partition of that age (None: it is not known, so no rule for old ones fits)."""
+        fitting = [rule for rule in self.ages if age_ms is not None and age_ms >= rule.older_than_ms]
+        if not fitting:
+            return self
+        values: dict[str, Any] = {}
+        origins = dict(self.origins)
+        for rule in fitting:
+            values |= rule.values
+            origins |= rule.origins
+        return replace(self, **values, origins=MappingProxyType(origins))
 
 
 @dataclass(frozen=True)
 class Policies:
-    """All policies in force; ``source`` names the file, for texts."""
+    """All policies in force; ``source`` names the file, ``lines`` where in it each value was written, for texts.
+
+    ``trouble``: why a newer state of the file does not count, "" when it does.
+    """
 
     content: PolicyFile = field(default_factory=PolicyFile)
     source: str = ""
+    lines: Mapping[Place, int] = field(default_factory=dict)
+    trouble: str = ""
+
+    @cached_property
+    def _found(self) -> dict[str, Policy]:
+        return {}
 
     def of(self, table: str) -> Policy:
-        """Return the policy of ``db.table``: built-in, then defaults, then globs in file order, then the exact name."""
-        layers = [("defaults", self.content.defaults)]
-        layers += [
-            (name, entry)
-            for name, entry in self.content.tables.items()
-            if name != table and fnmatch.fnmatchcase(table, name)
-        ]
-        layers += [(table, self.content.tables[table])] if table in self.content.tables else []
+        """Return the policy of ``db.table``: built-in, then defaults, its database, globs in the file's order, and the exact name."""
+        if table not in self._found:
+            self._found[table] = self._resolve(table)
+        return self._found[table]
+
+    @property
+    def bytes_an_hour(self) -> int | None:
+        """Bytes that the compactions which sensors start within an hour may read; None: any."""
+        given = self.content.budget.bytes_an_hour
+        return None if given is None else memory_size(given)
+
+    @property
+    def concurrent_tables(self) -> int | None:
+        """How many tables sensors may have compacted at the same time; None: any."""
+        return self.content.budget.concurrent_tables
+
+    def entries(self, table: str) -> Iterator[tuple[Place, str, PolicyEntry]]:
+        """Yield the entries that speak of ``db.table``, general ones first: place in the file, name, entry."""
+        content, database = self.content, table.partition(".")[0]
+        yield ("defaults",), "defaults", content.defaults
+        if database in content.databases:
+            yield ("databases", database), f"database {database}", content.databases[database]
+        for name, entry in content.tables.items():
+            if name != table and fnmatch.fnmatchcase(table, name):
+                yield ("tables", name), name, entry
+        if table in content.tables:
+            yield ("tables", table), table, content.tables[table]
+
+    def _resolve(self, table: str) -> Policy:
         values: dict[str, Any] = {}
-        origins: dict[str, str] = {}
-        for name, entry in layers:
-            for key, value in entry.model_dump(exclude_none=True).items():
-                key, value = ("idle_after_ms", duration(value)) if key == "idle_after" else (key, value)
-                value = entry.paused.text() if isinstance(entry.paused, Pause) and key == "paused" else value
-                values[key] = None if value is False else value
-                origins[key] = f"{self.source}, {name}"
+        origins: dict[str, Origin] = {}
+        for place, label, entry in self.entries(table):
+            for path, value in leaves(entry):
+                _set(values, path, value)
+                origins[".".join(path)] = Origin(self.source, self.lines.get((*place, *path), 0), label)
+            if entry.partitions is not None:
+                values["ages"] = self._ages((*place, "partitions"), label, entry.partitions)
         return Policy(**values, origins=MappingProxyType(origins))
+
+    def _ages(self, place: Place, label: str, rules: Sequence[PartitionEntry]) -> tuple[AgeRule, ...]:
+        found = []
+        for number, rule in enumerate(rules):
+            said = dict(leaves(rule))
+            said.pop(("older_than",))
+            where = {
+                path[0]: Origin(
+                    self.source, self.lines.get((*place, number, *path), 0), f"{label}, older than {rule.older_than}"
+                )
+                for path in said
+            }
+            values: dict[str, Any] = {}
+            for path, value in said.items():
+                _set(values, path, value)
+            found.append(AgeRule(duration(rule.older_than), values, where))
+        return tuple(sorted(found, key=lambda one: one.older_than_ms))
 
     def unmatched(self, tables: Collection[str]) -> list[str]:
         """Return a line for every name or glob of the file that fits none of ``tables``: misspelt, or the table is still to come."""
-        return [
+        databases = {table.partition(".")[0] for table in tables}
+        strange = [
+            f"{self.source}: {name!r} fits no database of the warehouse{_meant(name, databases)}"
+            for name in self.content.databases
+            if name not in databases
+        ]
+        return strange + [
             f"{self.source}: {name!r} fits no table of the warehouse{_meant(name, tables)}"
             for name in self.content.tables
             if not any(fnmatch.fnmatchcase(table, name) for table in tables)
         ]
 
 
-def _meant(name: str, tables: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, tables, n=1, cutoff=0.8)
+_RESOLVED: Final = {"idle_after": "idle_after_ms"}
+_BY_KEY: Final = frozenset({"approval", "checks", "tags"})
+"""Inherited key by key, as retention is; of all else (windows and lists, too) the nearest entry says everything."""
+
+
+def leaves(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what an entry says, value by value: the keys that lead to it in the file, and the value as it was written; ``partitions`` apart."""
+    for name in type(entry).model_fields:
+        value = getattr(entry, name)
+        if value is None or name == "partitions":
+            continue
+        if name in _BY_KEY:
+            yield from (((name, key), given) for key, given in value.items())
+        elif isinstance(value, Retention):
+            for kind in Retention.model_fields:
+                part = getattr(value, kind)
+                if part is not None:
+                    yield from (((name, kind, key), given) for key, given in part if given is not None)
+        else:
+            yield (name,), value
+
+
+def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set one value as a `Policy` holds it: ages in ms, a pause in words, None for what was ended."""
+    name = _RESOLVED.get(path[0], path[0])
+    if path[0] == "paused":
+        values["rests"] = isinstance(value, Pause) and value.retention
+        values[name] = value.text() if isinstance(value, Pause) else (value or None)
+    elif path[0] == "off_peak":
+        values[name] = value or None
+    elif path[0] == "retention":
+        kinds = values.setdefault(name, {})
+        key, number = (f"{path[2]}_ms", duration(value)) if path[2] == "older_than" else (path[2], value)
+        kinds[path[1]] = {**kinds.get(path[1], {}), key: number}
+    elif path[0] in _BY_KEY:
+        values[name] = {**values.get(name, {}), path[1]: value}
+    else:
+        values[name] = duration(value) if path[0] == "idle_after" else value
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-class _OnceLoader(yaml.SafeLoader):
-    """Refuses a key that comes twice: YAML's last one would win, and a pause above it be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value != "<<" and isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
-                seen.add(key.value)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
-
-
-def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
-    """Read the file that ``DREDGE_POLICIES`` names; without it every table has the built-in defaults.
-
-    Raises ``InvalidOption`` naming file and place when the file is missing, is not YAML or says something unknown.
-    """
-    path = (os.environ if environment is None else environment).get(POLICIES_VARIABLE, "").strip()
-    return read_policies(Path(path)) if path else Policies()
-
-
-def read_policies(path: Path) -> Policies:
-    """Read one policy file; raises ``InvalidOption``."""
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceLoader)  # noqa: S506  (a SafeLoader)
-    except OSError as error:
-        raise InvalidOption(POLICIES_VARIABLE, str(path), f"a readable YAML file ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidOption(POLICIES_VARIABLE, str(path), f"YAML ({' '.join(str(error).split())})") from error
-    try:
-        return Policies(PolicyFile.model_validate(raw or {}), path.name)
-    except ValidationError as error:
-        first = max(error.errors(), key=lambda item: len(item["loc"]))  # of several forms, the one that nearly fits
-        place = ".".join(str(step) for step in first["loc"])
-        raise InvalidOption(f"{path.name}: {place}", first.get("input"), first["msg"]) from error
+__all__ = ["AgeRule", "Budget", "Expectation", "Origin", "Policies", "Policy", "PolicyEntry", "PolicyFile", "leaves"]

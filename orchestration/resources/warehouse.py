@@ -25,6 +25,7 @@ WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
 CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
+POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
 """Where the demo keeps its tables, below the folder that Dagster runs in."""
 
@@ -33,12 +34,13 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """A catalog, the clock that measures all ages, and the sign of a replay in flight.
 
     ``catalog_options`` are those of the catalog (JDBC and the like; no secrets); ``clock`` is ``system`` or ``file:<path>`` (`lsm_core.clock`); ``replay_state`` names a file whose text, while there is
-    any, says what is being replayed.
+    any, says what is being replayed; ``policy_file`` the YAML file of policies ("": none).
     """
 
     path: str
     clock: str = "system"
     replay_state: str = ""
+    policy_file: str = ""
     catalog_options: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
@@ -49,6 +51,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             path=warehouse_path(values),
             clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
+            policy_file=values.get(POLICIES_VARIABLE, "").strip(),
             catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
         )
         found.time()

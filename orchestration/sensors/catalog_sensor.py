@@ -10,7 +10,7 @@ import dagster as dg
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError
 from orchestration import names
-from orchestration.policies import Policies
+from orchestration.policies import Policies, PolicySource
 from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.sensors.looks import look_at
@@ -22,8 +22,10 @@ DESCRIPTION = (
 )
 
 
-def catalog_sensor(cards: Sequence[TableCard], policies: Policies, settings: Settings) -> dg.SensorDefinition:
-    """Return the sensor over the whole warehouse."""
+def catalog_sensor(
+    cards: Sequence[TableCard], policies: PolicySource, settings: Settings, declared: Policies
+) -> dg.SensorDefinition:
+    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by."""
 
     @dg.sensor(
         name=names.CATALOG_SENSOR,
@@ -40,8 +42,15 @@ def catalog_sensor(cards: Sequence[TableCard], policies: Policies, settings: Set
             present = describe_warehouse(warehouse, left_out, partial(_card, warehouse))
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
-        left_out += policies.unmatched([card.name for card in present])
+        now = policies.current()
+        left_out += [now.trouble] if now.trouble else []
+        left_out += now.unmatched([card.name for card in present])
         changes = differences(cards, present)
+        changes += [
+            f"{card.name}: what {now.source or 'the policy file'} declares of its assets changed"
+            for card in present
+            if now.of(card.name).declared != declared.of(card.name).declared
+        ]
         if not changes:
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
         for line in changes:

@@ -17,8 +17,9 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
-from orchestration.health import TableHealth, table_health
+from orchestration.health import PartitionHealth, TableHealth, table_health
 from orchestration.policies import Decision, Outcome, Policy, Reason
+from orchestration.policies.partition_age import partition_age_ms
 from orchestration.resources.warehouse import WarehouseResource, card_of, refusal_of
 from orchestration.table_card import TableCard
 
@@ -40,6 +41,13 @@ class OpenTable:
     def name(self) -> str:
         """The table."""
         return self.card.name
+
+    def policy_of(self, state: PartitionHealth) -> Policy:
+        """Return what holds for one partition, by its age now."""
+        if not self.policy.ages or not self.card.partitioned:
+            return self.policy
+        values, options, now = state.buckets[0].partition, self.store.options, self.store.clock.now_ms()
+        return self.policy.at_age(partition_age_ms(values, options, state.newest_file_ms, now))
 
 
 @dataclass(frozen=True)

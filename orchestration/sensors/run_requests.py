@@ -74,7 +74,7 @@ class RunDesk:
             if next_try.number is None:
                 return _decline(decision, next_try.reason, next_try.text), None
         try:
-            store = self.warehouse.store(name)  # as it is now, whatever the tick found
+            store = self.warehouse.store(name).copy(table.policy.options)  # as it is now, whatever the tick found
             plan = plan_partition(store, partition, full=decision.full)
         except DredgeError as error:
             return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None

@@ -15,7 +15,7 @@ from lsm_core import Catalog
 from lsm_core.errors import DredgeError, InvalidOption
 from orchestration import names
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.policies import Decision, Outcome, Policies, Policy, PolicySource, Reason
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
@@ -72,7 +72,7 @@ class TableSweep:
     """
 
     cards: Sequence[TableCard]
-    policies: Policies
+    policies: PolicySource
     settings: Settings
     judge: Callable[[OpenTable], list[Decision]]
     reporter: HealthReporter | None = None
@@ -96,11 +96,12 @@ class TableSweep:
             return dg.SensorResult(
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
             )
-        answer = TickAnswer()
+        policies = self.policies.current()
+        answer = TickAnswer(lines=[policies.trouble] if policies.trouble else [])
         # It starts where the last tick stopped, so that slow tables starve nobody.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         waiting = deque([*self.cards[start:], *self.cards[:start]])
-        self._look_at(context.instance, warehouse, waiting, answer)
+        self._look_at(context.instance, warehouse, policies, waiting, answer)
         for line in answer.lines:
             context.log.info(line)
         text = "\n".join(answer.lines)
@@ -117,6 +118,7 @@ class TableSweep:
         self,
         instance: dg.DagsterInstance,
         warehouse: WarehouseResource,
+        policies: Policies,
         waiting: deque[TableCard],
         answer: TickAnswer,
     ) -> None:
@@ -134,7 +136,8 @@ class TableSweep:
             now = time.monotonic()
             if visited and now - began >= budget:
                 break
-            table = self._visit(desk, catalog, waiting.popleft(), answer)
+            card = waiting.popleft()
+            table = self._visit(desk, catalog, card, policies.of(card.name), answer)
             visited += 1
             if table is None or self.reporter is None or not self.reporter.has_news(table):
                 continue
@@ -153,9 +156,11 @@ class TableSweep:
             )
             answer.lines.append(f"{len(waiting)} tables had no turn {why}: next is {waiting[0].name}")
 
-    def _visit(self, desk: RunDesk, catalog: Catalog | None, card: TableCard, answer: TickAnswer) -> OpenTable | None:
+    def _visit(
+        self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policy: Policy, answer: TickAnswer
+    ) -> OpenTable | None:
         """Decide about every partition of one table, and add to ``answer`` what there is to say and do; None: it cannot be judged."""
-        table = open_table(desk.warehouse, card, self.policies.of(card.name), catalog)
+        table = open_table(desk.warehouse, card, policy, catalog)
         if isinstance(table, Decision):
             answer.lines += decision_lines([table])
             return None

@@ -11,7 +11,8 @@ from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.definitions import build_definitions
 from orchestration.policies import load_policies
-from orchestration.policies.policy import BUILT_IN, PolicyFile, read_policies
+from orchestration.policies.policy import BUILT_IN, PolicyFile
+from orchestration.policies.policy_files import read_policies
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 TEXT = """
@@ -41,8 +42,8 @@ def test_the_exact_name_wins_over_globs_and_globs_over_defaults(policy_file: Pat
 def test_every_value_tells_where_it_comes_from(policy_file: Path) -> None:
     policies = read_policies(policy_file)
     policy = policies.of("nyc.planes")
-    assert policy.origin("level0_warn") == "policies.yaml, nyc.*"
-    assert policy.origin("idle_after_ms") == "policies.yaml, defaults"
+    assert policy.origin("level0_warn") == "policies.yaml:5, nyc.*"
+    assert policy.origin("idle_after_ms") == "policies.yaml:3, defaults"
     assert policy.origin("idle_min_runs") == BUILT_IN
     assert policies.of("other.t").level0_warn == 1_000
 
@@ -74,6 +75,48 @@ def test_a_pause_has_a_reason_and_a_date(tmp_path: Path) -> None:
         ("defaults: {paused: {reason: ' '}}", "needs a reason"),
         ("defaults: {paused: {reason: move, since: soon}}", "since"),
         ("defaults: {idle_min_runs: 1}", "idle_min_runs"),
+        (
+            "tables:\n  a.b:\n    level0_warm: 3",
+            r"tables.a.b.level0_warm (line 3)' cannot be 3; accepted: unknown here; did you mean 'level0_warn'?",
+        ),
+        ("defaults: {paused: {reson: move}}", "did you mean 'reason'?"),
+        ("defaults: {retention: {snapshots: {retain_mni: 3}}}", "retention.snapshots.retain_mni (line 1)"),
+        (
+            "defaults: {retention: {orphans: {older_than: 1 h}}}",
+            "orphans.older_than (line 1)' cannot be '1 h'; accepted: 1 h is below the deletion floor of 24 h",
+        ),
+        ("defaults: {retention: {snapshots: {older_than: 59 min}}}", "below the deletion floor of 1 h"),
+        ("defaults: {retention: {changelogs: {older_than: 0}}}", "below the deletion floor of 1 h"),
+        ("defaults: {retention: {tags: {older_than: 23 h}}}", "below the deletion floor of 24 h"),
+        ("defaults: {retention: {partitions: {older_than: 23 h}}}", "below the deletion floor of 24 h"),
+        ("defaults: {retention: {orphans: {max_share: 21}}}", "max_share"),
+        (
+            "defaults: {retention: {snapshots: {retain_min: 3, retain_max: 2}}}",
+            "retain_min (3) is above retain_max (2)",
+        ),
+        (
+            "defaults: {off_peak: {time_zone: Mars/Olympus, windows: [{from: '1:00', to: '2:00'}]}}",
+            "no time zone 'Mars/Olympus'",
+        ),
+        ("defaults: {off_peak: {time_zone: ../../etc/passwd, windows: [{from: '1:00', to: '2:00'}]}}", "no time zone"),
+        ("defaults: {off_peak: {time_zone: UTC, windows: [{from: '2:00', to: '02:00'}]}}", "has no length"),
+        ("defaults: {off_peak: {time_zone: UTC, windows: [{from: 25:00, to: 26:00}]}}", "from"),
+        ("defaults: {off_peak: {time_zone: UTC, windows: [{from: '24:01', to: '1:00'}]}}", "from"),
+        ("defaults: {off_peak: {time_zone: UTC, windows: []}}", "windows"),
+        ("defaults: {checks: {tree_invariant: off}}", "did you mean 'tree_invariants'?"),
+        ("defaults: {approval: {compat: required}}", "did you mean 'compact'?"),
+        ("defaults: {expectations: [{type: no_such}]}", "expectations.0.type"),
+        ("tables: {a.b: {partitions: [{idle_after: 3 d}]}}", "partitions.0.older_than"),
+        ("tables: {a.b: {partitions: [{older_than: 1 d}, {older_than: 24 h}]}}", "the same age"),
+        ("budget: {bytes_an_hour: 0}", "budget.bytes_an_hour"),
+        ("budget: {concurrent_tables: 0}", "budget.concurrent_tables"),
+        ("- defaults", "the file"),
+        ("a: &a [*a]", "deeper than 64 levels"),
+        (
+            "a: &a [1, 2, 3, 4, 5, 6, 7]\n"
+            + "\n".join(f"{x}: &{x} [{', '.join([f'*{y}'] * 9)}]" for y, x in zip("abcde", "bcdef", strict=True)),
+            "more than 200,000 values",
+        ),
         ("defaults: [", "YAML"),
         ("just text", "p.yaml"),
     ],
@@ -129,13 +172,15 @@ def test_a_misspelt_table_is_told_when_definitions_load_and_on_ticks_and_stops_n
 
 def test_a_missing_file_is_refused_and_no_file_means_defaults(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="DREDGE_POLICIES"):
-        load_policies({"DREDGE_POLICIES": str(tmp_path / "none.yaml")})
+        read_policies(tmp_path / "none.yaml")
+    with pytest.raises(InvalidOption, match="DREDGE_POLICIES"):
+        read_policies(tmp_path)
     assert load_policies({}).of("a.b").level0_critical == 10_000
 
 
 def test_the_file_has_a_json_schema_for_editors() -> None:
     schema = PolicyFile.model_json_schema()
-    assert set(schema["properties"]) == {"defaults", "tables"}
+    assert set(schema["properties"]) == {"defaults", "databases", "tables", "budget"}
     assert "idle_after" in str(schema)
 
 

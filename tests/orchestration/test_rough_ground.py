@@ -20,6 +20,7 @@ from orchestration import names
 from orchestration.definitions import build_definitions
 from orchestration.ops import layout_ops
 from orchestration.policies import load_policies
+from orchestration.policies.policy_files import read_policies
 from orchestration.resources import LedgerResource
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
@@ -183,7 +184,8 @@ def test_a_web_server_below_a_path_is_asked_to_reload(tmp_path: Path) -> None:
 def test_policies_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InvalidOption, match=r"p\.yaml"):
-        load_policies({"DREDGE_POLICIES": str(tmp_path / "p.yaml")})
+        read_policies(tmp_path / "p.yaml")
+    assert "maintenance rests" in load_policies({"DREDGE_POLICIES": str(tmp_path / "p.yaml")}).trouble
 
 
 def test_a_run_over_a_partitioned_table_wants_a_partition_before_it_changes_anything(tmp_path: Path) -> None:
