@@ -106,7 +106,9 @@ class Pause(_Part):
 
     reason: str = Field(min_length=1, description="why maintenance rests, in words")
     since: datetime.date | None = Field(None, description="the day it was decided, like 2013-09-30")
-    retention: bool = Field(default=False, description="true: nothing expires meanwhile, either; false: compactions alone rest")
+    retention: bool = Field(
+        default=False, description="true: nothing expires meanwhile, either; false: compactions alone rest"
+    )
 
     def text(self) -> str:
         """As ticks say it: ``storage move, since 2013-09-30``."""
