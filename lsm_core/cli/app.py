@@ -41,6 +41,7 @@ _VERBS: Final = {
     "recover": "recover",
     "metrics": "metrics",
     "doctor": "doctor",
+    "check": "check",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 _AT_LENGTH: Final = frozenset({"sql"})

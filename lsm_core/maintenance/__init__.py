@@ -96,6 +96,13 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.actions.undo.undoing import plan_undo as plan_undo
     from lsm_core.maintenance.apply import apply_plan as apply_plan
     from lsm_core.maintenance.apply import dry_run as dry_run
+    from lsm_core.maintenance.checks.checking import CHECKS as CHECKS
+    from lsm_core.maintenance.checks.checking import Check as Check
+    from lsm_core.maintenance.checks.checking import check_table as check_table
+    from lsm_core.maintenance.checks.checking import checks_of as checks_of
+    from lsm_core.maintenance.checks.checking import run_check as run_check
+    from lsm_core.maintenance.checks.outcome import CheckLimits as CheckLimits
+    from lsm_core.maintenance.checks.outcome import CheckReport as CheckReport
     from lsm_core.maintenance.direct_acts import create_branch as create_branch
     from lsm_core.maintenance.direct_acts import forget_consumer as forget_consumer
     from lsm_core.maintenance.direct_acts import rename_branch as rename_branch
@@ -228,6 +235,17 @@ __getattr__, __dir__ = lazy_names(
         "apply": (
             "apply_plan",
             "dry_run",
+        ),
+        "checks.checking": (
+            "CHECKS",
+            "Check",
+            "check_table",
+            "checks_of",
+            "run_check",
+        ),
+        "checks.outcome": (
+            "CheckLimits",
+            "CheckReport",
         ),
         "direct_acts": (
             "create_branch",

@@ -21,6 +21,8 @@ if (
         AnalyzeReport,
         BranchDeletionReport,
         BucketHealth,
+        CheckLimits,
+        CheckReport,
         CompactionReport,
         ExpiryReport,
         FastForwardReport,
@@ -475,6 +477,13 @@ class Table(Readable):
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
+
+    def check(self, names: Sequence[str] | None = None, limits: CheckLimits | None = None) -> list[CheckReport]:
+        """Make checks over the newest snapshot (``names``; None: all that the table has), from metadata and bounded samples of rows.
+
+        What is broken is in the reports. Raises InvalidOption for a name that the table has no check of.
+        """
+        return maintenance.check_table(self.store, names, limits)
 
     def undo(self, run_id: str, partial: bool = False, allow_changes: bool = False) -> UndoReport:
         """Undo the compaction of ``run_id`` (:meth:`ledger`, or its report's): a new snapshot in which the files that it replaced are back.

@@ -116,7 +116,7 @@ def plan_missing_files(
     listed: dict[tuple[bytes, int], frozenset[str]] = {}
     for entries in manifests.iter_live(store, snapshot):
         seen += entries.num_rows
-        for row in _gone(store, entries, listed):
+        for row in missing_entries(store, entries, listed):
             if matches is not None and not matches(row["partition"]):
                 continue
             (text,) = partition_names(store.schema, [row["partition"]], store.options)
@@ -152,7 +152,7 @@ def plan_missing_files(
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
-def _gone(
+def missing_entries(
     store: TableStore, entries: pa.Table, listed: dict[tuple[bytes, int], frozenset[str]]
 ) -> Iterator[dict[str, Any]]:
     """The entries whose files are not there. ``listed``: what the last folders hold."""
@@ -225,4 +225,11 @@ def _still_gone(store: TableStore, plan: MaintenancePlan) -> pa.Table:
     return wanted.filter(arrow_array(keep, pa.bool_()))
 
 
-__all__ = ["MissingFileItem", "MissingFilesReport", "apply_missing_files", "missing_files_fit", "plan_missing_files"]
+__all__ = [
+    "MissingFileItem",
+    "MissingFilesReport",
+    "apply_missing_files",
+    "missing_entries",
+    "missing_files_fit",
+    "plan_missing_files",
+]

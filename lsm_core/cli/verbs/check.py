@@ -1,0 +1,48 @@
+"""The verb that checks a table: what must hold of it, from metadata and from bounded samples of its rows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table
+from lsm_core.errors import DredgeError
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="CHECK", help="This check alone; may be repeated. Without it: all that the table has."
+    ),
+]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="So many rows a check of rows reads at most.")]
+
+
+def check(
+    warehouse: Warehouse,
+    table: TableArgument,
+    only: Only = None,
+    rows: Rows = 2_000_000,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Check a table: tree, snapshots, deletion vectors, keys, merge engine, changelog. Nothing is changed; a failed check is an error."""
+    from lsm_core.maintenance import CheckLimits, check_table
+
+    opened = open_table(warehouse, table, clock)
+    reports = check_table(opened.store, only or None, CheckLimits(rows=rows))
+    if as_json:
+        print_json([report.to_plain() for report in reports])
+    else:
+        print_table(
+            f"{opened.name}: checks",
+            ["check", "outcome", "what was found"],
+            [[report.check, report.outcome, report.text] for report in reports],
+        )
+        for report in reports:
+            for problem in report.problems:
+                say(f"{report.check}: {problem}")
+    failed = [report.check for report in reports if not report.passed and not report.warn]
+    if failed:
+        raise DredgeError(f"{opened.name}: {len(failed)} of {len(reports)} checks failed: {', '.join(failed)}")

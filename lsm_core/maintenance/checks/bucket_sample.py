@@ -1,0 +1,129 @@
+"""Which buckets a check of rows looks at, and which of their keys: the same ones for the same snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance.action import bucket_name
+from lsm_core.maintenance.checks.outcome import Question
+from lsm_core.maintenance.reference.sampling import Place, Sample
+from lsm_core.metadata import manifests
+from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
+from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.read.inputs import as_tree
+from lsm_core.read.key_range import KeyBounds, KeyRange
+
+_ALL = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class SampledBucket:
+    """One bucket that is looked at: its live ``files`` that meet the keys ``within`` (None: all keys), with their deletion vectors."""
+
+    place: Place
+    total: int
+    files: tuple[DataFileMeta, ...]
+    deletions: dict[str, DeletionFile]
+
+    @property
+    def name(self) -> str:
+        """The bucket as people read it."""
+        store = self.place.store
+        return bucket_name(partition_text(store.schema, self.place.partition, store.options), self.place.bucket)
+
+    @property
+    def rows(self) -> int:
+        """Rows stored in the files."""
+        return sum(file.row_count for file in self.files)
+
+    def sample(self, keys: int) -> Sample:
+        """About ``keys`` of its keys, all of a small one."""
+        largest = max((file.row_count for file in self.files), default=0)
+        limit = None if largest <= keys else min(_ALL, int(keys / largest * _ALL))
+        return Sample(limit, np.empty(0, np.uint64))
+
+
+@dataclass(frozen=True)
+class BucketSample:
+    """The buckets looked at, and how many ``buckets`` and ``rows`` the table has altogether; ``totals``: numbers of buckets by partition."""
+
+    looked_at: Sequence[tuple[bytes, int]]
+    buckets: int
+    rows: int
+    totals: Mapping[bytes, int]
+
+    def numbers(self, rows_read: int) -> dict[str, float | str]:
+        """How much of how much was looked at."""
+        return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
+
+
+def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSample:
+    """Choose buckets in an order that only the snapshot decides, as many as hold the limit of rows, at least one.
+
+    ``partitions``: whole partitions, where only all of their buckets together tell. Postponed rows are in no bucket yet.
+    """
+    sums: dict[tuple[bytes, int], int] = {}
+    totals: dict[bytes, int] = {}
+    columns = ["partition", "bucket", "total_buckets", "row_count"]
+    for _, part in live_parts(question.store, question.snapshot, columns=columns):
+        grouped = part.group_by(columns[:2], use_threads=False).aggregate(
+            [("row_count", "sum"), ("total_buckets", "max")]
+        )
+        listed = (grouped.column(name).to_pylist() for name in grouped.column_names)
+        for partition, bucket, rows, total in zip(*listed, strict=True):
+            if bucket >= -1:
+                totals[partition] = max(totals.get(partition, 0), total)
+                sums[partition, bucket] = sums.get((partition, bucket), 0) + rows
+    units: dict[tuple[bytes, int | None], list[tuple[bytes, int]]] = {}
+    for place in sums:
+        units.setdefault((place[0], None if partitions else place[1]), []).append(place)
+    chosen: list[tuple[bytes, int]] = []
+    left = question.limits.rows
+    for unit in sorted(units, key=lambda unit: hashlib.sha256(f"{question.seed} {unit}".encode()).digest()):
+        rows = sum(sums[place] for place in units[unit])
+        if chosen and rows > left:
+            continue
+        chosen += units[unit]
+        left -= rows
+    return BucketSample(sorted(chosen), len(sums), sum(sums.values()), totals)
+
+
+def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBucket:
+    """Find the files of a bucket; of one with more rows than the limit, those that meet one range of its keys. Raises CorruptFile."""
+    store, snapshot = question.store, question.snapshot
+    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=[bucket])
+    require_in_place(store, snapshot, entries)
+    ((_, _, total, table),) = bucket_groups(entries)
+    files = tuple(entry.file for entry in table_to_entries(table))
+    deletions = deletion_vectors(store, snapshot, [partition], [bucket]).get((partition, bucket), {})
+    place = Place(store, partition, bucket, salt=question.seed)
+    within = _one_range(question, files) if sum(file.row_count for file in files) > question.limits.rows else None
+    if within is not None:
+        place = Place(store, partition, bucket, within, question.seed)
+        files = tuple(file for file, shape in zip(files, as_tree(store, files), strict=True) if within.meets(shape))
+    return SampledBucket(place, total, files, deletions)
+
+
+def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds | None:
+    """The keys of one file of the level that has most files; None where no level above 0 has several."""
+    levels: dict[int, list[DataFileMeta]] = {}
+    for file in files:
+        if file.level > 0:
+            levels.setdefault(file.level, []).append(file)
+    most = max(levels.values(), key=len, default=[])
+    if len(most) < 2:
+        return None
+    shapes = sorted(zip(as_tree(question.store, most), most, strict=True), key=lambda pair: pair[0].min_key)
+    at = question.seed // 2 % len(shapes)
+    high = shapes[at + 1][1].min_key if at + 1 < len(shapes) else None
+    return KeyBounds(question.store, KeyRange(shapes[at][1].min_key, high))
+
+
+__all__ = ["BucketSample", "SampledBucket", "draw_buckets", "open_bucket"]

@@ -1,0 +1,200 @@
+"""unique_keys and equal_sequence_numbers: each key is there once for readers, and its versions have an order that is no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.files import open_kv
+from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.format.hashing import bucket_of, hash_rows
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER
+from lsm_core.format.partition_path import partition_text, partition_values
+from lsm_core.maintenance.action import bucket_name
+from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
+from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.metadata.indexes import read_vector
+from lsm_core.metadata.store import BucketMode
+from lsm_core.read import plan_scan, read_split
+from lsm_core.read.inputs import as_tree
+
+_MOST_KEYS: Final = 200_000
+"""Keys that are held to find one twice: of a larger table a share, the same ones in all of its buckets."""
+_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+_BUCKET: Final = "(bucket)"
+_FILE: Final = "(file)"
+
+
+def unique_keys(question: Question) -> CheckReport:
+    """The verdict over what readers see of some buckets: no key twice, none in a bucket where its hash does not send lookups.
+
+    Where no hash tells the bucket of a key, whole partitions are read; in memory is a bounded share of their keys.
+    """
+    store = question.store
+    fixed = store.bucket_mode is BucketMode.FIXED
+    sample = draw_buckets(question, partitions=not fixed)
+    keys = list(store.schema.primary_keys)
+    types = [store.schema.field(name).type for name in keys]
+    wanted = {place[0] for place in sample.looked_at}
+    chosen = set(sample.looked_at)
+    scan = plan_scan(
+        store,
+        snapshot_id=question.snapshot.id,
+        columns=keys,
+        partitions=[partition_values(store.schema, one) for one in sorted(wanted)]
+        if store.schema.partition_keys
+        else None,
+    )
+    splits = [split for split in scan.splits if (split.partition, split.bucket) in chosen]
+    expected = sum(split.row_count for split in splits)
+    limit = None if expected <= _MOST_KEYS else np.uint64(_MOST_KEYS / expected * ((1 << 64) - 1))
+    read, problems = 0, []
+    kept: list[pa.RecordBatch] = []
+    for split in splits:
+        with closing(read_split(scan.store, split, keys)) as batches:
+            for batch in batches:
+                read += batch.num_rows
+                if limit is not None:
+                    columns = [batch.column(name) for name in keys]
+                    ranks = np.asarray(hash_rows(columns, types)).view(np.uint32) * np.uint64(question.seed) * _SPREAD
+                    batch = batch.filter(arrow_array(ranks < limit))
+                lies = arrow_array(np.full(batch.num_rows, split.bucket, np.int32))
+                kept.append(batch.append_column(_BUCKET, lies))
+                if fixed and sample.totals[split.partition]:
+                    problems += _misplaced(
+                        question, batch, split.partition, split.bucket, sample.totals[split.partition]
+                    )
+    looked_at = sum(batch.num_rows for batch in kept)
+    if kept:
+        grouped = pa.Table.from_batches(kept).group_by(keys, use_threads=False)
+        counts = grouped.aggregate([(_BUCKET, "count"), (_BUCKET, "distinct")])
+        twice = counts.filter(pc.greater(counts.column(f"{_BUCKET}_count"), 1))
+        for row in twice.slice(0, 20).to_pylist():
+            where = ", ".join(str(number) for number in sorted(row[f"{_BUCKET}_distinct"]))
+            problems.append(f"key {_key_text(row, keys)} is there {row[f'{_BUCKET}_count']} times (buckets {where})")
+        extra = max(0, twice.num_rows - 20)
+    else:
+        extra = 0
+    numbers = {**sample.numbers(read), "keys": looked_at}
+    if problems:
+        return question.fails(
+            f"{len(problems) + extra} keys are not where or as they should be: {problems[0]}", problems, **numbers
+        )
+    whole = (
+        "" if looked_at == read and len(sample.looked_at) == sample.buckets else f" of a sample of {sample.rows:,} rows"
+    )
+    return question.passes(f"{looked_at:,} keys{whole} are there once", **numbers)
+
+
+def _misplaced(question: Question, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
+    """Keys of a batch that the bucket function sends elsewhere."""
+    store = question.store
+    columns = [batch.column(name) for name in store.schema.bucket_keys]
+    if not columns or not batch.num_rows:
+        return []
+    wanted = bucket_of(columns, store.schema.bucket_key_types, total, store.options.bucket_function)
+    wrong = np.flatnonzero(wanted != bucket)
+    where = bucket_name(partition_text(store.schema, partition, store.options), bucket)
+    keys = list(store.schema.primary_keys)
+    return [
+        f"key {_key_text(row, keys)} lies in {where} and belongs into bucket {wanted[at]} of {total}: lookups miss it"
+        for at, row in zip(wrong[:20], batch.take(arrow_array(wrong[:20])).to_pylist(), strict=True)
+    ]
+
+
+def equal_sequence_numbers(question: Question) -> CheckReport:
+    """The verdict over some buckets: only files whose ranges of keys and of sequence numbers meet are opened, and only their keys read."""
+    sample = draw_buckets(question)
+    read = meeting = 0
+    problems: list[str] = []
+    for partition, bucket in sample.looked_at:
+        opened = open_bucket(question, partition, bucket)
+        files = _meeting(opened)
+        meeting += len(files)
+        rows, found = _equal(question, opened, files)
+        read += rows
+        problems += found
+    numbers = {**sample.numbers(read), "files_whose_ranges_meet": meeting}
+    if problems:
+        text = (
+            f"{len(problems)} keys have two versions with one sequence number, as of two writers at once: {problems[0]}"
+        )
+        return question.fails(text, problems, **numbers)
+    return question.passes(f"no key among {read:,} rows of {meeting} files that meet has two equal versions", **numbers)
+
+
+def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
+    """Files that share keys and sequence numbers with another one, going by their ranges: one pass over them by sequence number."""
+    shapes = as_tree(opened.place.store, opened.files)
+    order = sorted(range(len(shapes)), key=lambda at: shapes[at].min_sequence)
+    found: set[int] = set()
+    open_now: list[int] = []
+    for at in order:
+        shape = shapes[at]
+        open_now = [other for other in open_now if shapes[other].max_sequence >= shape.min_sequence]
+        met = [
+            other
+            for other in open_now
+            if shapes[other].max_key >= shape.min_key and shapes[other].min_key <= shape.max_key
+        ]
+        if met:
+            found.update(met, [at])
+        open_now.append(at)
+    return [opened.files[at] for at in sorted(found)]
+
+
+def _equal(question: Question, opened: SampledBucket, files: Sequence[DataFileMeta]) -> tuple[int, list[str]]:
+    """How many rows of ``files`` were looked at, and the keys of which two have one sequence number (and equal sequence fields)."""
+    place, store = opened.place, opened.place.store
+    keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)
+    chosen = opened.sample(question.limits.keys * 16)
+    read = 0
+    parts: list[pa.Table] = []
+    for file in files:
+        for ranks, batch in _versions(opened, file, fields):
+            read += batch.num_rows
+            at = chosen.chosen(ranks)
+            rows = batch.take(arrow_array(at))
+            columns = [*place.keys(rows), rows.column(SEQUENCE_NUMBER), *(rows.column(name) for name in fields)]
+            names = [*keys, SEQUENCE_NUMBER, *(f"by {name}" for name in fields)]
+            lies = pa.array([file.file_name], pa.string()).take(pa.array(np.zeros(len(at), np.int64)))
+            parts.append(pa.table([*columns, lies], names=[*names, _FILE]))
+    if not parts:
+        return read, []
+    whole = pa.concat_tables(parts)
+    counts = whole.group_by([name for name in whole.column_names if name != _FILE], use_threads=False).aggregate(
+        [(_FILE, "count"), (_FILE, "distinct")]
+    )
+    ties = counts.filter(pc.greater(counts.column(f"{_FILE}_count"), 1))
+    return read, [
+        f"{opened.name}: key {_key_text(row, keys)} twice with sequence number {row[SEQUENCE_NUMBER]}, in {' and '.join(sorted(row[f'{_FILE}_distinct']))}"
+        for row in ties.slice(0, 20).to_pylist()
+    ]
+
+
+def _versions(
+    opened: SampledBucket, file: DataFileMeta, fields: Sequence[str]
+) -> Iterator[tuple[npt.NDArray[np.uint64], pa.RecordBatch]]:
+    """The stored versions of a file that no deletion vector marks, with the ranks of their keys; only keys and order are decoded."""
+    place, gone = opened.place, opened.deletions.get(file.file_name)
+    deleted = None if gone is None else read_vector(place.store, gone, file.row_count)
+    reader = open_kv if place.within is None else place.within.open
+    with closing(  # type: ignore[type-var]
+        reader(place.store, place.partition, place.bucket, file, columns=list(fields), deleted=deleted)
+    ) as batches:
+        for batch in batches:
+            yield place.ranks(batch), batch
+
+
+def _key_text(row: dict[str, object], keys: Sequence[str]) -> str:
+    return ", ".join(repr(row[name]) for name in keys)
+
+
+__all__ = ["equal_sequence_numbers", "unique_keys"]

@@ -1,0 +1,213 @@
+"""How the files lie, judged from the health of buckets: backlog of level 0, sizes, the lag of the read-optimized view, work left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lsm_core.clock import utc_text
+from lsm_core.maintenance.action import bucket_name, size_text
+from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckLimits, CheckReport, Question
+from lsm_core.maintenance.observe import BucketHealth, health
+from lsm_core.maintenance.record import UNREADABLE, read_ledger
+from lsm_core.metadata.store import TableStore
+
+_SMALL_SHARE: Final = 8
+"""Files of a partition are small on average when so many of them would fit into one of the size that writers aim at."""
+_STILL_WRITTEN: Final = 2
+"""So many times the trigger's sorted runs are no chance of the moment: the bucket has been due for a while."""
+Numbers = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A table's buckets when they were looked at (epoch ms), and the options that they are judged by; ``last_run_ms``: of its ledger."""
+
+    buckets: Sequence[BucketHealth]
+    now_ms: int
+    keyed: bool
+    file_bytes: int
+    trigger: int
+    hides_level0: bool = False
+    last_run_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a promise holds, in a sentence, with numbers and the buckets that break it."""
+
+    text: str
+    numbers: Numbers
+    problems: Sequence[str] = ()
+    passed: bool = True
+    critical: bool = False
+
+
+def condition_of(store: TableStore, buckets: Sequence[BucketHealth], now_ms: int) -> Condition:
+    """Return the condition to judge; the ledger is read only where something is due. Raises CorruptFile."""
+    entries = read_ledger(store, 1, heads=True) if any(map(is_due, buckets)) else []
+    last = max((entry.time_ms for entry in entries if entry.outcome != UNREADABLE), default=None)
+    keyed, options = store.has_primary_key, store.options
+    return Condition(
+        buckets,
+        now_ms,
+        keyed,
+        options.target_file_size(keyed),
+        options.compaction_trigger,
+        keyed and options.batch_scan_skips_level0,
+        last,
+    )
+
+
+def is_due(bucket: BucketHealth) -> bool:
+    """Whether the table's own rules would compact something of the bucket right now."""
+    return bucket.cost_minor > 0
+
+
+def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Level-0 files of the worst bucket against warning and alarm."""
+    worst = max(condition.buckets, key=lambda bucket: bucket.level0_files, default=None)
+    files = worst.level0_files if worst is not None else 0
+    critical = files >= limits.level0_critical
+    threshold = limits.level0_critical if critical else limits.level0_warn
+    passed = files < limits.level0_warn
+    where = _name(worst) if worst is not None else "no bucket"
+    unseen = "; invisible to readers" if condition.hides_level0 and files else ""
+    text = f"{files:,} level-0 files {'<' if passed else '>='} {threshold:,} in {where}{unseen}"
+    problems = [
+        f"{_name(bucket)}: {bucket.level0_files:,} level-0 files"
+        for bucket in condition.buckets
+        if bucket.level0_files >= limits.level0_warn
+    ]
+    numbers = {"level-0 files (worst bucket)": files, "threshold": threshold}
+    return Verdict(text, numbers, problems, passed=passed, critical=critical)
+
+
+def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Bytes of the largest bucket."""
+    largest = max(condition.buckets, key=lambda bucket: bucket.total_bytes, default=None)
+    size = largest.total_bytes if largest is not None else 0
+    numbers = {"bytes (largest bucket)": size, "limit": limits.bucket_bytes, "buckets": len(condition.buckets)}
+    said = f"{size_text(size)} {{}} {size_text(limits.bucket_bytes)}"
+    if largest is None or not condition.keyed or size <= limits.bucket_bytes:
+        return Verdict(f"the largest of {len(condition.buckets)} buckets holds {said.format('<=')}", numbers)
+    over = [bucket for bucket in condition.buckets if bucket.total_bytes > limits.bucket_bytes]
+    problems = [f"{_name(bucket)}: {size_text(bucket.total_bytes)}" for bucket in over]
+    text = f"{len(over)} buckets are too large: {_name(largest)} holds {said.format('>')}; `dredge rescale` gives the partition more"
+    return Verdict(text, numbers, problems, passed=False)
+
+
+def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Average size of the files of each partition that has many more than its bytes need."""
+    files: dict[str, int] = {}
+    size: dict[str, int] = {}
+    buckets: dict[str, int] = {}
+    for bucket in condition.buckets:
+        text = bucket.partition_text
+        files[text] = files.get(text, 0) + bucket.files
+        size[text] = size.get(text, 0) + bucket.total_bytes
+        buckets[text] = buckets.get(text, 0) + 1
+    small = condition.file_bytes // _SMALL_SHARE
+    # A bucket of a keyed table may hold a full set of runs below the trigger: that is its design and no neglect.
+    spared = condition.trigger if condition.keyed else 1
+    many = {
+        text: count
+        for text, count in files.items()
+        if count > max(limits.small_files, spared * buckets[text]) and size[text] < count * small
+    }
+    whole = sum(size.values()) // max(1, sum(files.values()))
+    numbers = {"files": sum(files.values()), "average bytes": whole, "small below": small}
+    if not many:
+        return Verdict(f"{sum(files.values()):,} files of {size_text(whole)} on average", numbers)
+    worst = max(many, key=lambda text: many[text])
+    ranked = sorted(many.items(), key=lambda one: -one[1])
+    problems = [f"{text or 'the table'}: {n:,} files of {size_text(size[text] // n)}" for text, n in ranked]
+    where = f"partition {worst}" if worst else "the table"
+    text = f"{where} lies in {many[worst]:,} files of {size_text(size[worst] // many[worst])} on average, below {size_text(small)}"
+    return Verdict(text, numbers, problems, passed=False)
+
+
+def judge_ro_lag(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Age of the oldest rows that the read-optimized view does not show."""
+    worst = max(condition.buckets, key=lambda bucket: bucket.ro_lag_ms, default=None)
+    lag = worst.ro_lag_ms if worst is not None else 0
+    numbers = {"lag ms (worst bucket)": lag, "limit ms": limits.ro_lag_ms}
+    if worst is None or lag <= limits.ro_lag_ms:
+        return Verdict(f"the read-optimized view lags {_hours(lag)} <= {_hours(limits.ro_lag_ms)}", numbers)
+    late = [bucket for bucket in condition.buckets if bucket.ro_lag_ms > limits.ro_lag_ms]
+    problems = [f"{_name(bucket)}: {_hours(bucket.ro_lag_ms)}" for bucket in late]
+    text = f"{len(late)} of {len(condition.buckets)} buckets: $ro lags {_hours(lag)} > {_hours(limits.ro_lag_ms)} in {_name(worst)}; a full compaction brings it up to date"
+    return Verdict(text, numbers, problems, passed=False)
+
+
+def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Whether something has been due for hours and nothing ran; a pause that the policy declares is no failure."""
+    due = [bucket for bucket in condition.buckets if is_due(bucket)]
+    waiting = [(bucket, since) for bucket in due if (since := _waits_since(bucket, condition)) is not None]
+    numbers: dict[str, float | str] = {"buckets due": len(due), "limit ms": limits.idle_ms}
+    if condition.last_run_ms is not None:
+        numbers["last run"] = utc_text(condition.last_run_ms)
+    late = [(bucket, since) for bucket, since in waiting if condition.now_ms - since > limits.idle_ms]
+    if not late:
+        return Verdict("something is due, and work goes on" if due else "nothing is due", numbers)
+    bucket, since = min(late, key=lambda one: one[1])
+    idle = _hours(condition.now_ms - since)
+    problems = [f"{_name(one)}: since {utc_text(began)}" for one, began in late]
+    if limits.paused is not None:
+        return Verdict(f"{len(late)} buckets are due, maintenance is paused: {limits.paused}", numbers, problems)
+    text = f"{_name(bucket)} is due ({bucket.sorted_runs} sorted runs) and nothing ran for {idle} > {_hours(limits.idle_ms)}: are daemon and sensors at work?"
+    return Verdict(text, numbers, problems, passed=False)
+
+
+def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
+    """Since when (epoch ms) a due bucket has waited at least; None where it may have become due just now."""
+    newest = bucket.newest_file_ms or 0
+    runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
+    began = (bucket.oldest_level0_ms or newest) if runs else newest
+    done = max(bucket.last_compaction_ms or 0, condition.last_run_ms or 0)
+    return max(began, done) or None
+
+
+JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
+    "level0_backlog": judge_backlog,
+    "bucket_size": judge_bucket_size,
+    "average_file_size": judge_file_size,
+    "ro_is_fresh": judge_ro_lag,
+    "maintenance_alive": judge_alive,
+}
+"""By the name of the check: none of them reads anything."""
+
+
+def _report(question: Question) -> CheckReport:
+    store = question.store
+    now = store.clock.now_ms()
+    condition = condition_of(store, health(store, now_ms=now, snapshot_id=question.snapshot.id), now)
+    return report_of(question, JUDGES[question.check](condition, question.limits))
+
+
+def report_of(question: Question, verdict: Verdict) -> CheckReport:
+    """Return the report of a verdict."""
+    return CheckReport(
+        question.check,
+        question.store.name,
+        question.snapshot.id,
+        passed=verdict.passed,
+        text=verdict.text,
+        numbers=verdict.numbers,
+        problems=tuple(verdict.problems[:20]),
+        warn=question.warn and not verdict.critical,
+    )
+
+
+level0_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
+"""Each is the judge of its name, asked about the newest snapshot."""
+
+
+def _name(bucket: BucketHealth) -> str:
+    return bucket_name(bucket.partition_text, bucket.bucket)
+
+
+def _hours(span_ms: int) -> str:
+    hours = span_ms / HOUR_MS
+    return f"{hours / 24:.1f} d" if hours >= 48 else f"{hours:.1f} h"

@@ -1,0 +1,120 @@
+"""snapshot_chain: everything that snapshots and tags name is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import missing_entries
+from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.used_files import added
+from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata.indexes import index_file_path
+from lsm_core.metadata.store import TableStore
+
+_MOST_PROBLEMS = 100
+"""Past so many the rest is not looked for: the storage is not there, or the table is another's."""
+
+
+def snapshot_chain(question: Question) -> CheckReport:
+    """The verdict over all snapshots and tags. Memory is that of a manifest, its deletions, and the names in some folders.
+
+    Of each snapshot the manifests are read and its own files asked for; those that it took over are asked for once, with the oldest.
+    """
+    store, problems = question.store, []
+    ids = snapshots.list_ids(store)
+    for first, last in snapshots.gaps(ids):
+        problems.append(f"snapshots {first} to {last} are missing" if last > first else f"snapshot {first} is missing")
+    listed: dict[tuple[bytes, int], frozenset[str]] = {}
+    files = seen = 0
+    previous: int | None = None
+    for number in ids:
+        if len(problems) >= _MOST_PROBLEMS:
+            break
+        try:
+            snapshot = snapshots.read(store, number)
+        except SnapshotNotFound:
+            continue  # expired meanwhile
+        except CorruptFile as error:
+            problems.append(str(error))
+            continue
+        whole = previous is None or previous != number - 1
+        found = list(_inspect(store, f"snapshot {number}", snapshot, listed, whole=whole))
+        if found and not snapshots.exists(store, number):
+            continue  # expired while it was looked at
+        files += sum(count for count, _ in found)
+        problems += [text for _, text in found if text]
+        previous, seen = number, seen + 1
+    tagged = tags.list_names(store)
+    for name in tagged:
+        if len(problems) >= _MOST_PROBLEMS:
+            break
+        try:
+            tag = tags.read_tag(store, name)
+            if tag.id in ids:
+                continue  # looked at as a snapshot
+            found = list(_inspect(store, f"tag {name}", tag, listed, whole=True))
+        except SnapshotNotFound:
+            continue
+        except DredgeError as error:
+            found = [(0, f"tag {name}: {error}")]
+        files += sum(count for count, _ in found)
+        problems += [text for _, text in found if text]
+    numbers = {"snapshots": seen, "tags": len(tagged), "data_files": files}
+    if problems:
+        return question.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers)
+    return question.passes(f"{seen} snapshots and {len(tagged)} tags: all {files:,} data files are there", **numbers)
+
+
+def _inspect(
+    store: TableStore,
+    holder: str,
+    snapshot: Snapshot,
+    listed: dict[tuple[bytes, int], frozenset[str]],
+    *,
+    whole: bool,
+) -> Iterator[tuple[int, str]]:
+    """How many data files were asked for, and what is wrong ("": nothing), part by part; ``whole``: also those that it took over."""
+    try:
+        parts = manifests.iter_live(store, snapshot) if whole else iter([_own(store, snapshot)])
+        for part in parts:
+            yield part.num_rows, ""
+            for row in missing_entries(store, part, listed):
+                yield 0, f"{holder}: data file {row['file_name']} of bucket {row['bucket']} is gone"
+        if not whole:
+            manifests.base_list(store, snapshot)
+        told = added(manifests.changelog_entries(store, snapshot))
+        yield told.num_rows, ""
+        for row in missing_entries(store, told, listed):
+            yield 0, f"{holder}: changelog file {row['file_name']} of bucket {row['bucket']} is gone"
+        for entry in manifests.index_entries(store, snapshot):
+            path = index_file_path(store, entry)
+            if not store.file_io.exists(path):
+                yield 0, f"{holder}: index file {path} is gone"
+        if snapshot.statistics and not store.file_io.exists(store.statistics_path(snapshot.statistics)):
+            yield 0, f"{holder}: statistics {snapshot.statistics} are gone"
+    except CorruptFile as error:
+        yield 0, f"{holder}: {error}"
+
+
+def _own(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """Entries of the files that a snapshot added and still holds at its end."""
+    delta = manifests.delta_entries(store, snapshot)
+    new = added(delta)
+    gone = delta.filter(pc.equal(delta.column("kind"), 1))
+    if not gone.num_rows:
+        return new
+    # A file that changes its level is removed and added under one name; one that is added and removed is gone on purpose.
+    both = [
+        f"{name} {level}"
+        for name, level in zip(*(gone.column(c).to_pylist() for c in ("file_name", "level")), strict=True)
+    ]
+    keys = pc.binary_join_element_wise(new.column("file_name"), pc.cast(new.column("level"), pa.string()), " ")
+    return new.filter(pc.invert(pc.is_in(keys, pa.array(both, pa.string()))))
+
+
+__all__ = ["snapshot_chain"]
