@@ -8,11 +8,8 @@ followed by `df.count()` would count one key. The option `filter` prunes files a
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import date, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,18 +20,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
 )
 
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
@@ -42,23 +28,19 @@ from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import READING, find_key, is_catalog_option
-from lsm_core.read import Split, parse_filter, plan_scan, read_split, resolve
-from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
+from lsm_core.read import resolve
 from lsm_core.read.table_versions import startup
-from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_read import EXACT_TYPES, packed
-from lsm_core.spark.spark_sink import IN_CATALOG, TableWriter
-from lsm_core.spark.spark_tasks import require_workers, store_of, use_this_python
-from lsm_core.spark.spark_write import DYNAMIC_OVERWRITE, numbered_commit, prepared
+from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
+from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, use_this_python
 from lsm_core.table import Catalog, Table
-from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from lsm_core.format.schema import DataField, TableSchema
+    from lsm_core.format.schema import DataField
     from lsm_core.spark.spark_stream_read import StreamChoice
+    from lsm_core.table.system.reader import ReadOnlyTable
 
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
@@ -73,6 +55,7 @@ MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
 """An option of the table that a read may set beside any choice of version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
 """Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
+DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
 """Name a commit that is to happen once: see `write_table`."""
 ROW_KIND_COLUMN: Final = "row-kind-column"
@@ -102,7 +85,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TableSource)
 
 
-def table_to_read(options: Mapping[str, str]) -> Table:
+def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
     """Open the table, branch or system table that a reader's options name, with the table's own reading options on top.
 
     Raises InvalidOption for a key that is no option of a read and for two that choose a version, TableNotFound, UnsupportedFeature.
@@ -191,7 +174,7 @@ class TableSource(DataSource):
         try:
             return spark_ddl(self._fields(table), table.name)
         except SnapshotNotFound:
-            if isinstance(table, ReadOnlyTable) or _snapshot_id(self.options) is not None:
+            if not isinstance(table, Table) or _snapshot_id(self.options) is not None:
                 raise
             # a stream's start may have expired since it began; a batch says so when it is used
             return self._stream().ddl
@@ -215,7 +198,7 @@ class TableSource(DataSource):
         if odd is not None:
             raise InvalidOption(odd, reading[odd], "nothing in a stream; scan.snapshot-id is where one begins", name)
         table = table_to_read(reading)
-        if isinstance(table, ReadOnlyTable):
+        if not isinstance(table, Table):
             raise UnsupportedFeature("readStream of a system table", table.name)
         store = table.store.copy({key: text for key, text in own.items() if key not in OPTIONS})
         with suppress(SnapshotNotFound, UnsupportedFeature):
@@ -225,7 +208,7 @@ class TableSource(DataSource):
     def _fields(self, table: Table | ReadOnlyTable) -> tuple[DataField, ...]:
         """The chosen columns of ``table``, as of the snapshot's time."""
         snapshot_id = _snapshot_id(self.options)
-        if isinstance(table, ReadOnlyTable):
+        if not isinstance(table, Table):
             return fields_of(table.schema_at(snapshot_id), _columns(self.options), table.name)
         store, columns, _ = _asked(table.store, self.options)
         return fields_of(store.schema, columns, table.name)
@@ -237,12 +220,17 @@ class TableSource(DataSource):
         """
         table = table_to_read(self.options)
         require_schema(schema, self._fields(table), table.name)
-        if isinstance(table, ReadOnlyTable):
-            return SystemTableReader(dict(self.options))
+        from lsm_core.spark.table_reader import PushingReader, SystemTableReader, TableReader
+
+        found, version = _filter(self.options), _snapshot_id(self.options)
+        if not isinstance(table, Table):
+            return SystemTableReader(table, _columns(self.options), found, version)
         pushing = (self.options.get(PUSH_FILTERS) or "false").lower()
         if pushing not in ("true", "false"):
             raise InvalidOption(PUSH_FILTERS, pushing, "true or false", table.name)
-        return (PushingReader if pushing == "true" else TableReader)(table.store, self.options)
+        kind, limit = PushingReader if pushing == "true" else TableReader, _limit(self.options)
+        store, columns, tracked = _asked(table.store, self.options)
+        return kind(store, columns, found, snapshot_id=version, limit=limit, tracked=tracked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """Return the reader of this table's changes. What `StreamReader` refuses, and :meth:`reader` of a ``schema`` that was named, its first
@@ -276,6 +264,9 @@ class TableSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
+        from lsm_core.spark.spark_sink import TableWriter
+        from lsm_core.spark.spark_write import numbered_commit
+
         store = table_to_write(self.options)
         numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
         store, kinds = self._merged(store, schema)
@@ -283,6 +274,8 @@ class TableSource(DataSource):
 
     def _merged(self, store: TableStore, schema: StructType) -> tuple[TableStore, str | None]:
         """As `prepared`, by the options."""
+        from lsm_core.spark.spark_write import prepared
+
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
         catalog = catalog_of(self.options) if merging else None
         return prepared(store, schema, self.options.get(ROW_KIND_COLUMN), catalog, explicit_casts=explicit)
@@ -311,108 +304,6 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-class SplitPartition(InputPartition):
-    """Splits of the scan that one task reads, as bytes; none for an empty table."""
-
-    def __init__(self, splits: tuple[bytes, ...] = ()) -> None:
-        super().__init__(splits)
-
-
-class SpanPartition(InputPartition):
-    """A share of the changes that the options ask for: after one snapshot, up to and with another."""
-
-    def __init__(self, start: int, end: int) -> None:
-        super().__init__((start, end))
-
-
-class TableReader(DataSourceReader):
-    """Reads one snapshot: a Spark partition for some splits (`packed`), Arrow batches out; with a limit one partition that stops there."""
-
-    def __init__(self, store: TableStore, options: Mapping[str, str]) -> None:
-        # Spark ships this object to the tasks before it asks for partitions: all that `read` needs is known here.
-        self._snapshot_id, self._filter, self._limit = _snapshot_id(options), _filter(options), _limit(options)
-        store, self._columns, self._tracked = _asked(store, options)
-        self._store_text = store.to_json()
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Plan the read: one partition per split, or per snapshot where changes are read."""
-        store = TableStore.from_json(self._store_text)
-        span = span_of_options(store) if self._snapshot_id is None else None
-        if span is not None:
-            Choice.of(store, self._columns, self._filter)
-            if self._limit is not None:
-                raise InvalidOption("limit", self._limit, "nothing where changes are read", store.name)
-            return [SpanPartition(one.start, one.end) for one in span_parts(span)] or [SplitPartition()]
-        scan = plan_scan(
-            store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
-        )
-        tasks = packed(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
-        found = [SplitPartition(tuple(split.to_bytes() for split in splits)) for splits in tasks if splits]
-        return found or [SplitPartition()]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied."""
-        store = TableStore.from_json(self._store_text)
-        store = with_row_ids(store) if self._tracked else store
-        target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
-        if isinstance(partition, SpanPartition):
-            whole, (start, end) = span_of_options(store), partition.value
-            assert whole is not None
-            choice = Choice.of(store, self._columns, self._filter)
-            for batch in span_values(choice, replace(whole, start=start, end=end)):
-                yield to_spark(batch, target)
-            return
-        predicate = parse_filter(self._filter, store.schema, store.name)
-        left = self._limit
-        for data in partition.value:
-            if left is not None and left <= 0:
-                return
-            for batch in read_split(store, Split.from_bytes(data), self._columns, predicate):
-                yield to_spark(batch if left is None else batch.slice(0, left), target)
-                left = None if left is None else left - batch.num_rows
-                if left is not None and left <= 0:
-                    return
-
-
-class PushingReader(TableReader):
-    """Takes the conditions of the query that Dredge tests as Spark does; the others stay Spark's.
-
-    Spark raises an error of its own unless `spark.sql.python.filterPushdown.enabled` is true.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Keep the conditions that can be tested here, and yield those that cannot."""
-        schema = TableStore.from_json(self._store_text).schema
-        taken: list[tuple[str, str, Any]] = []
-        for one in filters:
-            test = spark_test(one, schema)
-            if test is None:
-                yield one
-            else:
-                taken.append(test)
-        if taken:
-            given = self._filter or [[]]
-            groups = given if isinstance(given[0], list) else [given]
-            self._filter = [[*group, *taken] for group in groups]
-
-
-class SystemTableReader(DataSourceReader):
-    """Reads a system table ("db.t$files", "sys.tables"): one Spark partition, as its rows are made of metadata."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the Arrow types of `TableSource.schema`, filter applied."""
-        del partition
-        table, snapshot_id = table_to_read(self._options), _snapshot_id(self._options)
-        columns = _columns(self._options)
-        assert isinstance(table, ReadOnlyTable)
-        target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), columns, table.name), table.name)
-        for batch in table.to_batches(columns, _filter(self._options), snapshot_id=snapshot_id):
-            yield to_spark(batch, target)
-
-
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
     """The table as of the schema that the version asked for is read with; changes are read with today's."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
@@ -428,50 +319,14 @@ def _asked(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, l
     columns = list(store.schema.field_names if given is None else given)
     tracked = tracks_rows(store)
     if tracked:
+        from lsm_core.read import parse_filter
+
         with_ids = with_row_ids(store)
         predicate = parse_filter(_filter(options), with_ids.schema, store.name)
         tracked = bool({*columns, *(() if predicate is None else predicate.columns)}.intersection(ROW_TRACKING))
         store = with_ids if tracked else store
     fields_of(store.schema, columns, store.name)
     return store, columns, tracked
-
-
-_COMPARISONS: Final[Mapping[type[Filter], str]] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    In: "in",
-    StringStartsWith: "starts with",
-}
-
-
-def spark_test(given: Filter, schema: TableSchema) -> tuple[str, str, Any] | None:
-    """A condition of Spark's as one test of a filter; None where Spark compares otherwise, or may (`EXACT_TYPES`)."""
-    if isinstance(given, Not):
-        child = given.child
-        return (
-            (child.attribute[0], "is not null", None) if isinstance(child, IsNull) and _is_own(child, schema) else None
-        )
-    if not _is_own(given, schema):
-        return None
-    column = given.attribute[0]
-    if isinstance(given, IsNull | IsNotNull):
-        return column, "is null" if isinstance(given, IsNull) else "is not null", None
-    operator = _COMPARISONS.get(type(given))
-    if operator is None or schema.field(column).type.root not in EXACT_TYPES:
-        return None
-    values = list(given.value) if isinstance(given, In) else [given.value]
-    if not values or any(not isinstance(one, int | str | date) or isinstance(one, bool | datetime) for one in values):
-        return None
-    return column, operator, values if isinstance(given, In) else values[0]
-
-
-def _is_own(given: Any, schema: TableSchema) -> bool:
-    """Whether the condition is on a column, not on a part of one."""
-    path: tuple[str, ...] = getattr(given, "attribute", ())
-    return len(path) == 1 and schema.has_field(path[0])
 
 
 def _columns(options: Mapping[str, str]) -> list[str] | None:

@@ -41,7 +41,11 @@ _START_CONF: Mapping[str, str] = {
 }
 
 # Where no other machine takes part.
-_LOOPBACK_CONF: Mapping[str, str] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOOPBACK_CONF: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "lsm_core.spark.worker_daemon",  # workers run this Python, and find `lsm_core` where it does
+}
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """`spark-submit` sets it for the program that it runs in a JVM of its own."""

@@ -23,11 +23,12 @@ from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translated, use_this_python
 from lsm_core.storage import place_of
-from lsm_core.table.system.reader import ReadOnlyTable
 from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lsm_core.table.system.reader import ReadOnlyTable
 
 
 _BATCH_ROWS = 65_536
@@ -57,6 +58,8 @@ def read_table(
     tasks that read ``columns`` only. `explain_read` tells which. Only metadata is read here. A system table is read by one task.
     Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile (a missing file), SparkFailed.
     """
+    from lsm_core.table.system.reader import ReadOnlyTable
+
     use_this_python(spark)
     if isinstance(table, ReadOnlyTable):
         _refuse_for_system(table.name, tag=tag, timestamp_ms=timestamp_ms, incremental=incremental)

@@ -15,16 +15,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from lsm_core.commit import abort
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first
+from lsm_core.spark.spark_tasks import IN_CATALOG, Outcome, decode, encode, raise_first
 from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
 from lsm_core.write import RoutedRows
-
-IN_CATALOG: Final = (
-    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
-    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
-    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
-)
-"""What is said to those who make a table of Spark's own catalog from the format."""
 
 # Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
 # order would be left to chance (paimon 5872).
@@ -135,4 +128,4 @@ class TableWriter(DataSourceArrowWriter):
         return found
 
 
-__all__ = ["IN_CATALOG", "TableWriter", "TaskMessage"]
+__all__ = ["TableWriter", "TaskMessage"]

@@ -28,6 +28,13 @@ from lsm_core.metadata.store import TableStore
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+IN_CATALOG: Final = (
+    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
+    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
+    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
+)
+"""What is said to those who make a table of Spark's own catalog from the format."""
+
 # -- versions: what travels to the workers is of one release --------------------------------------------------------------
 
 
@@ -240,7 +247,7 @@ def require_workers(session: SparkSession) -> None:
 
 
 def _import_source(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    importlib.import_module("lsm_core.spark.data_source")
+    importlib.import_module("lsm_core.spark.table_reader")
     yield from batches
 
 
@@ -407,6 +414,7 @@ def failure(task: int, error: Exception) -> pa.RecordBatch:
 __all__ = [
     "ANSWER_DDL",
     "DEFAULT_SLOTS",
+    "IN_CATALOG",
     "PAYLOADS",
     "Outcome",
     "Shipped",

@@ -56,7 +56,6 @@ from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
 from lsm_core.write.hash_indexes import joined as joined_indexes
 from lsm_core.write.incoming_rows import RowNumbering, require_columns
-from lsm_core.write.row_changes import DeletingWrite
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
-DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 
 # What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
 # its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
@@ -362,7 +360,11 @@ class WriteJob:
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
     def _writer(self, sequence_offset: int | None = None, task: int = 0) -> TableWrite:
-        kind = DeletingWrite if self.deletes else TableWrite
+        kind = TableWrite
+        if self.deletes:
+            from lsm_core.write.row_changes import DeletingWrite
+
+            kind = DeletingWrite
         return kind(
             self.store.in_family(self.family),
             self.writer_id,
@@ -690,7 +692,6 @@ def task_number() -> int:
 
 
 __all__ = [
-    "DYNAMIC_OVERWRITE",
     "MESSAGES",
     "MESSAGES_DDL",
     "OVERWRITE_MODE",

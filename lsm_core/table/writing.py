@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -14,13 +14,14 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import MAX_SEQUENCE
-from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
-from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.write import Compactor, Rows, StreamTableWrite, TableWrite
+from lsm_core.write import Rows, StreamTableWrite, TableWrite
+
+if TYPE_CHECKING:
+    from lsm_core.write import Compactor
 
 
 def after_commit(store: TableStore, *, batch: bool) -> None:
@@ -40,6 +41,10 @@ def committed(store: TableStore, snapshot_id: int | None) -> int | None:
 
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
     """Units are picked as maintenance picks them, and outcomes judged by the reference (V0, V1, V2)."""
+    from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+    from lsm_core.maintenance.verify import ReferenceJudge
+    from lsm_core.write import Compactor
+
     return Compactor(store, bucket_task, ReferenceJudge(), automatic=automatic and not store.options.write_only)
 
 

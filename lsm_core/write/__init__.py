@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from lsm_core.write.background import Compactor
-from lsm_core.write.incoming_rows import Rows
-from lsm_core.write.restore import BucketHistory
-from lsm_core.write.stream_write import StreamTableWrite
-from lsm_core.write.table_write import RoutedRows, TableWrite
+from typing import TYPE_CHECKING
 
-__all__ = ["BucketHistory", "Compactor", "RoutedRows", "Rows", "StreamTableWrite", "TableWrite"]
+from lsm_core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from lsm_core.write.background import Compactor as Compactor
+    from lsm_core.write.incoming_rows import Rows as Rows
+    from lsm_core.write.restore import BucketHistory as BucketHistory
+    from lsm_core.write.stream_write import StreamTableWrite as StreamTableWrite
+    from lsm_core.write.table_write import RoutedRows as RoutedRows
+    from lsm_core.write.table_write import TableWrite as TableWrite
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "background": ("Compactor",),
+        "incoming_rows": ("Rows",),
+        "restore": ("BucketHistory",),
+        "stream_write": ("StreamTableWrite",),
+        "table_write": (
+            "RoutedRows",
+            "TableWrite",
+        ),
+    },
+)

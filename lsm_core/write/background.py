@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lsm_core.commit import CommitMessage
-from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import DredgeError
 from lsm_core.files.vector_writer import discard_index_files
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.metadata.store import TableStore
 
+if TYPE_CHECKING:
+    from lsm_core.compact import BucketResult, BucketTask, Judge
+
 Chooser = Callable[
-    [TableStore, bytes, int, int, Sequence[DataFileMeta], bool, Sequence[IndexFileMeta]], BucketTask | None
+    [TableStore, bytes, int, int, Sequence[DataFileMeta], bool, Sequence[IndexFileMeta]], "BucketTask | None"
 ]
 """(store, partition, bucket, total buckets, all files of the bucket, full, index files with their deletion vectors) -> the unit to
 compact, None if there is none."""
@@ -43,6 +45,8 @@ class Compactor:
         """Compact in the background; tasks of all buckets go one after another."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="dredge-writer-compact")
+        from lsm_core.compact import run_bucket_task  # not at the top: most writers compact nothing
+
         return self._pool.submit(run_bucket_task, self.store, task, self.judge, pipelined=False)
 
     def close(self) -> None:

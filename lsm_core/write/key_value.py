@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.commit.overwrite import can_be_raised
-from lsm_core.compact import BucketTask
-from lsm_core.compact.unit import discard, run_bucket_task
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
@@ -131,6 +129,9 @@ class KeyValueBucket:
             return
         if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(self.files))):
             return
+        from lsm_core.compact.task import BucketTask  # not at the top: few writers merge what they wrote
+        from lsm_core.compact.unit import discard, run_bucket_task
+
         task = BucketTask(
             self.partition,
             self.bucket,

@@ -16,9 +16,10 @@ from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import Split, parse_filter
 from lsm_core.spark import explain_read, read_table
-from lsm_core.spark.data_source import PushingReader, TableSource, spark_test
+from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.spark_read import condition_of, packed
+from lsm_core.spark.table_reader import PushingReader, spark_test
 from tests.spark.tables import live_paths, make_table, rows, same
 
 MB = 1 << 20

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import read_table, register
+from lsm_core.spark.spark_tasks import Shipped
+from lsm_core.spark.worker_daemon import KINDS
 from tests.spark.tables import make_table, rows, same
 from tests.support.spark import run_script
 
@@ -46,6 +53,42 @@ def test_a_python_that_was_chosen_and_lacks_dredge_is_named(
         SparkFailed, match=rf"registering.*\({bare}\) cannot use it: .*No module named.*set PYSPARK_PYTHON to"
     ):
         register(plain)
+
+
+def told_by_a_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Who forked this worker, how many threads that process has, what was there at the start, and what two forks draw by chance."""
+    before = set(sys.modules)
+    for _ in batches:
+        pass
+    parent = Path(f"/proc/{os.getppid()}")
+    reading, writing = os.pipe()
+    child = os.fork()
+    drawn = np.random.random_sample()
+    if not child:
+        os.write(writing, str(drawn).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = {
+        "command": [parent.joinpath("cmdline").read_text().replace("\0", " ")],
+        "threads": [len(list(parent.joinpath("task").iterdir()))],
+        "missing": [",".join({"pyarrow", "lsm_core.compact.unit", "lsm_core.write.table_write"} - before)],
+        "alike": [drawn == float(os.read(reading, 100))],
+    }
+    yield pa.RecordBatch.from_pydict(told)
+
+
+def test_workers_are_forked_from_a_parent_that_has_imported_what_they_need(spark: Any) -> None:
+    frame = spark.range(0, 1, 1, 1).mapInArrow(
+        Shipped(told_by_a_worker), "command STRING, threads BIGINT, missing STRING, alike BOOLEAN"
+    )
+    (told,) = frame.toArrow().to_pylist()
+    assert "-m lsm_core.spark.worker_daemon pyspark.worker" in told.pop("command")
+    assert told == {"threads": 1, "missing": "", "alike": False}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_workers_of_a_kind_need_is_there(kind: str) -> None:
+    assert [name for name in (kind, *KINDS[kind]) if find_spec(name) is None] == []
 
 
 def test_importing_the_package_loads_neither_spark_nor_arrow() -> None:

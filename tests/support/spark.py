@@ -51,7 +51,6 @@ def traced_session(folder: Path) -> Iterator[TracedSession]:
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DREDGE_TRACE", str(trace))
-        environment.setenv("PYTHONPATH", str(Path(__file__).with_name("worker_start")), prepend=os.pathsep)
         spark = spark_session(conf=conf, app_name="dredge-tests")
     try:
         yield TracedSession(spark, events, trace)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
@@ -112,7 +112,7 @@ _LONG: Final = parse("BIGINT")
 # What files of tables with row tracking hold beside the table's own columns.
 _SYSTEM: Final = {ROW_ID: _LONG, SEQUENCE_NUMBER: _LONG}
 _SEPARATOR: Final = "\x00"
-_NO_ROW: Final = pa.scalar(None, pa.binary())
+_NO_ROW: Final = arrow_scalar(None, pa.binary())
 _MICROS: Final = 6
 _MOST_MICROS: Final = (2**63 - 1) // 1000
 """How far from the epoch nanoseconds reach."""

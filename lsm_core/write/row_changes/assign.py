@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidData
@@ -20,6 +19,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.ChunkedArray]:
     """Values of ``expressions`` for every row of ``batch``, in row order."""
+    from pyarrow import acero  # it loads pandas
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
     names = [str(place) for place in range(len(expressions))]
     project = acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names))
