@@ -1,36 +1,42 @@
 """Statements that change rows which are there, as Spark jobs: upsert, delete and update by a filter, delete by keys; one commit each.
 
-A change by a filter is one task a bucket: it reads the rows that match and writes what becomes of them, so that no row crosses a shuffle. The
-commit fails with CommitConflict when another one touched the same buckets meanwhile, as in `lsm_core.write.row_changes`.
+A change by a filter is one task a bucket, or in append tables one for some of its files: it reads the rows that match and writes what becomes
+of them, so that no row crosses a shuffle. The commit is that of `lsm_core.write.row_changes`, and so are its conflicts.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
+from lsm_core.spark.compaction_job import packed
 from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_read import read_table
-from lsm_core.spark.spark_tasks import run_tasks, store_of
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
 from lsm_core.spark.spark_write import ROW_KIND, WriteJob, tasks_of, write_frame, write_table
+from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.writing import committed
 from lsm_core.write import RoutedRows, row_changes
-from lsm_core.write.row_changes import KeyedChange
+from lsm_core.write.row_changes import AppendChange, KeyedChange, PartOfChange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lsm_core.table import Catalog
+
+_TASKS_PER_SLOT: Final = 4
+"""Tasks for each that runs at once: few enough to cost little, enough for the last ones to end together."""
 
 
 def upsert(df: DataFrame, table: Any, *, merge_schema: Catalog | None = None) -> int | None:
@@ -47,12 +53,14 @@ def upsert(df: DataFrame, table: Any, *, merge_schema: Catalog | None = None) ->
 def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:  # noqa: A002  (the public name)
     """Delete the rows for which ``filter`` (as in `Table.to_arrow`) is true; returns the snapshot id, None when there were none.
 
-    Keyed tables by a task a bucket; append tables by the process of the driver, with deletion vectors where the table has them. A filter over
-    partition columns alone drops partitions. Raises InvalidFilter (also for no filter), UnsupportedFeature, RetractNotSupported,
+    By a task a bucket, in append tables by tasks of some of its files each; where these keep deletion vectors tasks find the rows, and the driver
+    writes the index files. A filter over partition columns alone drops partitions. Raises InvalidFilter (also for no filter), UnsupportedFeature, RetractNotSupported,
     CommitConflict, SparkFailed.
     """
     store = store_of(table)
-    return committed(store, row_changes.delete_rows(store, filter, partial(_by_bucket, spark)))
+    return committed(
+        store, row_changes.delete_rows(store, filter, partial(_by_bucket, spark), partial(_by_files, spark))
+    )
 
 
 def update_where(
@@ -66,7 +74,9 @@ def update_where(
     Keys, partition and bucket columns cannot be set. Raises as :func:`delete_where`, and InvalidData, ColumnNotFound.
     """
     store = store_of(table)
-    return committed(store, row_changes.update_rows(store, filter, values, partial(_by_bucket, spark)))
+    return committed(
+        store, row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark))
+    )
 
 
 def delete_keys(keys: DataFrame, table: Any) -> int | None:
@@ -135,6 +145,56 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
 
     messages = job.write(groups(), number)
     return messages[0] if messages else b""
+
+
+def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[PartOfChange]:
+    """Carry out a change of an append table, by tasks of about as many bytes each."""
+    store, what = change.store, f"changing rows of table {change.store.name}"
+    if not scan.splits:
+        return []
+    together: dict[object, list[Split]] = {}
+    for number, split in enumerate(scan.splits):
+        together.setdefault((split.partition, split.bucket) if change.by_bucket else number, []).append(split)
+    pieces = list(together.values())
+    groups = packed([sum(split.size for split in piece) for piece in pieces], _TASKS_PER_SLOT * slots_of(spark))
+    texts: list[list[str]] = [[] for _ in range(max(groups) + 1)]
+    for group, piece in zip(groups, pieces, strict=True):
+        texts[group] += [base64.b64encode(split.to_bytes()).decode() for split in piece]
+    folder, family = WriteFolder.plan(store), new_family()
+    parts: list[PartOfChange] = []
+    failed = True
+    try:
+        payloads = [json.dumps(splits).encode() for splits in texts]
+        outcomes = run_tasks(spark, what, payloads, partial(_changed_files, change, family, folder))
+        parts = [PartOfChange.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
+        with discard_on_failure(store, [message for part in parts for message in part.messages]):
+            raise_first(outcomes)
+        failed = False
+    finally:
+        messages = [message for part in parts for message in part.messages]
+        places = {store.bucket_dir(split.partition, split.bucket) for split in scan.splits}
+        folder.end(family, messages, places, failed=failed)
+    return parts
+
+
+def _changed_files(change: AppendChange, family: str, folder: WriteFolder, payload: bytes) -> bytes:
+    """What became of the splits of one task, as bytes."""
+    store = change.store.in_family(family)
+    messages: Sequence[CommitMessage] = ()
+    folder.begin(store.own_uuid)
+    try:
+        splits = [Split.from_bytes(base64.b64decode(text)) for text in json.loads(payload)]
+        part = replace(change, store=store).carried_out(splits)
+        messages = part.messages
+        if any(message.written() for message in messages):
+            folder.finish(store.own_uuid)
+        else:
+            folder.forget(store.own_uuid)
+        return part.to_bytes()
+    except BaseException:
+        abort(store, messages)
+        folder.forget(store.own_uuid)
+        raise
 
 
 __all__ = ["delete_keys", "delete_where", "update_where", "upsert"]

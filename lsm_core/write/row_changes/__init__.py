@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lsm_core.write.row_changes.append_parts import AppendChange, PartOfChange
 from lsm_core.write.row_changes.keyed import DeletingWrite, KeyedChange
 from lsm_core.write.row_changes.statements import (
     delete_rows,
@@ -14,8 +15,10 @@ from lsm_core.write.row_changes.statements import (
 )
 
 __all__ = [
+    "AppendChange",
     "DeletingWrite",
     "KeyedChange",
+    "PartOfChange",
     "delete_rows",
     "drop_partitions",
     "require_delete",

@@ -7,8 +7,10 @@ A rewritten file keeps its place in the order of its bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,22 +23,54 @@ from lsm_core.metadata import manifests, support
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
-from lsm_core.read import Scan
+from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
+from lsm_core.write.row_changes.append_parts import AppendChange, AppendRun, PartOfChange, Place, here
 from lsm_core.write.row_changes.assign import Assignments, Mask, matches
 
-Place = tuple[bytes, int]
 Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
 
 
-def delete(store: TableStore, scan: Scan, predicate: Predicate) -> int | None:
-    """Leave the matching rows out; a file that holds no other goes. None: no row matched."""
-    return _change(store, scan, predicate, lambda batch, mask: batch.filter(pa.array(~mask)))
+@dataclass(frozen=True)
+class Rewriting(AppendChange):
+    """Files that hold matching rows are written again. ``totals``: the recorded number of buckets per bucket."""
+
+    totals: Mapping[Place, int]
+
+    def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
+        """See AppendChange."""
+        rewrite = _without_rows if self.values is None else _with_values(self.store, self.values)
+        messages: list[CommitMessage] = []
+        with discard_on_failure(self.store, messages):
+            for place, file in _touched(self.store, splits, self.predicate):
+                total = self.totals[place]
+                new = _write_again(self.store, place, total, file, self.predicate, rewrite)
+                messages.append(CommitMessage(*place, total, new_files=tuple(new), deleted_files=(file,)))
+        return PartOfChange(messages)
 
 
-def update(store: TableStore, scan: Scan, predicate: Predicate, assignments: Assignments) -> int | None:
-    """Give the matching rows new values. None: no row matched. Raises InvalidData for values that do not fit."""
-    names = list(store.schema.field_names)
+def change(
+    store: TableStore, scan: Scan, predicate: Predicate, values: Mapping[str, Any] | None, run: AppendRun = here
+) -> int | None:
+    """Leave the matching rows out (a file that holds no other goes), or give them new ``values``; the snapshot id, None: no row matched.
+
+    Raises InvalidData for values that do not fit.
+    """
+    if scan.snapshot is None:
+        return None
+    messages: list[CommitMessage] = []
+    with discard_on_failure(store, messages):
+        for part in run(Rewriting(store, predicate, values, _totals(store, scan)), scan):
+            messages += part.messages
+        return Committer(store).commit(messages).snapshot_id
+
+
+def _without_rows(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    return batch.filter(pa.array(~mask))
+
+
+def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
+    assignments, names = Assignments(store, values), list(store.schema.field_names)
 
     def again(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
         changed = assignments.apply_where(batch.select(names), mask)
@@ -46,19 +80,7 @@ def update(store: TableStore, scan: Scan, predicate: Predicate, assignments: Ass
         numbers = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), batch.column(SEQUENCE_NUMBER))
         return changed.append_column(ROW_ID, batch.column(ROW_ID)).append_column(SEQUENCE_NUMBER, numbers)
 
-    return _change(store, scan, predicate, again)
-
-
-def _change(store: TableStore, scan: Scan, predicate: Predicate, rewrite: Rewrite) -> int | None:
-    if scan.snapshot is None:
-        return None
-    totals = _totals(store, scan)
-    messages: list[CommitMessage] = []
-    with discard_on_failure(store, messages):
-        for place, file in _touched(store, scan, predicate):
-            new = _write_again(store, place, totals[place], file, predicate, rewrite)
-            messages.append(CommitMessage(*place, totals[place], new_files=tuple(new), deleted_files=(file,)))
-        return Committer(store).commit(messages).snapshot_id
+    return again
 
 
 def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
@@ -73,10 +95,10 @@ def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
     return {(partition, bucket): total for partition, bucket, total, _ in bucket_groups(entries)}
 
 
-def _touched(store: TableStore, scan: Scan, predicate: Predicate) -> Iterator[tuple[Place, DataFileMeta]]:
+def _touched(store: TableStore, splits: Iterable[Split], predicate: Predicate) -> Iterator[tuple[Place, DataFileMeta]]:
     """The files that hold a matching row; only the columns of the filter are read, up to the first such row."""
     names = list(store.schema.field_names if predicate.by_position else predicate.columns)
-    for split in scan.splits:
+    for split in splits:
         for file in split.files:
             rows = open_append(store, split.partition, split.bucket, file, columns=names)
             with closing(rows) as batches:  # type: ignore[type-var]
@@ -101,4 +123,4 @@ def _write_again(
         raise
 
 
-__all__ = ["delete", "update"]
+__all__ = ["Rewriting", "change"]

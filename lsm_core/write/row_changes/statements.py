@@ -20,7 +20,8 @@ from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
-from lsm_core.write.row_changes import copy_on_write, keyed, vectors
+from lsm_core.write.row_changes import append_parts, copy_on_write, keyed, vectors
+from lsm_core.write.row_changes.append_parts import AppendRun
 from lsm_core.write.row_changes.assign import Assignments
 from lsm_core.write.table_write import TableWrite
 
@@ -33,10 +34,12 @@ KeyedRun = Callable[[keyed.KeyedChange, Scan], int | None]
 _UPDATABLE: Final = ("deduplicate", "partial-update")
 
 
-def delete_rows(store: TableStore, given: object, run: KeyedRun = keyed.run) -> int | None:
+def delete_rows(
+    store: TableStore, given: object, run: KeyedRun = keyed.run, run_append: AppendRun = append_parts.here
+) -> int | None:
     """Delete the rows for which the filter ``given`` is true; the snapshot id, None when there were none.
 
-    ``run``: who carries out the change of a keyed table.
+    ``run``: who carries out the change of a keyed table, ``run_append`` that of an append table.
 
     A filter over partition columns alone drops whole partitions by metadata (with what came meanwhile), as Java does, unless
     `delete.force-produce-changelog` is true. Raises InvalidFilter, UnsupportedFeature, RetractNotSupported, InvalidData,
@@ -53,11 +56,17 @@ def delete_rows(store: TableStore, given: object, run: KeyedRun = keyed.run) -> 
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store), _scan_of_newest(store, predicate))
     if store.options.deletion_vectors_enabled:
-        return vectors.delete(store, partial(_scan_of_newest, store, predicate), predicate)
-    return copy_on_write.delete(store, _scan_of_newest(store, predicate), predicate)
+        return vectors.change(store, partial(_scan_of_newest, store, predicate), predicate, None, run_append)
+    return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, None, run_append)
 
 
-def update_rows(store: TableStore, given: object, values: Mapping[str, Any], run: KeyedRun = keyed.run) -> int | None:
+def update_rows(
+    store: TableStore,
+    given: object,
+    values: Mapping[str, Any],
+    run: KeyedRun = keyed.run,
+    run_append: AppendRun = append_parts.here,
+) -> int | None:
     """Set ``values`` (column: literal or Arrow expression over the old row) in the rows for which ``given`` is true.
 
     The snapshot id, None when no row matched. Raises as :func:`delete_rows`, and ColumnNotFound.
@@ -65,12 +74,12 @@ def update_rows(store: TableStore, given: object, values: Mapping[str, Any], run
     require_writable(store)
     _require_update(store, values)
     predicate = _chosen_rows(store, given, "update")
-    assignments = Assignments(store, values)
+    Assignments(store, values)  # what does not fit is refused before anything is read
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate))
     if store.options.deletion_vectors_enabled:
-        return vectors.update(store, partial(_scan_of_newest, store, predicate), predicate, assignments)
-    return copy_on_write.update(store, _scan_of_newest(store, predicate), predicate, assignments)
+        return vectors.change(store, partial(_scan_of_newest, store, predicate), predicate, values, run_append)
+    return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, run_append)
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:

@@ -8,9 +8,10 @@ on what the table is then; it fails with CommitConflict when that happens too of
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,36 +26,69 @@ from lsm_core.format.kv_layout import ROW_ID, SEQUENCE_NUMBER
 from lsm_core.metadata import manifests, support
 from lsm_core.metadata.indexes import DeletionFile, read_vector, vector_files
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
-from lsm_core.read import Scan
+from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
+from lsm_core.write.row_changes.append_parts import AppendChange, AppendRun, PartOfChange, Place, here
 from lsm_core.write.row_changes.assign import Assignments, matches
 from lsm_core.write.table_write import TableWrite
 
 _ATTEMPTS: Final = 5
 _RETRIED: Final = frozenset({ConflictKind.INPUTS_GONE, ConflictKind.INDEX_CHANGED})
 _LOG = logging.getLogger(__name__)
-Place = tuple[bytes, int]
 
 
-def delete(store: TableStore, plan: Callable[[], Scan], predicate: Predicate) -> int | None:
-    """Mark the matching rows as deleted; a file that holds no other goes. None: no row matched."""
-    return _retried(store, plan, predicate, None)
+@dataclass(frozen=True)
+class Marking(AppendChange):
+    """Matching rows are marked where they lie, and appended again with their new values."""
+
+    @property
+    def by_bucket(self) -> bool:
+        """Whether the new rows take sequence numbers of their bucket."""
+        return self.values is not None and self.store.bucket_mode is not BucketMode.UNAWARE
+
+    def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
+        """See AppendChange."""
+        store, assignments = self.store, self.assignments
+        with ExitStack() as until_done:
+            writer: TableWrite | _RowIdWriter | None = None
+            if assignments is not None and tracks_rows(store):
+                writer = until_done.enter_context(_RowIdWriter(store))
+            elif assignments is not None:
+                writer = until_done.enter_context(TableWrite(store))
+            found: dict[Place, dict[str, DeletionVector]] = {}
+            names = list(self.predicate.columns)
+            if writer is not None or self.predicate.by_position:
+                names = list(store.schema.field_names)
+            for split in splits:
+                place = split.partition, split.bucket
+                for file, gone in zip(split.files, split.deletions, strict=True):
+                    vector = _matching(store, place, file, gone, names, self.predicate, assignments, writer)
+                    if vector is not None:
+                        found.setdefault(place, {})[file.file_name] = vector
+            return PartOfChange(writer.prepare_commit() if writer is not None and found else (), found)
 
 
-def update(store: TableStore, plan: Callable[[], Scan], predicate: Predicate, assignments: Assignments) -> int | None:
-    """Mark the matching rows and append them again with new values. None: no row matched. Raises InvalidData for values that do not fit."""
-    return _retried(store, plan, predicate, assignments)
-
-
-def _retried(
-    store: TableStore, plan: Callable[[], Scan], predicate: Predicate, assignments: Assignments | None
+def change(
+    store: TableStore,
+    plan: Callable[[], Scan],
+    predicate: Predicate,
+    values: Mapping[str, Any] | None,
+    run: AppendRun = here,
 ) -> int | None:
+    """Mark the matching rows as deleted (a file that holds no other goes), and append them again with new ``values``; the snapshot id, None: no row matched.
+
+    Raises InvalidData for values that do not fit.
+    """
+    return _retried(store, plan, Marking(store, predicate, values), run)
+
+
+def _retried(store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun) -> int | None:
     """``plan`` gives the scan of the newest version, asked at every attempt."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _change(store, plan(), predicate, assignments)
+            return _change(store, plan(), marking, run)
         except CommitConflict as conflict:
             if conflict.kind not in _RETRIED or attempt == _ATTEMPTS:
                 raise
@@ -62,7 +96,7 @@ def _retried(
     raise AssertionError("unreachable")
 
 
-def _change(store: TableStore, scan: Scan, predicate: Predicate, assignments: Assignments | None) -> int | None:
+def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun) -> int | None:
     if scan.snapshot is None or not scan.splits:
         return None
     partitions = sorted({split.partition for split in scan.splits})
@@ -71,60 +105,46 @@ def _change(store: TableStore, scan: Scan, predicate: Predicate, assignments: As
     support.require_current(store, entries, "changing its rows")
     buckets = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
     messages: list[CommitMessage] = []
-    with ExitStack() as until_done:
-        until_done.enter_context(discard_on_failure(store, messages))
-        writer: TableWrite | _RowIdWriter | None = None
-        if assignments is not None:
-            if tracks_rows(store):
-                writer = until_done.enter_context(_RowIdWriter(store))
-            else:
-                writer = until_done.enter_context(TableWrite(store))
-        changed = _marked(store, scan, predicate, assignments, writer)
+    with discard_on_failure(store, messages):
+        changed: dict[Place, dict[str, DeletionVector]] = {}
+        for part in run(marking, scan):
+            messages += part.messages
+            for place, vectors in part.vectors.items():
+                changed.setdefault(place, {}).update(vectors)
+        if not changed:
+            return None
         indexes = vector_files(store, scan.snapshot, partitions)
+        files = _files_of(scan, changed)
         for place, vectors in changed.items():
             total, table = buckets[place]
-            full = [file for file, vector in vectors.values() if vector.cardinality == file.row_count]
+            full = [file for file in files[place] if vectors[file.file_name].cardinality == file.row_count]
             gone = {file.file_name for file in full}
-            change = change_vectors(
+            following = change_vectors(
                 store,
                 *place,
                 indexes.get(place, ()),
-                {name: None if name in gone else vector for name, (_, vector) in vectors.items()},
+                {name: None if name in gone else vector for name, vector in vectors.items()},
                 frozenset(table.column("file_name").to_pylist()),
             )
             made = CommitMessage(
                 *place,
                 total,
                 deleted_files=tuple(full),
-                new_index_files=change.new,
-                deleted_index_files=change.deleted,
+                new_index_files=following.new,
+                deleted_index_files=following.deleted,
             )
             messages.append(made)
-        if not messages:
-            return None
-        if writer is not None:
-            messages += writer.prepare_commit()
         return Committer(store).commit(messages).snapshot_id
 
 
-def _marked(
-    store: TableStore,
-    scan: Scan,
-    predicate: Predicate,
-    assignments: Assignments | None,
-    writer: TableWrite | _RowIdWriter | None,
-) -> dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]]:
-    """Vectors of the files in which rows match, old marks included; the rows go to ``writer`` with their new values."""
-    found: dict[Place, dict[str, tuple[DataFileMeta, DeletionVector]]] = {}
-    names = list(predicate.columns)
-    if writer is not None or predicate.by_position:
-        names = list(store.schema.field_names)
+def _files_of(scan: Scan, changed: Mapping[Place, Mapping[str, DeletionVector]]) -> dict[Place, list[DataFileMeta]]:
+    """The files in which rows are marked, by bucket."""
+    found: dict[Place, list[DataFileMeta]] = {}
     for split in scan.splits:
-        place = split.partition, split.bucket
-        for file, gone in zip(split.files, split.deletions, strict=True):
-            vector = _matching(store, place, file, gone, names, predicate, assignments, writer)
-            if vector is not None:
-                found.setdefault(place, {})[file.file_name] = file, vector
+        vectors = changed.get((split.partition, split.bucket))
+        if vectors:
+            chosen = [file for file in split.files if file.file_name in vectors]
+            found.setdefault((split.partition, split.bucket), []).extend(chosen)
     return found
 
 
@@ -211,4 +231,4 @@ class _RowIdWriter:
         return found
 
 
-__all__ = ["delete", "update"]
+__all__ = ["Marking", "change"]
