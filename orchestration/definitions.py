@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -16,8 +18,10 @@ from orchestration import names
 from orchestration.declared import with_declarations
 from orchestration.jobs import action_jobs, expectations_job, job_schedule, retention_job, warehouse_health_job
 from orchestration.policies import Policies, PolicySource, policy_source
-from orchestration.resources import LedgerResource, SparkResource, WarehouseResource, describe_warehouse
-from orchestration.resources.settings import Settings
+from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
+from orchestration.resources.listing import described, listing_file
+from orchestration.resources.settings import Settings, run_assets
+from orchestration.resources.warehouse import describe_table, list_tables
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
 from orchestration.table_card import TableCard
 from orchestration.warehouse_health import warehouse_health_asset
@@ -27,17 +31,25 @@ DEMO_VARIABLE: Final = "DREDGE_DEMO"
 """Set by `dredge demo`: the code location then also holds the replay and the stream job."""
 
 
-def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Definitions:
+def build_definitions(
+    environment: Mapping[str, str] | None = None,
+    only: Collection[dg.AssetKey] | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+) -> dg.Definitions:
     """Return the definitions over the warehouse that the environment names; an empty or missing one gives none but sensors.
 
-    Raises ``InvalidOption`` naming a variable (or place in the policy file) that says something impossible.
+    ``only``: keys of assets; where all are of tables, no other table is described. ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable (or place in the policy
+    file) that says something impossible.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
     settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
-    policies, cards = source.current(), describe_warehouse(warehouse)
-    for line in policies.unmatched([card.name for card in cards]):
-        _LOG.warning("%s", line)
+    policies, listing = source.current(), listing_file(values, warehouse)
+    cards = None if only is None else _cards_of(warehouse, frozenset(only))
+    if cards is None:
+        cards = described(warehouse, listing)
+        for line in policies.unmatched([card.name for card in cards]):
+            _LOG.warning("%s", line)
     resources = {
         "warehouse": warehouse,
         "spark": SparkResource.from_environment(values),
@@ -51,8 +63,8 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
         assets.append(warehouse_health_asset(cards, warehouse.path, source))
     defs = dg.Definitions.merge(
         # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
-        dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=dg.in_process_executor),
-        _automation(cards, warehouse.path, source, policies, settings),
+        dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor),
+        _automation(cards, warehouse.path, source, policies, settings, listing),
     )
     defs = with_declarations(defs, cards, warehouse.path, policies)
     if not values.get(DEMO_VARIABLE):
@@ -60,6 +72,19 @@ def build_definitions(environment: Mapping[str, str] | None = None) -> dg.Defini
     from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else
 
     return with_demo(defs, warehouse.path, settings)
+
+
+def _cards_of(warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey]) -> list[TableCard] | None:
+    """Describe the tables that the ``wanted`` assets are of, None when one of these is of no table (or of none any more)."""
+    catalog = warehouse.catalog()
+    keys = {
+        key: table
+        for table in list_tables(catalog)[0]
+        for key in (names.data_key(warehouse.path, table), names.layout_key(warehouse.path, table))
+    }
+    if not wanted <= keys.keys():
+        return None
+    return [describe_table(catalog, table) for table in sorted({keys[key] for key in wanted})]
 
 
 def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetChecksDefinition]:
@@ -74,11 +99,16 @@ def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetCheck
 
 
 def _automation(
-    cards: Sequence[TableCard], path: str, policies: PolicySource, declared: Policies, settings: Settings
+    cards: Sequence[TableCard],
+    path: str,
+    policies: PolicySource,
+    declared: Policies,
+    settings: Settings,
+    listing: Path | None,
 ) -> dg.Definitions:
     """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
     if not cards:
-        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared)])
+        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared, listing)])
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     return dg.Definitions(
         jobs=[retention, expectations, ranking, *action_jobs()],
@@ -90,18 +120,32 @@ def _automation(
         sensors=[
             sorted_run_sensor(cards, path, policies, settings),
             idle_sensor(cards, policies, settings),
-            catalog_sensor(cards, policies, settings, declared),
+            catalog_sensor(cards, policies, settings, declared, listing),
             failure_sensor(settings),
         ],
     )
 
 
-# Definitions live as long as their process. Garbage collection, which would look at all of them again and again while they are made and
-# described (a third of the time with a thousand tables), leaves them out.
-gc.disable()
-try:
-    defs = build_definitions()
-finally:
-    gc.enable()
-gc.freeze()
-gc.set_threshold(100_000, 20, 20)
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Keep the garbage collector off while definitions are made, and what was made out of its sight afterwards.
+
+    Definitions live as long as their process; looking at all of them again and again takes a third of the time with a thousand tables.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+        gc.set_threshold(100_000, 20, 20)
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions over the warehouse that this process's environment names; raises as `build_definitions`.
+
+    A run that `WarmRunLauncher` started gets those of its own tables alone, however many the warehouse holds.
+    """
+    with collector_at_rest():
+        return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else run_assets(os.environ))

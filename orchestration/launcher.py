@@ -6,6 +6,7 @@ Dagster's own launcher has a new Python import Dagster, Arrow and the engine for
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
 from lsm_core.processes import start_tick
+from orchestration.resources.settings import RUN_ASSETS_VARIABLE
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -78,7 +80,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         if self._forks is None:
             self._forks = multiprocessing.get_context("forkserver")
             self._forks.set_forkserver_preload(self._preload)
-        process = self._forks.Process(target=_execute, args=(serialize_value(arguments),))
+        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _chosen(run)))
         process.start()
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{process.pid}:{start_tick(process.pid or 0) or 0}"})
         self._run_ids.add(run.run_id)
@@ -123,10 +125,18 @@ class WarmRunLauncher(DefaultRunLauncher):
         self._instance.report_run_failed(run, ended)
 
 
-def _execute(arguments: str) -> None:
+def _chosen(run: DagsterRun) -> str:
+    """The assets that the run chose to materialise or check, for `run_assets`; "" when it runs a whole job."""
+    keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
+    return json.dumps(sorted(key.path for key in keys)) if keys else ""
+
+
+def _execute(arguments: str, assets: str) -> None:
     """What a forked process does: the command that every launcher of containers gives to its own."""
     from dagster._cli.api import api_cli
 
+    if assets:
+        os.environ[RUN_ASSETS_VARIABLE] = assets
     api_cli.main(["execute_run", arguments], prog_name="dagster api")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+import dagster as dg
 from dagster._utils.schedules import is_valid_cron_schedule
 
 from lsm_core.errors import InvalidOption
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
+RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
+"""What a run's own process materialises or checks: keys of assets as JSON. The launcher sets it; no person does."""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 
@@ -51,6 +55,12 @@ class Settings:
             health_cron=_cron(values, "DREDGE_HEALTH_CRON", base.health_cron),
             dagster_url=_address(values),
         )
+
+
+def run_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
+    """Return what this process was started to materialise or check, None when it is no run's process or the run chose no assets."""
+    text = environment.get(RUN_ASSETS_VARIABLE, "")
+    return frozenset(map(dg.AssetKey, json.loads(text))) if text else None
 
 
 def _number(values: Mapping[str, str], key: str, default: float, least: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import dagster as dg
 
@@ -11,6 +12,7 @@ from lsm_core import Catalog
 from lsm_core.errors import DredgeError
 from orchestration import names
 from orchestration.policies import Policies, PolicySource
+from orchestration.resources.listing import forget
 from orchestration.resources.settings import URL_VARIABLE, Settings
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.sensors.looks import look_at
@@ -23,9 +25,16 @@ DESCRIPTION = (
 
 
 def catalog_sensor(
-    cards: Sequence[TableCard], policies: PolicySource, settings: Settings, declared: Policies
+    cards: Sequence[TableCard],
+    policies: PolicySource,
+    settings: Settings,
+    declared: Policies,
+    listing: Path | None = None,
 ) -> dg.SensorDefinition:
-    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by."""
+    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by.
+
+    Tables that changed go from the warehouse's stored ``listing``.
+    """
 
     @dg.sensor(
         name=names.CATALOG_SENSOR,
@@ -46,16 +55,18 @@ def catalog_sensor(
         left_out += [now.trouble] if now.trouble else []
         left_out += now.unmatched([card.name for card in present])
         changes = differences(cards, present)
-        changes += [
+        lines = [f"{name}: {what}" for name, what in changes.items()]
+        lines += [
             f"{card.name}: what {now.source or 'the policy file'} declares of its assets changed"
             for card in present
             if now.of(card.name).declared != declared.of(card.name).declared
         ]
-        if not changes:
+        if not lines:
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
-        for line in changes:
+        for line in lines:
             context.log.info(line)
-        return dg.SkipReason("\n".join([*changes, _reload(context, settings.dagster_url), *left_out]))
+        forget(listing, changes)
+        return dg.SkipReason("\n".join([*lines, _reload(context, settings.dagster_url), *left_out]))
 
     return catalog
 
@@ -68,13 +79,14 @@ def _card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCar
         return TableCard(name=name, refusal=str(error), unreadable=True)
 
 
-def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> list[str]:
-    """Return one line for every table that a reload would show otherwise."""
+def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
+    """Return, by table, what a reload would show otherwise."""
     before, now = {card.name: card for card in known}, {card.name: card for card in present}
-    lines = [f"{name}: new" for name in now if name not in before]
-    lines += [f"{name}: gone" for name in before if name not in now]
-    lines += [f"{name}: its schema or options changed" for name in now if name in before and before[name] != now[name]]
-    return lines
+    found = {name: "new" for name in now if name not in before}
+    found |= {name: "gone" for name in before if name not in now}
+    return found | {
+        name: "its schema or options changed" for name in now if name in before and before[name] != now[name]
+    }
 
 
 def _reload(context: dg.SensorEvaluationContext, address: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
+import importlib
 import io
 import json
 import re
@@ -178,6 +179,16 @@ def _exists(block: Block, words: list[str]) -> None:
             assert (ROOT / script).is_file(), block.where
         case ["dagster", "dev", "-w", workspace]:
             assert (ROOT / workspace).is_file(), block.where
+        case ["dagster-webserver", *options]:
+            from dagster_webserver.cli import dagster_webserver
+
+            known = {option for parameter in dagster_webserver.params for option in parameter.opts}
+            assert {option for option in options if option.startswith("-")} <= known, block.where
+        case ["dg", "scaffold", "defs", component, _]:
+            module, _, name = component.rpartition(".")
+            assert hasattr(importlib.import_module(module), name), block.where
+        case [".", ".venv/bin/activate"]:
+            pass  # of the environment that this test runs in
         case ["cp", source, _]:
             assert (ROOT / source).is_file(), block.where
         case ["pip", "install", what]:

@@ -78,7 +78,7 @@ def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, 
 def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     look = (
         "import lsm_core, orchestration.definitions as platform; from orchestration.verbs.dagster_process import INSTANCE\n"
-        "print(lsm_core.__file__); print(INSTANCE); print(platform.defs is not None)"
+        "print(lsm_core.__file__); print(INSTANCE); print(platform.defs() is not None)"
     )
     engine, settings, loaded = _run([str(python), "-c", look], tmp_path, environment).split()
     inside = str(python.parents[1].resolve())

@@ -49,7 +49,18 @@ def postgresql(folder: Path) -> Iterator[str]:
     secret.write_text(PASSWORD)
     if other:
         shutil.chown(data, "postgres", "postgres")
-    run = [str(bins / "initdb"), "-D", str(data), "-U", "paimon", "--auth=scram-sha-256", f"--pwfile={secret}", "-N"]
+    run = [
+        str(bins / "initdb"),
+        "-D",
+        str(data),
+        "-U",
+        "paimon",
+        "--auth=scram-sha-256",
+        f"--pwfile={secret}",
+        "-E",
+        "UTF8",
+        "-N",
+    ]
     done = subprocess.run(
         run, **other, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
     )

@@ -14,6 +14,8 @@ from orchestration import names
 from orchestration.quirks import ASSET_JOB
 from orchestration.verbs.dagster_client import DagsterClient, Run
 from orchestration.verbs.dagster_process import Platform, start_platform
+from tests.docs.blocks import blocks
+from tests.docs.pages import ROOT
 from tests.support.data import unpack_golden
 from tests.support.platform import commit, keyed_table
 
@@ -92,6 +94,21 @@ def test_ticks_show_why_nothing_is_done_for_each_table(live: Live) -> None:
     idle = ticks_since(live, names.IDLE_SENSOR, 0)[0]
     assert f"{BUSY}/dt=a: decline (not idle): idle 0 d < 20 d" in idle
     assert not live.client.runs()
+
+
+def test_ten_lines_and_a_tick_lead_to_the_first_green_checks(live: Live) -> None:
+    (told,) = [block for block in blocks(ROOT / "README.md") if "dagster dev" in block.code]
+    lines = [line for line in told.code.splitlines() if line.strip()]
+    assert len(lines) <= 10
+    assert {line.split("=")[0].removeprefix("export ") for line in lines[:-1]} == {"DREDGE_WAREHOUSE", "DREDGE_RUNNER"}
+    root = next(iter(live.platform.folder.parent.glob("a warehouse")))
+    wanted = [(BUSY, names.BACKLOG_CHECK), (CALM, names.BACKLOG_CHECK), (CALM, names.TREE_CHECK)]
+    for table, check in wanted:
+        path = names.layout_key(str(root), table).path
+        wait_for(f"{check} of {table}", lambda path=path, check=check: bool(live.client.check_results(path, check)))
+        first = live.client.check_results(path, check)[-1]
+        assert first.passed
+        assert not first.run_id, "from metadata, without a run"
 
 
 def test_the_fifth_commit_starts_one_run_by_itself_and_no_second(live: Live) -> None:

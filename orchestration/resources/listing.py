@@ -1,0 +1,135 @@
+"""A stored listing of the warehouse: what definitions said of each table when they loaded last, so that loading again opens only tables that changed.
+
+It lies in DAGSTER_HOME, one file a warehouse. A table is taken from it while the files of its schemas are those of then: one request a table, instead of
+opening it. Nothing depends on the file: lost, cut short or of another version, all tables are opened once and it is written anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lsm_core import Catalog, __version__
+from lsm_core.errors import DredgeError
+from lsm_core.format.schema import TableSchema
+from lsm_core.storage import FileIO, done_in_turn, place_of
+from orchestration.resources.warehouse import WarehouseResource, card_of, describe_warehouse, refusal_of
+from orchestration.table_card import ColumnCard, TableCard
+
+_LOG = logging.getLogger(__name__)
+_HOME: Final = "DAGSTER_HOME"
+_FORM: Final = [__version__, *(item.name for kind in (TableCard, ColumnCard) for item in dataclasses.fields(kind))]
+"""A file of another form is not read."""
+SchemaFiles = list[list[Any]]
+"""Name, size and time (epoch ms) of each file of a table's schemas, as JSON keeps them."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    files: SchemaFiles
+    card: TableCard
+
+
+def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -> Path | None:
+    """Return where the listing of ``warehouse`` lies, None without DAGSTER_HOME."""
+    home = environment.get(_HOME, "").strip()
+    place = json.dumps([warehouse.path, sorted(warehouse.catalog_options.items())])
+    return Path(home) / "dredge" / f"tables-{hashlib.sha256(place.encode()).hexdigest()[:16]}.json" if home else None
+
+
+def described(warehouse: WarehouseResource, file: Path | None) -> list[TableCard]:
+    """Return what `describe_warehouse` returns, from the listing where that still holds; writes it when it did not.
+
+    Tables that cannot be opened, or that maintenance leaves alone, are opened every time: what stands in their way may be gone without a new schema. So are tables
+    of catalogs in a database, which alone knows what they are called. Raises ``InvalidOption`` as `describe_warehouse`.
+    """
+    catalog = warehouse.catalog()
+    if file is None or catalog.options.metastore != "filesystem":
+        return describe_warehouse(warehouse)
+    known = _read(file)
+    asked = (partial(_schema_files, catalog.file_io, listed.card.root) for listed in known.values())
+    now = dict(zip(known, done_in_turn(asked, at_once=bool(place_of(catalog.root))), strict=True))
+    kept: dict[str, _Listed] = {}
+
+    def describe(catalog: Catalog, name: str) -> TableCard:
+        listed = known.get(name)
+        if listed is not None and listed.files and listed.files == now[name]:
+            kept[name] = listed
+            return listed.card
+        try:
+            store = catalog.table(name).store
+            card, files = card_of(name, store, refusal_of(store)), _schema_files(catalog.file_io, store.root)
+        except (DredgeError, OSError, ValueError) as error:
+            return TableCard(name=name, refusal=str(error), unreadable=True)
+        if card.refusal is None and _newest_is(store.schema, files):
+            kept[name] = _Listed(files, card)
+        return card
+
+    cards = describe_warehouse(warehouse, describe=describe)
+    if kept != known:
+        _write(file, kept)
+    return cards
+
+
+def forget(file: Path | None, tables: Collection[str]) -> None:
+    """Take ``tables`` out of the listing, so that they are opened when definitions load next."""
+    known = {} if file is None else _read(file)
+    if file is not None and not known.keys().isdisjoint(tables):
+        _write(file, {name: listed for name, listed in known.items() if name not in tables})
+
+
+def _schema_files(file_io: FileIO, root: str) -> SchemaFiles:
+    try:
+        return sorted([item.name, item.size, item.mtime_ms] for item in file_io.list_dir(f"{root}/schema"))
+    except (DredgeError, OSError):
+        return []  # opening the table tells why
+
+
+def _newest_is(schema: TableSchema, files: SchemaFiles) -> bool:
+    """Whether nobody altered the table after ``schema`` was read and before its files were listed."""
+    names = {name for name, *_ in files}
+    return f"schema-{schema.id}" in names and f"schema-{schema.id + 1}" not in names
+
+
+def _read(file: Path) -> dict[str, _Listed]:
+    try:
+        stored = json.loads(file.read_bytes())
+        if stored["form"] != _FORM:
+            return {}
+        return {name: _Listed(files, _card(**card)) for name, (files, card) in stored["tables"].items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        _LOG.warning("the listing of the warehouse in %s cannot be read and is made anew: %s", file, error)
+        return {}
+
+
+def _card(columns: list[dict[str, Any]], primary_keys: list[str], partition_keys: list[str], **rest: Any) -> TableCard:
+    return TableCard(
+        columns=tuple(ColumnCard(**column) for column in columns),
+        primary_keys=tuple(primary_keys),
+        partition_keys=tuple(partition_keys),
+        **rest,
+    )
+
+
+def _write(file: Path, listed: Mapping[str, _Listed]) -> None:
+    tables = {name: [item.files, dataclasses.asdict(item.card)] for name, item in listed.items()}
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"form": _FORM, "tables": tables}))
+        draft.replace(file)  # whole or not at all: other processes load at the same time
+    except OSError as error:
+        _LOG.warning("the listing of the warehouse cannot be kept in %s: %s", file, error)
+
+
+__all__ = ["described", "forget", "listing_file"]

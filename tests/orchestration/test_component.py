@@ -1,0 +1,122 @@
+"""`PaimonWarehouse` in a project of somebody's own: found, scaffolded, loaded from a few lines beside their assets."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+import pytest
+from dagster.components.component_scaffolding import scaffold_object
+
+from orchestration import names
+from orchestration.component import PaimonWarehouse
+from orchestration.quirks import early_features
+from tests.docs.pages import ROOT
+from tests.support.platform import commit, keyed_table
+
+TYPE = "orchestration.component.PaimonWarehouse"
+ORDERS = "shop.orders"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """A project as `dg` lays it out, with an asset of its own; what loading it changes of this process is undone."""
+    folder, root = tmp_path / "project", tmp_path / "project" / "wh"
+    (folder / "src" / "lake_team" / "defs").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "lake_team"\n'
+    )
+    for package in ("", "defs/"):
+        (folder / "src" / "lake_team" / package / "__init__.py").write_text("")
+    (folder / "src" / "lake_team" / "defs" / "reports.py").write_text(
+        "import dagster as dg\n\n"
+        '@dg.asset(deps=[dg.AssetKey(["wh", "shop", "orders"])], automation_condition=dg.AutomationCondition.eager())\n'
+        "def revenue() -> None: ...\n"
+    )
+    commit(keyed_table(root, ORDERS), 2)
+    with mock.patch.dict(os.environ), mock.patch.object(sys, "path", [str(folder / "src"), *sys.path]):
+        for name in [name for name in os.environ if name.startswith("DREDGE_")]:
+            del os.environ[name]
+        yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "lake_team"]:
+        del sys.modules[name]
+
+
+def written(project: Path, text: str) -> Path:
+    file = project / "src" / "lake_team" / "defs" / "warehouse" / "defs.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"type: {TYPE}\nattributes:\n{text}")
+    return file
+
+
+def loaded(project: Path) -> dg.RepositoryDefinition:
+    repository = dg.load_from_defs_folder(path_within_project=project / "src" / "lake_team").get_repository_def()
+    with early_features():  # Dagster copies what components give it, with its own beta parameters
+        assert repository.asset_graph.get_all_asset_keys()
+    return repository
+
+
+def test_what_the_command_line_scaffolds_loads_beside_the_project_s_own_assets(project: Path) -> None:
+    file = project / "src" / "lake_team" / "defs" / "warehouse" / "defs.yaml"
+    file.parent.mkdir()
+    scaffold_object(file.parent, TYPE, '{"warehouse": "wh"}', "yaml", project)
+    assert len(file.read_text().splitlines()) <= 10
+    repository = loaded(project)
+    keys = repository.asset_graph.get_all_asset_keys()
+    root = str(project / "wh")
+    assert {names.data_key(root, ORDERS), names.layout_key(root, ORDERS), dg.AssetKey("revenue")} <= keys
+    assert {names.SORTED_RUN_SENSOR, names.CATALOG_SENSOR} <= {sensor.name for sensor in repository.sensor_defs}
+    assert os.environ["DREDGE_WAREHOUSE"] == root
+
+
+def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
+    file = written(
+        project,
+        "  warehouse: '{{ env.LAKE }}'\n  runner: local\n  policies: policies.yaml\n"
+        "  settings: {DREDGE_SENSOR_SECONDS: '5'}\n  executor: false\n",
+    )
+    file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
+    os.environ["LAKE"] = str(project / "wh")
+    repository = loaded(project)
+    data = names.data_key(str(project / "wh"), ORDERS)
+    assert repository.asset_graph.get(data).owners == ["team:lake"]
+    assert repository.get_sensor_def(names.SORTED_RUN_SENSOR).minimum_interval_seconds == 5
+    told = {name: text for name, text in os.environ.items() if name.startswith("DREDGE_")}
+    assert told["DREDGE_RUNNER"] == "local"
+    assert told["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  warehouse: wh\n  settings: {SPARK_HOME: /x}\n", "'settings' cannot be 'SPARK_HOME'"),
+        ("  warehouse: wh\n  settings: {DREDGE_SENSOR_SECONDS: soon}\n", "DREDGE_SENSOR_SECONDS"),
+        ("  warehouse: wh\n  runner: flink\n", "'spark' or 'local'"),
+        ("  runner: local\n", "warehouse\n  Field required"),
+    ],
+)
+def test_what_it_cannot_use_is_named(project: Path, text: str, said: str) -> None:
+    written(project, text)
+    with pytest.raises(Exception, match=r"defs\.yaml") as caught:
+        loaded(project)
+    told, error = "", caught.value.__cause__ or caught.value.__context__
+    while error is not None:
+        told, error = f"{told}\n{error}", error.__cause__ or error.__context__
+    assert said in told
+
+
+def test_it_is_registered_where_dg_looks() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    module = declared["dagster_dg_cli.registry_modules"]["dredge"]
+    assert f"{module}.{PaimonWarehouse.__name__}" == TYPE
+    installed = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
+    assert module in {item.value for item in installed}, "run `make setup`"
+    settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]
+    assert settings["project"]["code_location_target_module"] == "orchestration.definitions"

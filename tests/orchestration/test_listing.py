@@ -1,0 +1,168 @@
+"""Loading the code location: a stored listing spares opening tables that did not change, and a run's process describes its own tables alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import dagster as dg
+import pytest
+
+from lsm_core import Catalog, SchemaChange
+from lsm_core.table import catalog as catalogs
+from orchestration import names
+from orchestration.definitions import build_definitions, defs
+from orchestration.launcher import _chosen
+from orchestration.policies import Policies, policy_source
+from orchestration.resources import WarehouseResource, describe_warehouse
+from orchestration.resources.listing import described, forget, listing_file
+from orchestration.resources.settings import RUN_ASSETS_VARIABLE, Settings, run_assets
+from orchestration.sensors import catalog_sensor
+from tests.support.platform import append_table, commit, keyed_table
+
+ORDERS, PLAIN, LOG = "shop.orders", "shop.plain", "shop.log"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "wh"
+    for table in (keyed_table(root, ORDERS), keyed_table(root, PLAIN, partitioned=False), append_table(root, LOG)):
+        commit(table)
+    return root
+
+
+@pytest.fixture
+def warehouse(root: Path) -> WarehouseResource:
+    return WarehouseResource(path=str(root))
+
+
+@pytest.fixture
+def file(tmp_path: Path, warehouse: WarehouseResource) -> Path:
+    found = listing_file({"DAGSTER_HOME": str(tmp_path / "home")}, warehouse)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each table is opened, by name."""
+    calls: Counter[str] = Counter()
+    real = catalogs.Catalog.table
+
+    def table(catalog: Catalog, name: str) -> object:
+        calls[name] += 1
+        return real(catalog, name)
+
+    monkeypatch.setattr(catalogs.Catalog, "table", table)
+    return calls
+
+
+def test_what_did_not_change_is_opened_once_and_described_alike_ever_after(
+    warehouse: WarehouseResource, file: Path, opened: Counter[str]
+) -> None:
+    first = described(warehouse, file)
+    assert opened == {LOG: 1, ORDERS: 1, PLAIN: 1}
+    assert described(warehouse, file) == first == describe_warehouse(warehouse)
+    assert opened == {LOG: 2, ORDERS: 2, PLAIN: 2}, "by describe_warehouse alone"
+
+
+def test_a_table_that_is_altered_new_or_another_under_its_name_is_opened(
+    root: Path, warehouse: WarehouseResource, file: Path, opened: Counter[str]
+) -> None:
+    described(warehouse, file)
+    catalog = Catalog(str(root))
+    catalog.alter_table(ORDERS, [SchemaChange.set_comment("all of them")])
+    catalog.drop_table(PLAIN)
+    keyed_table(root, "shop.new")
+    opened.clear()
+    cards = {card.name: card for card in described(warehouse, file)}
+    assert opened == {ORDERS: 1, "shop.new": 1}
+    assert cards.keys() == {LOG, ORDERS, "shop.new"}
+    assert cards[ORDERS].comment == "all of them"
+
+    catalog.drop_table(ORDERS)
+    keyed_table(root, ORDERS, partitioned=False)
+    found = described(warehouse, file)
+    assert not next(card for card in found if card.name == ORDERS).partitioned
+    assert found == describe_warehouse(warehouse)
+
+
+def test_tables_that_are_left_alone_are_looked_at_every_time(
+    root: Path, warehouse: WarehouseResource, file: Path, opened: Counter[str]
+) -> None:
+    schema = root / "shop.db" / "orders" / "schema" / "schema-0"
+    schema.write_text(schema.read_text().replace('"bucket"', '"commit.callbacks" : "a.B", "bucket"'))
+    (root / "shop.db" / "plain" / "schema" / "schema-0").write_text("{")
+    described(warehouse, file)
+    opened.clear()
+    cards = {card.name: card for card in described(warehouse, file)}
+    assert opened == {ORDERS: 1, PLAIN: 1}
+    assert "commit callbacks" in str(cards[ORDERS].refusal)
+    assert cards[PLAIN].unreadable
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"form": [], "tables": {}}', '{"form": null}', "\x00"])
+def test_a_spoilt_listing_costs_opening_the_tables_and_nothing_else(
+    warehouse: WarehouseResource, file: Path, opened: Counter[str], content: str
+) -> None:
+    first = described(warehouse, file)
+    good = file.read_text()
+    file.write_text(content)
+    assert described(warehouse, file) == first
+    assert file.read_text() == good
+    file.write_text(json.dumps({**json.loads(good), "tables": {ORDERS: [[], {"columns": 1}]}}))
+    assert described(warehouse, file) == first
+
+
+def test_where_it_cannot_be_kept_the_warehouse_loads_all_the_same(warehouse: WarehouseResource, tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file, not a folder")
+    file = listing_file({"DAGSTER_HOME": str(tmp_path / "home")}, warehouse)
+    assert len(described(warehouse, file)) == 3
+    assert listing_file({}, warehouse) is None
+    assert listing_file({"DAGSTER_HOME": "/h"}, warehouse) != listing_file(
+        {"DAGSTER_HOME": "/h"}, WarehouseResource(path=warehouse.path, catalog_options={"cache": "x"})
+    )
+
+
+def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
+    root: Path, warehouse: WarehouseResource, file: Path, opened: Counter[str]
+) -> None:
+    cards = described(warehouse, file)
+    stale = [card if card.name != ORDERS else type(card)(ORDERS) for card in cards]
+    sensor = catalog_sensor(stale, policy_source(""), Settings(), Policies(), file)
+    with dg.build_sensor_context(resources={"warehouse": warehouse}) as context:
+        said = sensor(context)
+    assert isinstance(said, dg.SkipReason)
+    assert f"{ORDERS}: its schema or options changed" in str(said.skip_message)
+    opened.clear()
+    described(warehouse, file)
+    assert opened == {ORDERS: 1}
+    forget(file, ["shop.unheard_of"])
+    forget(None, [ORDERS])
+
+
+def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opened: Counter[str]) -> None:
+    layout, data = names.layout_key(str(root), ORDERS), names.data_key(str(root), ORDERS)
+    run = dg.DagsterRun("job", asset_selection={layout})
+    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", RUN_ASSETS_VARIABLE: _chosen(run)}
+    assert run_assets(environment) == {layout}
+    with mock.patch.dict(os.environ, environment):
+        repository = defs().get_repository_def()
+    assert opened == {ORDERS: 1}
+    assert {key for key in repository.asset_graph.get_all_asset_keys() if len(key.path) == 3} == {layout, data}
+    assert repository.get_job("retention")
+
+    checks = dg.DagsterRun("job", asset_check_selection={dg.AssetCheckKey(data, names.SUITE_CHECK)})
+    assert run_assets({RUN_ASSETS_VARIABLE: _chosen(checks)}) == {data}
+    assert run_assets({RUN_ASSETS_VARIABLE: _chosen(dg.DagsterRun("job"))}) is None
+
+
+def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
+    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local"}
+    layout = names.layout_key(str(root), ORDERS)
+    for other in (names.warehouse_health_key(str(root)), dg.AssetKey(["reports", "revenue"])):
+        found = build_definitions(environment, only=[layout, other]).resolve_asset_graph().get_all_asset_keys()
+        assert {names.layout_key(str(root), name) for name in (ORDERS, PLAIN, LOG)} <= found
