@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestration.verbs.policies import schema_text
 from scripts.pages import architecture_page, cli_page, options_page
 from scripts.pictures import DRAWN
 
@@ -13,6 +14,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED: dict[Path, Callable[[], str]] = {
     DOCS / "cli.md": cli_page,
     DOCS / "options.md": options_page,
+    DOCS / "policies.schema.json": schema_text,
     DOCS / "architecture.md": lambda: architecture_page((DOCS / "architecture.md").read_text("utf-8")),
     **{DOCS / place: draw for place, draw in DRAWN.items()},
 }

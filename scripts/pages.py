@@ -7,7 +7,11 @@ import contextlib
 import io
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from unittest import mock
 
 from lsm_core.cli.app import run
 from lsm_core.options import catalog_options
@@ -72,7 +76,10 @@ def _help(words: list[str]) -> str:
     os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = _WIDTH
     os.environ["NO_COLOR"] = "1"
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            mock.patch("importlib.metadata.entry_points", _entry_points),
+        ):
             run([*words, "--help"])
     finally:
         for name, value in before.items():
@@ -80,6 +87,12 @@ def _help(words: list[str]) -> str:
             if value is not None:
                 os.environ[name] = value
     return printed.getvalue()
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    """The entry points of this checkout, whatever state of it was installed last."""
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
 
 
 def _block(text: str) -> str:

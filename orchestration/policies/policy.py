@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.action import BUILT_IN as ACTIONS
 from lsm_core.options import duration, memory_size
+from orchestration.policies.presets import PRESETS, PresetName
 from orchestration.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
@@ -223,6 +224,9 @@ class PartitionEntry(CompactionRules):
 class PolicyEntry(CompactionRules):
     """What a policy file may say about some tables; everything is optional and inherits."""
 
+    preset: PresetName | None = Field(
+        None, description="one of the seven usual designs: its values count as if they were written here"
+    )
     level0_warn: int | None = Field(None, ge=1, description="level-0 files in one bucket that make level0_backlog warn")
     level0_critical: int | None = Field(
         None, ge=1, description="level-0 files in one bucket that make level0_backlog fail"
@@ -234,6 +238,7 @@ class PolicyEntry(CompactionRules):
     approval: dict[Annotated[str, _one_of(ACTIONS, "action")], Approval] | None = Field(
         None,
         description="by action (compact, orphans, ...): required, it stops at a stored plan until a person approves",
+        json_schema_extra={"propertyNames": {"enum": list(ACTIONS)}},
     )
     retention: Retention | None = Field(None, description="how long what is kept")
     checks: (
@@ -242,7 +247,11 @@ class PolicyEntry(CompactionRules):
             Annotated[Literal["error", "warn", "off"], BeforeValidator(_off)],
         ]
         | None
-    ) = Field(None, description="by check: error or warn when it finds something, off: it does not look")
+    ) = Field(
+        None,
+        description="by check: error or warn when it finds something, off: it does not look",
+        json_schema_extra={"propertyNames": {"enum": list(CHECKS)}},
+    )
     expectations: list[Expectation] | None = Field(
         None, description="what the rows are held to besides the table's own keys, by great-expectations"
     )
@@ -304,15 +313,21 @@ class PolicyFile(_Part):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value was written: ``line`` of ``file`` (0: no line is known), in the ``entry`` of that name."""
+    """Where a value was written: ``line`` of ``file`` (0: no line is known), in the ``entry`` of that name.
+
+    ``preset``: the one that was chosen there and has the value, for the reason ``why``; "" for a value of the file's own.
+    """
 
     file: str
     line: int
     entry: str
+    preset: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
-        """``policies.yaml:7, shop.*``."""
-        return f"{self.file}:{self.line}, {self.entry}" if self.line else f"{self.file}, {self.entry}"
+        """``policies.yaml:7, shop.*``, or ``preset log, policies.yaml:7, shop.*``."""
+        written = f"{self.file}:{self.line}, {self.entry}" if self.line else f"{self.file}, {self.entry}"
+        return f"preset {self.preset}, {written}" if self.preset else written
 
 
 @dataclass(frozen=True)
@@ -328,7 +343,7 @@ class AgeRule:
 class Policy:
     """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
 
-    ``rests``: the pause is for retention, too. ``off_peak``: when compactions may start, None: at any time. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
+    ``rests``: the pause is for retention, too. ``off_peak``: when compactions may start, None: at any time. ``preset``: the nearest that was chosen, "": none. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
     as it always was. ``retention``: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
 
     ``owners``, ``group`` and ``tags`` of its assets (empty: the platform's own), ``upstream`` and ``downstream`` as keys like 'raw/orders_csv'.
@@ -344,6 +359,7 @@ class Policy:
     paused: str | None = None
     rests: bool = False
     off_peak: OffPeak | None = None
+    preset: str = ""
     verification: str = ""
     approval: Mapping[str, str] = field(default_factory=dict)
     retention: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -449,6 +465,11 @@ class Policies:
         values: dict[str, Any] = {}
         origins: dict[str, Origin] = {}
         for place, label, entry in self.entries(table):
+            if entry.preset is not None:
+                line = self.lines.get((*place, "preset"), 0)
+                for path, chosen in PRESETS[entry.preset].values.items():
+                    _set(values, path, chosen.value)
+                    origins[".".join(path)] = Origin(self.source, line, label, entry.preset, chosen.why)
             for path, value in leaves(entry):
                 _set(values, path, value)
                 origins[".".join(path)] = Origin(self.source, self.lines.get((*place, *path), 0), label)

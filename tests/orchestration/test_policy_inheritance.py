@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core.options import TableOptions
+from lsm_core.options.keys import Effect
+from lsm_core.options.registry import REGISTRY, parse_value
 from orchestration.policies import Policy
 from orchestration.policies.partition_age import partition_age_ms
 from orchestration.policies.policy import DAY_MS
 from orchestration.policies.policy_files import parse_policies
+from orchestration.policies.presets import PRESETS, PresetName
 
 _TABLES = ("shop.orders", "shop.log", "hr.people")
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -150,3 +154,47 @@ def test_the_age_of_a_partition_is_told_by_its_values_or_by_its_newest_file() ->
     assert partition_age_ms({"region": None}, plain, 0, now) is None
     formed = TableOptions({"partition.timestamp-pattern": "$dt $h", "partition.timestamp-formatter": "yyyyMMdd HH"})
     assert partition_age_ms({"dt": "20231231", "h": "12"}, formed, 0, now) == DAY_MS // 2
+
+
+def test_a_preset_counts_as_if_it_were_written_where_it_is_chosen() -> None:
+    text = """
+defaults: {idle_after: 9 d, idle_min_files: 7}
+tables:
+  shop.*: {preset: log-write-only}
+  shop.orders:
+    preset: copy-on-write
+    level0_critical: 9
+"""
+    policies = parse_policies(text, "p.yaml")
+    log, orders = policies.of("shop.log"), policies.of("shop.orders")
+    assert (log.preset, log.idle_after_ms, log.idle_min_files) == ("log-write-only", DAY_MS // 4, 5)
+    assert log.origin("idle_after_ms") == "preset log-write-only, p.yaml:4, shop.*"
+    assert log.origins["idle_after"].why
+    assert (orders.preset, orders.idle_after_ms, orders.level0_warn, orders.level0_critical) == (
+        "copy-on-write",
+        DAY_MS,
+        2,
+        9,
+    )
+    assert orders.idle_min_files == 5, "of the glob's preset"
+    assert orders.retention == {"snapshots": {"retain_max": 50}}
+
+
+def test_every_preset_says_only_what_a_file_could_say_and_options_that_tables_take() -> None:
+    assert set(PRESETS) == set(get_args(PresetName))
+    for name, preset in PRESETS.items():
+        entry: dict[str, Any] = {}
+        for path, chosen in preset.values.items():
+            inner = entry
+            for step in path[:-1]:
+                inner = inner.setdefault(step, {})
+            inner[path[-1]] = chosen.value
+            assert chosen.why
+        spelled = parse_policies(yaml.safe_dump({"defaults": entry}), "p.yaml").of("a.b")
+        assert replace(
+            parse_policies(f"defaults: {{preset: {name}}}", "p.yaml").of("a.b"), preset="", origins={}
+        ) == replace(spelled, origins={})
+        for key, chosen in preset.options.items():
+            assert REGISTRY[key].effect is Effect.ACTED_ON
+            parse_value(REGISTRY[key], chosen.value)
+            assert chosen.why

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lsm_core.cli.render import duration_text, print_json, print_table, say
+from lsm_core.cli.render import duration_text, print_json, print_table, say, visible
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -115,11 +116,28 @@ def status(
         print_json(rows if table is None else rows[0])
     else:
         _show_status(catalog.root, sorted(rows, key=_neediest))
+    for line in _notices():
+        typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
         said = (f"{name}: {error}" for name, error in broken.items())
         raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*said, *damaged))}")
     if damaged:
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
+
+
+def _notices() -> list[str]:
+    """What installed packages have to say of the settings of this environment (a policy file that is broken, say)."""
+    if not os.environ.get("DREDGE_POLICIES", "").strip():
+        return []
+    from importlib.metadata import entry_points
+
+    found: list[str] = []
+    for entry in entry_points(group="dredge.notices"):
+        try:
+            found += entry.load()()
+        except ImportError as error:  # what the package needs besides is not installed
+            found.append(f"{entry.name}: cannot be told: {error}")
+    return found
 
 
 def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:

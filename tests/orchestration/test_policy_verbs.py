@@ -1,0 +1,187 @@
+"""`dredge policy` and `dredge advise` say what holds and where it is written, and what a table's design should be, with reasons."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core.cli.app import run
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.options.changing import check_change
+from orchestration.policies.advice import TableFacts, advise
+from orchestration.policies.policy_files import parse_policies
+from orchestration.policies.presets import PRESETS
+from orchestration.verbs.policies import explained, schema_text
+from tests.support.platform import append_table, bucket_health, commit, keyed_table
+
+_ROOT = Path(__file__).resolve().parents[2]
+_HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def dredge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run the command with the verbs that this checkout declares, whichever were installed; exit code and what was printed."""
+    declared = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",
+        lambda group: [EntryPoint(name, value, group) for name, value in declared.get(group, {}).items()],
+    )
+    monkeypatch.delenv("DREDGE_POLICIES", raising=False)
+
+    def call(*words: str) -> tuple[int, str]:
+        code = run(words)
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return call
+
+
+def test_explain_names_file_and_line_of_every_value(tmp_path: Path, dredge: Callable[..., tuple[int, str]]) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text(
+        """\
+defaults: {idle_after: 9 d}
+tables:
+  shop.*:
+    preset: log
+    off_peak: {time_zone: UTC, windows: [{from: 22:00, to: 6:00}]}
+    checks: {level0_backlog: off}
+  shop.log:
+    retention: {snapshots: {older_than: 2 h}}
+    partitions: [{older_than: 30 d, idle_after: 1 d}]
+budget: {concurrent_tables: 3}
+"""
+    )
+    code, printed = dredge("policy", "explain", "shop.log", "--policies", str(place), "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(printed)}
+    assert {
+        name: (row["text"], row["origin"]) for name, row in rows.items() if row["origin"] != "built-in default"
+    } == {
+        "preset": ("log", "p.yaml:4, shop.*"),
+        "idle_after": ("7 d", "preset log, p.yaml:4, shop.*"),
+        "idle_min_files": ("10", "preset log, p.yaml:4, shop.*"),
+        "off_peak": ("22:00-06:00 (UTC)", "p.yaml:5, shop.*"),
+        "checks.level0_backlog": ("off", "p.yaml:6, shop.*"),
+        "retention.snapshots.older_than": ("2 h", "p.yaml:8, shop.log"),
+        "partitions older than 30 d: idle_after": ("1 d", "p.yaml:9, shop.log, older than 30 d"),
+        "budget.concurrent_tables": ("3", "p.yaml:10, the whole warehouse"),
+    }
+    assert rows["idle_after"]["why"] == "late rows still come for some days"
+    code, printed = dredge("policy", "explain", "shop.log", "--policies", str(place))
+    assert code == 0 and "p.yaml:8, shop.log" in printed
+    assert {row["origin"] for row in explained(parse_policies("", ""), "a.b")} == {"built-in default"}
+    assert dredge("policy", "explain", "log", "--policies", str(place))[0] == 1
+
+
+def test_check_says_what_is_wrong_and_where(tmp_path: Path, dredge: Callable[..., tuple[int, str]]) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text("tables:\n  shop.log: {preset: lok}\n")
+    code, printed = dredge("policy", "check", str(place))
+    assert code == 1
+    assert printed.count("\n") == 1
+    assert "p.yaml: tables.shop.log.preset (line 2)' cannot be 'lok'" in printed
+    place.write_text("tables:\n  shop.log: {preset: log}\n")
+    assert dredge("policy", "check", str(place)) == (0, f"{place}: sound: defaults, 0 databases, 1 tables and globs\n")
+    assert dredge("policy", "check", str(tmp_path / "none.yaml"))[0] == 1
+
+
+def test_the_schema_is_published(dredge: Callable[..., tuple[int, str]]) -> None:
+    assert dredge("policy", "schema") == (0, schema_text())
+    assert (_ROOT / "docs" / "policies.schema.json").read_text("utf-8") == schema_text()
+    entry = json.loads(schema_text())["$defs"]["PolicyEntry"]["properties"]
+    assert all("description" in value for value in entry.values())
+    assert "compact" in entry["approval"]["propertyNames"]["enum"]
+    assert entry["preset"]["anyOf"][0]["enum"] == list(PRESETS)
+
+
+def test_status_says_that_the_policy_file_is_broken(
+    tmp_path: Path, dredge: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed_table(tmp_path / "wh")
+    place = tmp_path / "p.yaml"
+    place.write_text("defaults: {idle_aftr: 1 d}")
+    monkeypatch.setenv("DREDGE_POLICIES", str(place))
+    code, printed = dredge("status", "-w", str(tmp_path / "wh"))
+    assert code == 0
+    assert "warning: policies: option 'p.yaml: defaults.idle_aftr (line 1)' cannot be '1 d'" in printed
+    place.write_text("defaults: {idle_after: 1 d}")
+    assert "policies" not in dredge("status", "-w", str(tmp_path / "wh"))[1]
+
+
+def test_advise_proposes_a_preset_with_reasons_and_ddl(tmp_path: Path, dredge: Callable[..., tuple[int, str]]) -> None:
+    root = str(tmp_path / "wh")
+    commit(append_table(tmp_path / "wh"), 1)
+    code, printed = dredge("advise", "-w", root, "shop.log")
+    assert code == 0
+    assert "shop.log: preset log-write-only" in printed
+    assert '"shop.log": {preset: log-write-only}' in printed
+    assert "its options are those that the preset wants" in printed
+    keyed_table(tmp_path / "wh", **{"write-only": "false"})
+    code, printed = dredge("advise", "-w", root, "shop.orders", "--json")
+    found = json.loads(printed)
+    assert found["preset"] == "copy-on-write"
+    assert found["statements"] == [
+        "ALTER TABLE `shop`.`orders` SET TBLPROPERTIES ('full-compaction.delta-commits' = '1')"
+    ]
+    assert dredge("advise", "-w", root, "shop.none")[0] == 1
+
+
+def facts(
+    options: dict[str, str] | None = None,
+    *,
+    keys: bool = True,
+    size: int = 1 << 20,
+    users: str = "a",
+    minutes: int = 600,
+) -> TableFacts:
+    """A table of one bucket whose writers (a letter a commit) commit every so many minutes."""
+    commits = [
+        Snapshot(n, 0, "", "", user, n, CommitKind.APPEND, n * minutes * 60_000) for n, user in enumerate(users, 1)
+    ]
+    buckets = [bucket_health(bytes_per_level={5: size})]
+    return TableFacts("shop.t", ["id"] if keys else [], options or {}, buckets, commits)
+
+
+@pytest.mark.parametrize(
+    ("given", "preset", "words"),
+    [
+        (facts(keys=False), "log", "write-only is not set"),
+        (facts({"write-only": "true"}, keys=False), "log-write-only", "nobody gathers"),
+        (facts({"write.compaction-skip": "true"}, keys=False), "log-write-only", "nobody gathers"),
+        (facts(keys=False, size=2 << 40), "large-z-ordered", "2.0 TiB"),
+        (facts({"sink.clustering.by-columns": "a,b"}, keys=False), "large-z-ordered", "a,b"),
+        (facts({"deletion-vectors.enabled": "true"}), "merge-on-write-gentle", "deletion vectors"),
+        (facts({"full-compaction.delta-commits": "1"}, users="aaaa", minutes=1), "copy-on-write", "full compaction"),
+        (facts(users="aaaa", minutes=1), "high-throughput-asynchronous", "60 times an hour"),
+        (facts(users="abab"), "multi-writer", "2 writers made its newest 4 commits"),
+        (facts(users="abcd"), "copy-on-write", "is cheap"),
+        (facts({"write-only": "true"}), "multi-writer", "nobody compacts but Dredge"),
+        (facts(users="aa", size=2 << 30), "merge-on-write-gentle", "2.0 GiB"),
+        (facts(users="aaa", minutes=10), "merge-on-write-gentle", "6.0 times an hour"),
+        (facts(users=""), "copy-on-write", "seldom"),
+    ],
+)  # fmt: skip
+def test_the_preset_follows_from_options_size_and_commits(given: TableFacts, preset: str, words: str) -> None:
+    found = advise(given)
+    assert found.preset == preset
+    assert words in "; ".join(found.reasons)
+    assert parse_policies(found.entry, "p.yaml").of("shop.t").preset == preset
+    for change in found.changes:
+        assert change.why
+        assert change.refused or change.wanted != given.options.get(change.key)
+    possible = {change.key: change.wanted for change in found.changes if not change.refused}
+    options: dict[str, Any] = dict(given.options)
+    if "deletion-vectors.enabled" in possible:
+        assert found.statements[0].endswith("('deletion-vectors.modifiable' = 'true')")
+        options["deletion-vectors.modifiable"] = "true"
+    for key, value in possible.items():
+        check_change(options, key, value, "shop.t")
+        assert f"'{key}' = '{value}'" in found.statements[-1]
+    assert bool(possible) == bool(found.statements)
