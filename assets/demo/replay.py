@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from assets.demo.carrier_totals import stream_definitions
 from assets.demo.events import commit_of
+from assets.demo.marts import mart_definitions
 from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
 from assets.demo.tables import DATABASE, TABLES, DemoTable
 from lsm_core import Catalog, Schema, Table
@@ -95,8 +96,8 @@ def replay_job() -> dg.JobDefinition:
 
 
 def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
-    """Return the definitions with what the demo adds: the files that it reads as an asset, on which its tables depend, the replay, and
-    the stream job.
+    """Return the definitions with what the demo adds: the files that it reads as an asset, on which its tables depend, the replay,
+    the marts that read the tables, and the stream job.
     """
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
@@ -111,7 +112,8 @@ def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> 
             func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
         )
     added = dg.Definitions(assets=[source], jobs=[replay_job()])
-    return dg.Definitions.merge(told, added, stream_definitions(warehouse_path, settings))
+    marts = mart_definitions(warehouse_path, SOURCE)
+    return dg.Definitions.merge(told, added, marts, stream_definitions(warehouse_path, settings))
 
 
 @contextmanager

@@ -78,6 +78,12 @@ def weather() -> pa.Table:
     return _parse((data_folder() / "weather.csv").read_bytes(), types)
 
 
+def airlines() -> dict[str, str]:
+    """The name of each of the 16 carriers."""
+    found = _parse((data_folder() / "airlines.csv").read_bytes(), {"carrier": pa.string(), "name": pa.string()})
+    return dict(zip(found["carrier"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+
 def local_dates(table: pa.Table) -> Days:
     """datetime64[D] of the local calendar columns year, month, day."""
     year, month, day = (table[name].to_numpy() for name in ("year", "month", "day"))

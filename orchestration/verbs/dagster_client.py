@@ -38,6 +38,15 @@ query Checks($asset: AssetKeyInput!, $check: String!, $limit: Int!) {
     runId timestamp evaluation { success severity description }
   }
 }"""
+_MADE: Final = """
+query Made($asset: AssetKeyInput!) {
+  assetOrError(assetKey: $asset) {
+    __typename
+    ... on Asset { assetMaterializations(limit: 1) { runId metadataEntries {
+      label ... on JsonMetadataEntry { jsonString }
+    } } }
+  }
+}"""
 _LOCATIONS: Final = """
 query { workspaceOrError { __typename ... on Workspace { locationEntries {
   name loadStatus locationOrLoadError { __typename ... on PythonError { message } }
@@ -167,6 +176,13 @@ class DagsterClient:
             for item in found["assetCheckExecutions"]
             if item["evaluation"]
         ]
+
+    def json_metadata(self, asset: Sequence[str], label: str) -> Any:
+        """Return what the newest materialisation of an asset says as JSON under ``label``; None: nothing."""
+        found = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
+        newest = found.get("assetMaterializations") or [{"metadataEntries": []}]
+        told = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}
+        return None if told.get(label) is None else json.loads(told[label])
 
     def launch(
         self,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from assets.demo import carrier_totals
+from assets.demo import carrier_totals, marts
 from assets.demo.answers import (
     DIRT,
     NOTHING,
@@ -79,6 +79,7 @@ class Story:
             if suites is not None:
                 self._finished(suites)
                 self.say("     great-expectations: the suites of all tables ran")
+        self._hold_marts()
         self._retain()
         self._tell_the_rest()
 
@@ -329,6 +330,20 @@ class Story:
         self._hold(f"T4: tag {HELD.tag} says {right.rows:,} rows, {right.checksum}", found == right, f"it says {found}")
         self.say(
             f"     {HELD.table}: {HELD.deleted} data files deleted, {len(held)} {HELD.holder}, which still reads {found.rows:,} rows"
+        )
+
+    def _hold_marts(self) -> None:
+        """The marts, made once, answer from the tables that maintenance looked after what the source answers."""
+        self._run(marts.JOB)
+        said: dict[str, marts.Rows] = {}
+        for mart in marts.MARTS:
+            said |= self.client.json_metadata(mart.key.path, marts.ROWS) or {}
+        for question, rows in marts.expected_answers().items():
+            found = said.pop(question, None)
+            self._hold(f"T3: {question}: {rows}", found == rows, f"the mart says {found}")
+        self._hold("T3: the marts answer nothing else", not said, f"{sorted(said)}")
+        self.say(
+            f"     marts: {', '.join(mart.name for mart in marts.MARTS)} answer {len(marts.expected_answers())} questions"
         )
 
     def _hold_dirt(self, tick: str) -> None:

