@@ -43,18 +43,18 @@ def hides_level0(options: TableOptions) -> bool:
 def backlog_evaluation(
     layout: dg.AssetKey, states: Sequence[PartitionHealth], policy: Policy, *, hidden: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` on.
+    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` and ``level0_emergency`` on.
 
     ``hidden``: readers do not see level 0, so that a backlog is missing data and not only slow reads.
 
     One for the whole table: Dagster keeps a single evaluation without a run for a partition, and fails on the second.
     """
     level, files, where = backlog_of(states, policy)
-    threshold, name = (
-        (policy.level0_critical, "level0_critical")
-        if level is Backlog.CRITICAL
-        else (policy.level0_warn, "level0_warn")
-    )
+    name = {Backlog.CRITICAL: "level0_critical", Backlog.EMERGENCY: "level0_emergency"}.get(level, "level0_warn")
+    threshold = {
+        "level0_critical": policy.level0_critical,
+        "level0_emergency": max(policy.level0_emergency, policy.level0_critical),
+    }.get(name, policy.level0_warn)
     sign = "<" if level is Backlog.OK else ">="
     paused = f"; maintenance is paused: {policy.paused}" if policy.paused else ""
     unseen = "; invisible to readers" if hidden and files else ""
@@ -62,7 +62,7 @@ def backlog_evaluation(
         asset_key=layout,
         check_name=names.BACKLOG_CHECK,
         passed=level is Backlog.OK,
-        severity=dg.AssetCheckSeverity.ERROR if level is Backlog.CRITICAL else dg.AssetCheckSeverity.WARN,
+        severity=dg.AssetCheckSeverity.WARN if level in {Backlog.OK, Backlog.WARN} else dg.AssetCheckSeverity.ERROR,
         description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}{unseen}",
         metadata={
             "level-0 files (worst bucket)": dg.MetadataValue.int(files),

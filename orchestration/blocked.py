@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Final
 
 import dagster as dg
@@ -15,6 +18,11 @@ from orchestration import names
 _LOOK_BACK = 50
 PARTITION_TAG: Final = "dagster/partition"
 _AT_WORK: Final = 500
+IN_A_ROW: Final = 3
+"""So many failed runs of a table, one after the other and whatever their plans, suspend it."""
+_MAINTAINING: Final = ("compact", "compact full", "recover")
+"""Actions of the runs that sensors start, or people in their place: others that fail, with arguments of somebody's own, say nothing of the table."""
+_FAILED_RUNS: Final = 500
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -102,6 +110,77 @@ def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout
     mine = began.pop(run_id, (float("inf"), run_id))
     first = min(began.items(), key=lambda item: item[1], default=None)
     return first[0] if first is not None and first[1] < mine else None
+
+
+def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
+    """Return, by table, what its newest failed blocking check said: one question for all ``layouts`` (by table).
+
+    Of a partitioned table the newest evaluation alone is looked at; `blocking_failure` looks at all of them.
+    """
+    found: dict[str, str] = {}
+    owners = {
+        dg.AssetCheckKey(layout, name): table
+        for table, layout in layouts.items()
+        for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK)
+    }
+    for check, record in instance.event_log_storage.get_latest_asset_check_execution_by_key(list(owners)).items():
+        evaluation = record.evaluation
+        if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
+            found[owners[check]] = f"{check.name} failed: {evaluation.description or 'see its metadata'}"
+    return found
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """A table whose newest runs ``failures`` in number all failed, the last of them ``run_id``, at ``since_ms`` (epoch ms of the wall's clock)."""
+
+    table: str
+    failures: int
+    run_id: str
+    since_ms: int
+
+    def text(self) -> str:
+        """Why, and how it ends."""
+        return (
+            f"suspended: its last {self.failures} runs failed, the newest is {self.run_id[:8]}: see its error, then launch the job {names.RESUME_JOB} "
+            f"for {self.table}, or materialise its layout: a run that succeeds ends it, too"
+        )
+
+
+def resumed_ms(instance: dg.DagsterInstance, table: str) -> int:
+    """Return when somebody last resumed the table (epoch ms of the wall's clock), 0 when nobody did."""
+    wanted = dg.RunsFilter(tags={names.resumed_tag(table): "yes"}, statuses=[dg.DagsterRunStatus.SUCCESS])
+    found = instance.get_run_records(wanted, limit=1)
+    return int(found[0].create_timestamp.timestamp() * 1000) if found else 0
+
+
+def suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
+    """Return why no sensor starts a run of the table any more: its newest runs failed, `IN_A_ROW` of them or more. None: none of this.
+
+    Runs before it was last resumed do not count, and neither do canceled ones.
+    """
+    ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+    tags: dict[str, str | list[str]] = {names.TAG_TABLE: table, names.TAG_ACTION: list(_MAINTAINING)}
+    records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=ended), limit=_LOOK_BACK)
+    failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
+    if len(failed) < IN_A_ROW:
+        return None
+    since = resumed_ms(instance, table)
+    failed = [record for record in failed if record.create_timestamp.timestamp() * 1000 > since]
+    if len(failed) < IN_A_ROW:
+        return None
+    newest = failed[0]
+    ended_ms = int((newest.end_time or newest.update_timestamp.timestamp()) * 1000)
+    return Suspension(table, len(failed), newest.dagster_run.run_id, ended_ms)
+
+
+def suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
+    """Return the suspended tables, by name, found by the newest 500 failed runs of all tables."""
+    tags: dict[str, str | list[str]] = {names.TAG_ACTION: list(_MAINTAINING)}
+    failed = instance.get_runs(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_FAILED_RUNS)
+    counted = Counter(run.tags[names.TAG_TABLE] for run in failed if names.TAG_TABLE in run.tags)
+    found = {table: suspension(instance, table) for table, number in counted.items() if number >= IN_A_ROW}
+    return {table: one for table, one in found.items() if one is not None}
 
 
 class RunsAtWork:

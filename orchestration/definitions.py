@@ -16,13 +16,20 @@ from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
 from orchestration import names
 from orchestration.declared import with_declarations
-from orchestration.jobs import action_jobs, expectations_job, job_schedule, retention_job, warehouse_health_job
+from orchestration.jobs import (
+    action_jobs,
+    expectations_job,
+    job_schedule,
+    resume_job,
+    retention_job,
+    warehouse_health_job,
+)
 from orchestration.policies import Policies, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
 from orchestration.resources.listing import described, listing_file
 from orchestration.resources.settings import Settings, run_assets
 from orchestration.resources.warehouse import describe_table, list_tables
-from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor
+from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
 from orchestration.table_card import TableCard
 from orchestration.warehouse_health import warehouse_health_asset
 
@@ -64,7 +71,7 @@ def build_definitions(
     defs = dg.Definitions.merge(
         # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
         dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor),
-        _automation(cards, warehouse.path, source, policies, settings, listing),
+        _automation(cards, warehouse.path, source, policies, settings, listing, values),
     )
     defs = with_declarations(defs, cards, warehouse.path, policies)
     if not values.get(DEMO_VARIABLE):
@@ -105,13 +112,14 @@ def _automation(
     declared: Policies,
     settings: Settings,
     listing: Path | None,
+    environment: Mapping[str, str],
 ) -> dg.Definitions:
     """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
     if not cards:
         return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared, listing)])
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     return dg.Definitions(
-        jobs=[retention, expectations, ranking, *action_jobs()],
+        jobs=[retention, expectations, ranking, *action_jobs(), resume_job()],
         schedules=[
             job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash."),
             job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules."),
@@ -122,6 +130,7 @@ def _automation(
             idle_sensor(cards, policies, settings),
             catalog_sensor(cards, policies, settings, declared, listing),
             failure_sensor(settings),
+            watch_sensor(cards, policies, settings, environment),
         ],
     )
 

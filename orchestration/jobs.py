@@ -11,6 +11,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from checks.expectations import expectations_op
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
+from orchestration.ops.resume_op import ResumedTables, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import (
     APPLY_PLAN,
@@ -87,6 +88,12 @@ def _job(
         tags={names.TAG_ACTION: names.tag_value(action or name)},
         executor_def=_EXECUTOR,
     )
+
+
+def resume_job() -> dg.JobDefinition:
+    """Return the job that ends the suspension of tables whose runs failed one after the other."""
+    text = "End the suspension of tables whose runs failed three times in a row: sensors start runs of them again."
+    return _job(names.RESUME_JOB, text, resume_op, ResumedTables)
 
 
 def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:

@@ -24,11 +24,13 @@ SPARK_POOL: Final = "spark"
 OWNER: Final = "team:dredge"
 RETENTION_JOB: Final = "retention"
 EXPECTATIONS_JOB: Final = "expectations"
+RESUME_JOB: Final = "resume"
 
 SORTED_RUN_SENSOR: Final = "sorted_run"
 IDLE_SENSOR: Final = "idle_partition"
 CATALOG_SENSOR: Final = "catalog"
 FAILURE_SENSOR: Final = "failures"
+WATCH_SENSOR: Final = "watch"
 
 MERGED_VIEW_CHECK: Final = "merged_view_unchanged"
 TREE_CHECK: Final = "tree_invariants"
@@ -132,6 +134,12 @@ def published_tag(table: str) -> str:
     """Return the run tag that holds the id of the snapshot which the run published in ``table``."""
     database, name = split(table)
     return f"dredge/published.{part(database)}.{part(name)}"
+
+
+def resumed_tag(table: str) -> str:
+    """Return the run tag of a run of `resume` that ended the suspension of ``table``."""
+    database, name = split(table)
+    return f"dredge/resumed.{part(database)}.{part(name)}"
 
 
 def tag_value(text: str) -> str:

@@ -15,7 +15,7 @@ from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from orchestration import names
-from orchestration.blocked import blocking_failure
+from orchestration.blocked import blocking_failure, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.table_ops import APPLY_PLAN
 from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
@@ -31,7 +31,9 @@ _HOLDERS_OF: Final = 10
 """Of how many tables, the largest first, it is told what keeps data from going: that reads all their manifests."""
 _RUNS: Final = 50
 """How many of a table's newest runs count as compute spent."""
-_STANDING: Final = frozenset({Reason.PAUSED, Reason.UNSUPPORTED, Reason.UNREADABLE, Reason.BLOCKED, Reason.RELOAD})
+_STANDING: Final = frozenset(
+    {Reason.PAUSED, Reason.UNSUPPORTED, Reason.UNREADABLE, Reason.BLOCKED, Reason.SUSPENDED, Reason.RELOAD}
+)
 """Reasons that stay until a person does something."""
 _DESCRIPTION: Final = (
     "All tables ranked: what hurts most, what comes next and when, what is declined and why, what keeps storage. "
@@ -86,23 +88,28 @@ def rank_warehouse(
     """Return a line for every table, the neediest first; tables that cannot be looked at come before all others."""
     lines: dict[str, TableLine] = {}
     broken: list[TableLine] = []
+    suspended = suspensions(instance)
     for card in cards:
         found = open_table(warehouse, card, policies.of(card.name))
         if isinstance(found, Decision):
             need = TableNeed(card.name, score=100.0, costs_most=found.text)
             broken.append(TableLine(need, "see its error", "by hand", (found,)))
             continue
-        lines[card.name] = line_of(found, blocking_failure(instance, names.layout_key(warehouse.path, card.name)))
+        stopped = blocking_failure(instance, names.layout_key(warehouse.path, card.name))
+        reason = Reason.BLOCKED
+        if stopped is None and card.name in suspended:
+            stopped, reason = suspended[card.name].text(), Reason.SUSPENDED
+        lines[card.name] = line_of(found, stopped, reason)
     order = ranked(line.need for line in lines.values())
     return [*broken, *(lines[need.table] for need in order)]
 
 
-def line_of(table: OpenTable, blocked: str | None = None) -> TableLine:
-    """Return the line of one table; ``blocked`` says why a failed check keeps it from being touched."""
+def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
+    """Return the line of one table; ``stopped`` says why it is not touched: a failed check, or runs that failed (``reason``)."""
     need = need_of(table.name, table.health.buckets)
     decisions = common_decisions(table) or [*judge_runs(table), *judge_idle(table)]
-    if blocked is not None:
-        decisions = [Decision(table.name, "", Outcome.DECLINE, Reason.BLOCKED, blocked)]
+    if stopped is not None:
+        decisions = [Decision(table.name, "", Outcome.DECLINE, reason, stopped)]
     standing = tuple(decision for decision in decisions if decision.reason in _STANDING)
     runs = [decision for decision in decisions if decision.outcome is Outcome.RUN]
     seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))

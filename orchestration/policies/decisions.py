@@ -46,6 +46,7 @@ class Reason(StrEnum):
     FAILED = "its run failed"
     CANCELED = "its run was canceled"
     BLOCKED = "blocked by a failed check"
+    SUSPENDED = "suspended"
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"
     ELSEWHERE = "another sensor's"
@@ -59,6 +60,7 @@ class Backlog(StrEnum):
     OK = "OK"
     WARN = "WARN"
     CRITICAL = "CRITICAL"
+    EMERGENCY = "EMERGENCY"
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ def backlog_of(states: Sequence[PartitionHealth], policy: Policy) -> tuple[Backl
     worst = max(states, key=lambda state: state.level0_files, default=None)
     if worst is None:
         return Backlog.OK, 0, ""
+    if worst.level0_files >= max(policy.level0_emergency, policy.level0_critical):
+        return Backlog.EMERGENCY, worst.level0_files, worst.text
     if worst.level0_files >= policy.level0_critical:
         return Backlog.CRITICAL, worst.level0_files, worst.text
     level = Backlog.WARN if worst.level0_files >= policy.level0_warn else Backlog.OK

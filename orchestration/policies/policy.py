@@ -38,6 +38,8 @@ _RETENTION: Final = {
     "orphans": "orphans",
 }
 """Which part of `Retention` speaks of an action."""
+_COUNTS: Final = frozenset({"tags", "small_manifests"})
+"""Limits of `WatchRules` that are no times."""
 _ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -172,6 +174,22 @@ class Retention(_Part):
     orphans: OrphanRetention | None = Field(None, description="of files that nothing names")
 
 
+class WatchRules(_Part):
+    """From where on the sensor `watch` alerts; each value inherits by itself."""
+
+    stalled_after: Duration | None = Field(
+        None, description="something is due, and nothing was compacted for so long, like '12 h'"
+    )
+    paused_at_most: Duration | None = Field(None, description="a pause that says since when is older, like '30 d'")
+    overdue_after: Duration | None = Field(
+        None, description="snapshots and tags are still there so long after their time, like '1 d'"
+    )
+    tags: int | None = Field(None, ge=1, description="a table has more tags than this")
+    small_manifests: int | None = Field(
+        None, ge=2, description="so many manifests of the newest snapshot are small or hold deletions"
+    )
+
+
 class Expectation(_Part):
     """One expectation of great-expectations over the table's rows."""
 
@@ -231,6 +249,10 @@ class PolicyEntry(CompactionRules):
     level0_critical: int | None = Field(
         None, ge=1, description="level-0 files in one bucket that make level0_backlog fail"
     )
+    level0_emergency: int | None = Field(
+        None, ge=1, description="level-0 files in one bucket that are alerted for once more: recover them in passes"
+    )
+    watch: WatchRules | None = Field(None, description="from where on the sensor `watch` alerts")
     verification: Verification | None = Field(
         None,
         description="what a run proves of a compaction's output before it is published; wins over the table's dredge.verification",
@@ -285,6 +307,14 @@ class PolicyEntry(CompactionRules):
             and self.level0_warn > self.level0_critical
         ):
             raise ValueError(f"level0_warn ({self.level0_warn}) is above level0_critical ({self.level0_critical})")
+        if (
+            self.level0_critical is not None
+            and self.level0_emergency is not None
+            and self.level0_critical > self.level0_emergency
+        ):
+            raise ValueError(
+                f"level0_critical ({self.level0_critical}) is above level0_emergency ({self.level0_emergency})"
+            )
         ages = [duration(rule.older_than) for rule in self.partitions or ()]
         if len(set(ages)) < len(ages):
             raise ValueError("two rules of partitions are for the same age")
@@ -340,10 +370,21 @@ class AgeRule:
 
 
 @dataclass(frozen=True)
+class WatchLimits:
+    """From where on the sensor `watch` alerts, as `WatchRules` says it; times in ms."""
+
+    stalled_after_ms: int = 12 * HOUR_MS
+    paused_at_most_ms: int = 30 * DAY_MS
+    overdue_after_ms: int = DAY_MS
+    tags: int = 100
+    small_manifests: int = 500
+
+
+@dataclass(frozen=True)
 class Policy:
     """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
 
-    ``rests``: the pause is for retention, too. ``off_peak``: when compactions may start, None: at any time. ``preset``: the nearest that was chosen, "": none. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
+    ``rests``: the pause is for retention, too; ``paused_since_ms``: when it began (epoch ms), None where the file does not say. ``off_peak``: when compactions may start, None: at any time. ``preset``: the nearest that was chosen, "": none. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
     as it always was. ``retention``: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
 
     ``owners``, ``group`` and ``tags`` of its assets (empty: the platform's own), ``upstream`` and ``downstream`` as keys like 'raw/orders_csv'.
@@ -356,7 +397,10 @@ class Policy:
     idle_min_files: int = 5
     level0_warn: int = 1_000
     level0_critical: int = 10_000
+    level0_emergency: int = 100_000
+    watch: WatchLimits = field(default_factory=WatchLimits)
     paused: str | None = None
+    paused_since_ms: int | None = None
     rests: bool = False
     off_peak: OffPeak | None = None
     preset: str = ""
@@ -527,6 +571,8 @@ def leaves(entry: CompactionRules) -> Iterator[tuple[tuple[str, ...], Any]]:
                 part = getattr(value, kind)
                 if part is not None:
                     yield from (((name, kind, key), given) for key, given in part if given is not None)
+        elif isinstance(value, WatchRules):
+            yield from (((name, key), given) for key, given in value if given is not None)
         else:
             yield (name,), value
 
@@ -536,6 +582,8 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     name = _RESOLVED.get(path[0], path[0])
     if path[0] == "paused":
         values["rests"] = isinstance(value, Pause) and value.retention
+        since = value.since if isinstance(value, Pause) else None
+        values["paused_since_ms"] = None if since is None else _midnight_ms(since)
         values[name] = value.text() if isinstance(value, Pause) else (value or None)
     elif path[0] == "off_peak":
         values[name] = value or None
@@ -543,10 +591,19 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         kinds = values.setdefault(name, {})
         key, number = (f"{path[2]}_ms", duration(value)) if path[2] == "older_than" else (path[2], value)
         kinds[path[1]] = {**kinds.get(path[1], {}), key: number}
+    elif path[0] == "watch":
+        key = path[1] if path[1] in _COUNTS else f"{path[1]}_ms"
+        limit = {key: value if path[1] in _COUNTS else duration(value)}
+        values[name] = replace(values.get(name, WatchLimits()), **limit)
     elif path[0] in _BY_KEY:
         values[name] = {**values.get(name, {}), path[1]: value}
     else:
         values[name] = duration(value) if path[0] == "idle_after" else value
+
+
+def _midnight_ms(day: datetime.date) -> int:
+    """The beginning of a day in UTC, epoch ms."""
+    return int(datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC).timestamp() * 1000)
 
 
 def _meant(name: str, known: Collection[str]) -> str:

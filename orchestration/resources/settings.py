@@ -30,6 +30,7 @@ class Settings:
 
     sensor_seconds: int = 30
     sensor_budget_seconds: float = 20.0
+    watch_seconds: int = 300
     sensors_on: bool = True
     schedules_on: bool = True
     retention_cron: str = "17 * * * *"
@@ -39,7 +40,7 @@ class Settings:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
+        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
 
         Raises ``InvalidOption`` naming the variable.
         """
@@ -48,6 +49,7 @@ class Settings:
         return Settings(
             sensor_seconds=int(_number(values, "DREDGE_SENSOR_SECONDS", base.sensor_seconds, 1)),
             sensor_budget_seconds=_number(values, "DREDGE_SENSOR_BUDGET", base.sensor_budget_seconds, 0.1),
+            watch_seconds=int(_number(values, "DREDGE_WATCH_SECONDS", base.watch_seconds, 1)),
             sensors_on=_switch(values, "DREDGE_SENSORS", default=base.sensors_on),
             schedules_on=_switch(values, "DREDGE_SCHEDULES", default=base.schedules_on),
             retention_cron=_cron(values, "DREDGE_RETENTION_CRON", base.retention_cron),

@@ -13,7 +13,14 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import PARTITION_TAG, RunsAtWork, blocking_failure
+from orchestration.blocked import (
+    PARTITION_TAG,
+    RunsAtWork,
+    Suspension,
+    blocking_failure,
+    resumed_ms,
+    suspension,
+)
 from orchestration.health import TableHealth, ages
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
@@ -50,6 +57,7 @@ class RunDesk:
     def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
         self.instance, self.warehouse = instance, warehouse
         self._at_work = RunsAtWork(instance)
+        self._suspended: dict[str, Suspension | None] = {}
 
     def request_run(self, table: OpenTable, decision: Decision) -> tuple[Decision, dg.RunRequest | None]:
         """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
@@ -59,14 +67,9 @@ class RunDesk:
         """
         name, partition = table.name, decision.partition or None
         layout = names.layout_key(self.warehouse.path, name)
-        if partition is not None and usable_keys([partition])[1]:
-            return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {name}`"), None
-        blocked = blocking_failure(self.instance, layout, partition)
-        if blocked is not None:
-            return _decline(decision, Reason.BLOCKED, blocked), None
-        working = self._at_work.of(name, layout, partition)
-        if working is not None:
-            return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it"), None
+        in_the_way = self._in_the_way(decision, name, layout, partition)
+        if in_the_way is not None:
+            return in_the_way, None
         place = (table.store.root, decision.partition, decision.full)
         known = _planned.get(place)
         if known is not None and known.health() is table.health:
@@ -111,6 +114,23 @@ class RunDesk:
         )
         return final, request
 
+    def _in_the_way(self, decision: Decision, name: str, layout: dg.AssetKey, partition: str | None) -> Decision | None:
+        """The decision with what keeps any plan of the partition from getting a run, None when nothing does."""
+        if partition is not None and usable_keys([partition])[1]:
+            return _decline(decision, Reason.NAME, f"{decision.text}; compact it with `dredge compact {name}`")
+        blocked = blocking_failure(self.instance, layout, partition)
+        if blocked is not None:
+            return _decline(decision, Reason.BLOCKED, blocked)
+        working = self._at_work.of(name, layout, partition)
+        if working is not None:
+            return _decline(decision, Reason.IN_FLIGHT, f"{decision.text}; run {working[:8]} is at work on it")
+        if name not in self._suspended:
+            self._suspended[name] = suspension(self.instance, name)
+        suspended = self._suspended[name]
+        if suspended is not None:
+            return _decline(decision, Reason.SUSPENDED, f"{decision.text}; {suspended.text()}")
+        return None
+
     def _next_try(self, table: OpenTable, decision: Decision, planned: _Planned) -> NextTry:
         """Which try of the plan is to start now, or why none is."""
         if not planned.hash:
@@ -118,7 +138,13 @@ class RunDesk:
             text = why if why.startswith(decision.text) else f"{decision.text}, but {why}"
             return NextTry(None, text, Reason.NOTHING_PICKED)
         tries = _tries(self.instance, table.name, decision.partition or None, planned.hash)
-        return decide_next_try(tries, planned.hash, wall_ms())
+        since = resumed_ms(self.instance, table.name) if tries else 0
+        counted = [one for one in tries if one.ended_ms > since]
+        found = decide_next_try(counted, planned.hash, wall_ms())
+        if found.number is None:
+            return found
+        # Those before somebody resumed the table do not count, but Dagster knows the keys of their runs.
+        return replace(found, number=found.number + len(tries) - len(counted))
 
 
 def _plan_ages(store: TableStore) -> bool:

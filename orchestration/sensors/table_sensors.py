@@ -98,7 +98,7 @@ def _held_back(
     level, files, _ = backlog_of([state], policy)
     if reason is not Reason.PAUSED and decision.outcome is not Outcome.RUN:
         return decision
-    if level is Backlog.CRITICAL:
+    if level in {Backlog.CRITICAL, Backlog.EMERGENCY}:
         overridden = f"the pause ({policy.paused}) is" if reason is Reason.PAUSED else f"its hours ({why}) are"
         text = f"{files} level-0 files >= {limit}: critical; {overridden} overridden"
         return replace(

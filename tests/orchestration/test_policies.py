@@ -245,3 +245,23 @@ def test_a_declaration_that_dagster_could_not_hold_is_refused_by_place(tmp_path:
     path.write_text(f"tables: {{shop.orders: {{{entry}}}}}")
     with pytest.raises(InvalidOption, match=rf"policies.yaml: tables.shop.orders.{place}"):
         read_policies(path)
+
+
+def test_limits_of_the_watch_inherit_one_by_one_and_a_pause_tells_since_when(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "defaults: {watch: {stalled_after: 6 h, tags: 7}, level0_emergency: 50000}\n"
+        "tables: {a.b: {watch: {stalled_after: 2 d}, paused: {reason: move, since: 2024-05-30}}}"
+    )
+    policies = read_policies(path)
+    general, exact = policies.of("a.c"), policies.of("a.b")
+    assert (general.watch.stalled_after_ms, general.watch.tags, general.level0_emergency) == (6 * 3_600_000, 7, 50_000)
+    assert (exact.watch.stalled_after_ms, exact.watch.tags, exact.watch.small_manifests) == (48 * 3_600_000, 7, 500)
+    assert exact.paused_since_ms == 1_717_027_200_000 and general.paused_since_ms is None
+    assert exact.origin("watch.stalled_after") == "p.yaml:2, a.b"
+    path.write_text("defaults: {level0_critical: 10, level0_emergency: 9}")
+    with pytest.raises(InvalidOption, match="above level0_emergency"):
+        read_policies(path)
+    path.write_text("defaults: {watch: {stalled_after: soon}}")
+    with pytest.raises(InvalidOption, match="stalled_after"):
+        read_policies(path)

@@ -17,6 +17,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata.store import TableStore
 from orchestration import health, names
+from orchestration.blocked import suspension, suspensions
 from orchestration.health import table_health
 from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
@@ -98,10 +99,47 @@ def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monke
         later = 0
     house.instance.add_run(_run(house, again, dg.DagsterRunStatus.FAILURE))
     later = 10**9
-    lines = house.lines(house.tick(RUNS))
-    assert any("failed, the last of 3 tries: not requested again until a commit changes" in line for line in lines)
-    commit(house.warehouse.table("shop.plain"))
-    assert house.tick(RUNS).run_requests[0].run_key.startswith("shop.plain@6:")
+    said = "shop.plain: decline (suspended): 5 sorted runs >= 5; suspended: its last 3 runs failed, the newest is "
+    assert any(line.startswith(said) and "the job resume" in line for line in house.lines(house.tick(RUNS)))
+    commit(house.warehouse.table("shop.plain"))  # another plan, and the same table
+    assert not house.tick(RUNS).run_requests
+
+
+def test_a_suspended_table_is_resumed_with_new_tries_and_told_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    commit(house.warehouse.table("shop.orders"), 5)
+    requests = {request.tags[names.TAG_TABLE]: request for request in house.tick(RUNS).run_requests}
+    request = requests["shop.plain"]
+    for _ in range(3):
+        house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
+    again = {one.tags[names.TAG_TABLE] for one in house.tick(RUNS).run_requests}
+    assert again == {"shop.orders"}
+    ranked = house.execute(names.WAREHOUSE_HEALTH).get_asset_materialization_events()[0].materialization.metadata
+    assert "| shop.plain | suspended | suspended: its last 3 runs failed" in str(ranked["declined"].value)
+
+    wrong = {"tables": ["shop.plain", "shop.none"], "reason": "disk"}
+    refused = house.execute(names.RESUME_JOB, run_config=wrong)
+    assert not refused.success and suspension(house.instance, "shop.plain") is not None
+    done = house.execute(names.RESUME_JOB, run_config={"tables": ["shop.plain"], "reason": "the disk is larger now"})
+    assert done.success
+    repeated = {one.tags[names.TAG_TABLE]: one for one in house.tick(RUNS).run_requests}
+    assert repeated["shop.plain"].run_key == f"{request.run_key}#4"  # Dagster drops keys that it knows
+    assert house.run(repeated["shop.plain"]).success
+    assert suspensions(house.instance) == {}
+
+
+def test_a_run_that_succeeds_or_other_actions_suspend_nothing(house: House) -> None:
+    commit(house.warehouse.table("shop.plain"), 5)
+    request = house.tick(RUNS).run_requests[0]
+    for number in range(3):
+        house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
+        if number == 1:
+            assert house.maintain("shop.plain").success  # by hand
+        wrong = {**request.tags, names.TAG_ACTION: "rescale"}
+        house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=wrong, status=dg.DagsterRunStatus.FAILURE))
+    assert suspension(house.instance, "shop.plain") is None
 
 
 def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

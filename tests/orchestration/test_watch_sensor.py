@@ -1,0 +1,297 @@
+"""The sensor `watch`: tells people once what is wrong, all in one message, and no channel that hangs or fails blocks anything."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
+
+from lsm_core.clock import FileClock, SystemClock
+from lsm_core.errors import InvalidOption
+from lsm_core.metadata import consumers
+from orchestration import names
+from orchestration.policies.decisions import DAY_MS
+from orchestration.quirks import ASSET_JOB
+from orchestration.sensors import alert_channels
+from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
+from tests.support.platform import House, commit, keyed_table, open_house
+
+WATCH = names.WATCH_SENSOR
+
+
+class _Hook:
+    """A server on a free port that answers POSTs with ``status`` and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.status, self.sent = 200, []
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                hook.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(hook.status)
+                self.send_header("Location", "http://localhost:9/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *arguments: Any) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/T0/secret"
+
+    @contextmanager
+    def running(self) -> Iterator[_Hook]:
+        thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.server.shutdown()
+            self.server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def hook() -> Iterator[_Hook]:
+    with _Hook().running() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past any proxy of the machine that runs the tests, and with patience: it may be busy."""
+    for name in ("_SECONDS", "_SECONDS_A_TRY"):
+        monkeypatch.setattr(alert_channels, name, 60.0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+
+
+@contextmanager
+def _house(tmp_path: Path, policies: str = "", **environment: str) -> Iterator[tuple[House, FileClock]]:
+    """A warehouse with two tables whose clock stands at the commits' time."""
+    root, clock, file = tmp_path / "wh", FileClock(str(tmp_path / "clock")), tmp_path / "policies.yaml"
+    keyed_table(root, "shop.busy", partitioned=False)
+    keyed_table(root, "shop.calm", partitioned=False)
+    clock.set(SystemClock().now_ms())
+    file.write_text(policies)
+    with open_house(root, DREDGE_CLOCK=clock.to_spec(), DREDGE_POLICIES=str(file), **environment) as house:
+        commit(house.warehouse.table("shop.busy"), 6)
+        commit(house.warehouse.table("shop.calm"))
+        yield house, clock
+
+
+def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, hook: _Hook) -> None:
+    policies = "tables: {shop.busy: {paused: {reason: storage move, since: 2020-01-01}, level0_warn: 5}}"
+    with _house(tmp_path, policies, DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
+        said = house.lines(house.tick(WATCH))
+        assert said[0] == "2 tables looked at: 2 findings"
+        assert said[1].startswith("shop.busy: warn (level 0 piles up): WARN: 6 level-0 files >= 5")
+        assert said[2].startswith("shop.busy: warn (paused for long): for ")
+        assert said[3] == "webhook at 127.0.0.1: told 2 new, 0 over"
+        (message,) = hook.sent
+        assert message["text"].splitlines()[0] == "Dredge wh: 2 new, 0 over, 2 in all"
+        assert message["new"] == said[1:3]
+
+        clock.set(clock.now_ms() + DAY_MS)  # other numbers, and no compaction for a day: one finding more
+        result = house.tick(WATCH)
+        assert [len(one["new"]) for one in hook.sent] == [2, 1]
+        assert hook.sent[1]["new"][0].startswith(
+            "shop.busy: error (maintenance stands still): nothing was compacted for 24 h >= 12 h"
+        )
+        (shown,) = [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
+        assert shown.asset_key == house.layout("shop.busy") and shown.metadata["findings"].value == 3
+        assert "secret" not in str(result) + str(house.cursors)
+
+        house.load()  # a new process knows what was told
+        assert house.lines(house.tick(WATCH))[-1].startswith("shop.busy: ") and len(hook.sent) == 2
+
+        house.warehouse.table("shop.busy").compact(full=True)
+        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: told 0 new, 2 over"
+        assert hook.sent[2]["standing"] == 1 and hook.sent[2]["over"][0] == "shop.busy: level 0 piles up (warn)"
+
+
+def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
+    tmp_path: Path, hook: _Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook.status = 500
+    now = SystemClock().now_ms()
+    monkeypatch.setattr(import_module("orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
+    with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, _):
+        assert (
+            house.lines(house.tick(WATCH))[-1]
+            == "webhook at 127.0.0.1: not told: OSError: it answered 500; tried again in 15 min"
+        )
+        assert len(hook.sent) == 2
+        assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and len(hook.sent) == 2
+        now += 16 * 60_000
+        assert house.lines(house.tick(WATCH))[-1].endswith("tried again in 60 min")
+        hook.status, now = 200, now + 61 * 60_000
+        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: told 1 new, 0 over"
+        assert not any("webhook" in line for line in house.lines(house.tick(WATCH)))
+
+
+def test_a_webhook_that_hangs_or_leads_elsewhere_blocks_nothing(hook: _Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_channels, "_SECONDS", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hanging = Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/key")
+        assert deliver(hanging, Alert("wh", ["a"])) == "no answer within 0.3 s"
+        assert "key" not in repr(hanging) + hanging.name
+    monkeypatch.setattr(alert_channels, "_SECONDS", 60.0)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        nobody = deliver(Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}/key"), Alert("wh", ["a"]))
+    assert nobody is not None and nobody.startswith("OSError: nobody answered") and "key" not in nobody
+    hook.status = 302
+    assert deliver(Webhook(hook.address), Alert("wh", ["a"])) == "OSError: it answered 302"
+    assert len(hook.sent) == 1
+
+
+def test_a_message_names_the_first_fifty() -> None:
+    lines = Alert("wh", [f"t{number}" for number in range(60)], ["x"], 60).text.splitlines()
+    assert lines[0] == "Dredge wh: 60 new, 1 over, 60 in all"
+    assert lines[-2:] == ["... and 10 more: see the newest tick of the sensor watch", "over: x"]
+
+
+class _Post:
+    """An SMTP server as smtplib speaks to one."""
+
+    def __init__(self, tls: bool) -> None:
+        self.tls, self.done, self.messages = tls, [], []
+
+    def __call__(self, host: str, port: int, **_: Any) -> _Post:
+        self.done.append((host, port))
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def ehlo(self) -> None:
+        """Nothing to say."""
+
+    def has_extn(self, name: str) -> bool:
+        return self.tls and name == "starttls"
+
+    def starttls(self, context: Any) -> None:
+        assert context.check_hostname
+        self.done.append("tls")
+
+    def login(self, user: str, password: str) -> None:
+        self.done.append((user, password))
+
+    def send_message(self, message: Any) -> None:
+        self.messages.append(message)
+
+
+def test_mail_goes_to_all_and_a_password_over_tls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "DREDGE_ALERT_EMAIL": "ann@example.org, team@example.org",
+        "DREDGE_ALERT_SMTP": "smtp://ann:p%40ss@mail.example.org:587",
+    }
+    (channel,) = channels_from(values)
+    assert isinstance(channel, Mail) and channel.name == "e-mail to ann@example.org, team@example.org"
+    assert "p%40ss" not in repr(channel)
+    server = _Post(tls=True)
+    monkeypatch.setattr(alert_channels.smtplib, "SMTP", server)
+    assert deliver(channel, Alert("wh", ["shop.busy: error"], [], 1)) is None
+    assert server.done == [("mail.example.org", 587), "tls", ("ann", "p@ss")]
+    (message,) = server.messages
+    assert message["Subject"] == "Dredge wh: 1 new, 0 over, 1 in all" and "shop.busy: error" in message.get_content()
+    assert message["To"] == "ann@example.org, team@example.org"
+    bare = _Post(tls=False)
+    monkeypatch.setattr(alert_channels.smtplib, "SMTP", bare)
+    assert "without TLS" in str(deliver(channel, Alert("wh", ["x"])))
+    assert not bare.messages and len(bare.done) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "variable"),
+    [
+        ({"DREDGE_ALERT_WEBHOOK": "hooks.example.org/T0/secret"}, "DREDGE_ALERT_WEBHOOK"),
+        ({"DREDGE_ALERT_WEBHOOK": "file:///etc/secret"}, "DREDGE_ALERT_WEBHOOK"),
+        ({"DREDGE_ALERT_WEBHOOK": "https://x:70000/secret"}, "DREDGE_ALERT_WEBHOOK"),
+        ({"DREDGE_ALERT_EMAIL": "ann@example.org"}, "DREDGE_ALERT_SMTP"),
+        ({"DREDGE_ALERT_EMAIL": "ann", "DREDGE_ALERT_SMTP": "smtp://x"}, "DREDGE_ALERT_EMAIL"),
+        ({"DREDGE_ALERT_EMAIL": "a@b\nBcc: c@d", "DREDGE_ALERT_SMTP": "smtp://x"}, "DREDGE_ALERT_EMAIL"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_showing_it(values: dict[str, str], variable: str) -> None:
+    with pytest.raises(InvalidOption, match=variable) as refused:
+        channels_from(values)
+    assert "secret" not in str(refused.value)
+
+
+def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Path) -> None:
+    with _house(tmp_path) as (house, clock):
+        calm = house.warehouse.table("shop.calm")
+        commit(calm, 12)
+        consumers.write_consumer(calm.store, "job-7", 3)
+        clock.set(clock.now_ms() + 3 * DAY_MS)
+        tags = names.run_tags("shop.busy", None, "p", "compact", "r")
+        for _ in range(3):
+            house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=dg.DagsterRunStatus.FAILURE))
+        bad = dg.AssetCheckEvaluation(
+            asset_key=house.layout("shop.calm"), check_name=names.TREE_CHECK, passed=False, description="files overlap"
+        )
+        house.instance.report_runless_asset_event(bad)
+        said = "\n".join(house.lines(house.tick(WATCH)))
+        assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in said
+        assert (
+            "shop.calm: error (a blocking check failed): tree_invariants failed: files overlap; nothing is started"
+            in said
+        )
+        assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in said
+        assert "shop.calm: warn (snapshots do not expire): 2 of 13 snapshots" in said
+
+        (house.root / "shop.db" / "calm" / "schema" / "schema-0").write_text("{")
+        said = "\n".join(house.lines(house.tick(WATCH)))
+        assert (
+            "shop.calm: error (cannot be looked at): " in said and "shop.busy: error (maintenance stands still)" in said
+        )
+
+
+def test_a_sensor_that_does_not_tick_is_told(tmp_path: Path) -> None:
+    with _house(tmp_path) as (house, _):
+        place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("dredge"), "__repository__")
+        now = SystemClock().now_ms() / 1000
+        for name, ticked, status in (
+            (names.SORTED_RUN_SENSOR, now - 3_600, InstigatorStatus.RUNNING),
+            (names.IDLE_SENSOR, now, InstigatorStatus.RUNNING),
+            (names.CATALOG_SENSOR, now - 3_600, InstigatorStatus.STOPPED),
+            ("somebody_elses", now - 3_600, InstigatorStatus.RUNNING),
+        ):
+            data = SensorInstigatorData(last_tick_timestamp=ticked, min_interval=30)
+            origin = RemoteInstigatorOrigin(place, name)
+            house.instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, status, data))
+        said = house.lines(house.tick(WATCH))
+        assert len(said) == 2 and said[1].startswith(
+            "sensor sorted_run: error (a sensor is silent): its last tick was at "
+        )
+
+
+def test_a_replay_keeps_it_still_and_a_broken_cursor_starts_over(tmp_path: Path) -> None:
+    replay = tmp_path / "replay"
+    with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_REPLAY_STATE=str(replay)) as (house, _):
+        replay.write_text("batch 1")
+        house.cursors[WATCH] = '{"tick": 4}'
+        assert house.tick(WATCH).skip_message == "replay of batch 1 in progress"
+        assert house.cursors[WATCH] == '{"tick": 4}'
+        replay.unlink()
+        house.cursors[WATCH] = '{"channels": [1]}'
+        assert house.lines(house.tick(WATCH))[0] == "2 tables looked at: 1 findings"

@@ -1,0 +1,98 @@
+"""What `watch` finds is decided from plain values: each finding at its limit and only there, with its numbers and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lsm_core.maintenance.debts import HistoryDebt
+from orchestration.health import PartitionHealth
+from orchestration.policies.decisions import DAY_MS
+from orchestration.policies.policy import Policy, WatchLimits
+from orchestration.policies.watching import (
+    HOUR_MS,
+    Severity,
+    Trouble,
+    find_backlog,
+    find_history,
+    find_late_data,
+    find_pause,
+    find_stall,
+)
+from tests.support.platform import bucket_health
+
+NOW = 1_700_000_000_000
+POLICY = Policy()
+
+
+def _state(text: str = "", **changes: object) -> PartitionHealth:
+    return PartitionHealth(text, (bucket_health(text, 0, **changes), bucket_health(text, 1)))
+
+
+@pytest.mark.parametrize(
+    ("files", "severity", "word"),
+    [
+        (998, None, ""),
+        (1_000, Severity.WARN, "WARN: 1,000 level-0 files >= 1,000 in dt=b"),
+        (10_000, Severity.ERROR, "CRITICAL: 10,000 level-0 files >= 10,000 in dt=b; `dredge recover a.b`"),
+        (100_000, Severity.EMERGENCY, "EMERGENCY: 100,000 level-0 files >= 100,000"),
+    ],
+)
+def test_level_0_is_told_at_its_three_limits(files: int, severity: Severity | None, word: str) -> None:
+    found = find_backlog("a.b", [_state("dt=a"), _state("dt=b", level0_files=files)], POLICY)
+    assert [one.severity for one in found] == ([severity] if severity else [])
+    assert not found or word in found[0].line()
+    worse = find_backlog("a.b", [_state("dt=b", level0_files=files + 1)], POLICY)
+    assert [one.key for one in worse] == [one.key for one in found]  # a number more is no other alert
+
+
+def test_something_due_for_long_and_nothing_compacted_since_is_a_stall() -> None:
+    waiting = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, cost_minor=5)
+    (found,) = find_stall("a.b", [waiting], {"dt=a": "9 sorted runs"}, POLICY, NOW)
+    assert found.trouble is Trouble.STALLED
+    assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and something is due: 9 sorted runs"
+    assert find_stall("a.b", [waiting], {}, POLICY, NOW) == []
+    assert find_stall("a.b", [waiting], {"dt=a": ""}, POLICY, NOW - 2 * HOUR_MS) == []
+    at_work = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, last_compaction_ms=NOW - HOUR_MS, cost_minor=5)
+    assert find_stall("a.b", [at_work], {"dt=a": ""}, POLICY, NOW) == []
+    patient = replace(POLICY, watch=WatchLimits(stalled_after_ms=2 * DAY_MS))
+    assert find_stall("a.b", [waiting], {"dt=a": ""}, patient, NOW) == []
+
+
+def test_a_pause_is_told_when_it_says_since_when() -> None:
+    paused = replace(POLICY, paused="storage move", paused_since_ms=NOW - 31 * DAY_MS)
+    (found,) = find_pause("a.b", paused, NOW)
+    assert found.text == "for 31 d >= 30 d: storage move (built-in default)"
+    assert find_pause("a.b", paused, NOW - 2 * DAY_MS) == []
+    assert find_pause("a.b", replace(paused, paused_since_ms=None), NOW) == []
+    assert find_pause("a.b", replace(paused, paused=None), NOW) == []
+
+
+def test_a_history_that_does_not_shrink_says_what_holds_it() -> None:
+    assert find_history("a.b", HistoryDebt(snapshots=50_000, tags=100, small_manifests=499), POLICY, NOW) == []
+    debt = HistoryDebt(
+        snapshots=70, earliest_ms=NOW - 3 * DAY_MS, overdue=40, held=20, gaps=((4, 6), (9, 9)), tags=101,
+        overdue_tags=("old",), consumers=2, consumer="job-7", consumer_behind=60, consumer_seen_ms=NOW - 9 * DAY_MS,
+        manifests=700, small_manifests=500,
+    )  # fmt: skip
+    found = {one.trouble: one.text for one in find_history("a.b", debt, POLICY, NOW)}
+    assert set(found) == {Trouble.SNAPSHOTS, Trouble.CONSUMER, Trouble.GAP, Trouble.TAGS, Trouble.MANIFESTS}
+    assert found[Trouble.SNAPSHOTS].startswith(
+        "40 of 70 snapshots were to expire 24 h ago or longer; the oldest is of "
+    )
+    assert found[Trouble.CONSUMER].startswith(
+        "consumer 'job-7', heard of last 9 d ago, has yet to read 60 snapshots and keeps 20 "
+    )
+    assert found[Trouble.GAP].startswith("4..6 (and 1 more gaps)") and "`dredge repair a.b`" in found[Trouble.GAP]
+    assert "101 tags (limit 100), 1 of them kept longer than was said (old)" in found[Trouble.TAGS]
+    assert found[Trouble.MANIFESTS].startswith("500 of 700 manifests are small")
+
+
+def test_late_data_are_shown_and_alert_nobody() -> None:
+    late = _state("dt=a", oldest_level0_ms=NOW, last_compaction_ms=NOW - 25 * DAY_MS)
+    (found,) = find_late_data("a.b", [late, _state("dt=b")], POLICY)
+    assert (found.severity, found.trouble) == (Severity.INFO, Trouble.LATE_DATA)
+    assert found.text.startswith("dt=a was written to 25 d after its last compaction")
+    soon = _state("dt=a", oldest_level0_ms=NOW, last_compaction_ms=NOW - 19 * DAY_MS)
+    assert find_late_data("a.b", [soon], POLICY) == []
