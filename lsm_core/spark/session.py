@@ -54,6 +54,7 @@ _SECONDS_TO_CONNECT = 5.0
 _LOCK = threading.Lock()
 _ROOT = str(Path(__file__).resolve().parents[2])
 """Where ``lsm_core`` lies."""
+_WORKER_START = str(Path(__file__).with_name("worker_start"))
 
 
 def start_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -180,10 +181,9 @@ def _put_into_environment(wanted: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def launch_variables() -> dict[str, str]:
-    """Return the environment variables of a starting Spark: its Java, its Python and where ``lsm_core`` lies."""
-    known = os.environ.get("PYTHONPATH", "")
-    paths = [p for p in known.split(os.pathsep) if p]
-    python_path = known if _ROOT in paths else os.pathsep.join([_ROOT, *paths])
+    """Return the environment variables of a starting Spark: its Java, its Python, where ``lsm_core`` lies and what its workers' parents import."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", _WORKER_START)]
+    python_path = os.pathsep.join([_WORKER_START, *([] if _ROOT in paths else [_ROOT]), *paths])
     return {
         "JAVA_HOME": find_java().home,
         "PYSPARK_PYTHON": sys.executable,

@@ -5,7 +5,8 @@ its commit, a stream). A worker that Spark's own parent forks has nothing but Py
 when it was idle for a minute: about a second of processor time for each. What this parent has imported, its workers have.
 
 `spark_session` and `start_server` name it where the workers run this Python on this machine. Sessions that others made, and clusters, keep
-Spark's, unless they name it; it does what Spark's does, and functions of users run in its workers as in any.
+Spark's, unless they name it; it does what Spark's does, and functions of users run in its workers as in any. Spark uses it for tasks alone:
+of its own parents, which answer the questions, `worker_start` asks the same.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import DataSource
 
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import read_table, register
+from lsm_core.spark.session import launch_variables
 from lsm_core.spark.spark_tasks import Shipped
 from lsm_core.spark.worker_daemon import KINDS
 from tests.spark.tables import make_table, rows, same
@@ -84,6 +87,27 @@ def test_workers_are_forked_from_a_parent_that_has_imported_what_they_need(spark
     (told,) = frame.toArrow().to_pylist()
     assert "-m lsm_core.spark.worker_daemon pyspark.worker" in told.pop("command")
     assert told == {"threads": 1, "missing": "", "alike": False}
+
+
+def test_who_answers_for_a_data_source_is_forked_from_such_a_parent_too(spark: Any) -> None:
+    class Told(DataSource):  # not by its name: nothing of Dredge is imported for it
+        @classmethod
+        def name(cls) -> str:
+            return "told"
+
+        def schema(self) -> str:
+            return f"{'forked_with_it' if 'lsm_core.spark.data_source' in sys.modules else 'without_it'} INT"
+
+    spark.dataSource.register(Told)
+    assert spark.read.format("told").load().columns == ["forked_with_it"]
+
+
+def test_a_hidden_sitecustomize_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.hidden_ran = True")
+    path = os.pathsep.join([launch_variables()["PYTHONPATH"], str(tmp_path)])
+    code = "import sys; print(sys.hidden_ran, 'lsm_core' in sys.modules, sys.modules['sitecustomize'].__file__)"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.stdout.split() == ["True", "False", str(tmp_path / "sitecustomize.py")], done.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)

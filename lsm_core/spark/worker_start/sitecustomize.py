@@ -1,0 +1,25 @@
+"""Python runs this when it starts, where this folder is in PYTHONPATH: of Spark sessions and servers that Dredge starts on this machine.
+
+Tasks are forked by `lsm_core.spark.worker_daemon`. For questions to a data source Spark takes its own parent, whatever
+`spark.python.daemon.module` says, so that one is told here to import what its workers need. In any other process this does nothing but to let
+the `sitecustomize` run that it hides, if there is one.
+"""
+
+import os
+import sys
+
+_own = sys.modules.pop(__name__, None)
+sys.path[:] = [place for place in sys.path if place != os.path.dirname(__file__)]
+try:
+    __import__(__name__)
+except ModuleNotFoundError as error:
+    if error.name != __name__:
+        raise
+finally:
+    if _own is not None:
+        sys.modules.setdefault(__name__, _own)  # whoever imports this looks for it afterwards
+
+if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"] and len(sys.orig_argv) > 3:
+    from lsm_core.spark.worker_daemon import preload
+
+    preload(sys.orig_argv[3])
