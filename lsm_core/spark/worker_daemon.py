@@ -20,9 +20,13 @@ from typing import Final
 
 _TASKS: Final = "pyspark.worker"
 _READING: Final = ("lsm_core.spark.data_source", "lsm_core.spark.table_reader")
-_WRITING: Final = ("lsm_core.spark.data_source", "lsm_core.spark.spark_sink")
+_WRITING: Final = (
+    "lsm_core.spark.data_source",
+    "lsm_core.spark.spark_sink",
+    "pandas",
+)  # Arrow looks for pandas, and loads it
 KINDS: Final = {
-    _TASKS: (*_READING, "lsm_core.spark.spark_write", "lsm_core.compact", "lsm_core.write"),
+    _TASKS: (*_READING, *_WRITING, "lsm_core.compact.unit", "lsm_core.write.table_write"),
     "pyspark.sql.worker.create_data_source": ("lsm_core.spark.data_source",),
     "pyspark.sql.worker.plan_data_source_read": _READING,
     "pyspark.sql.worker.data_source_pushdown_filters": _READING,
