@@ -208,6 +208,10 @@ class RunsAtWork:
                 found.setdefault(key, []).append(run)
         return found
 
+    def tables(self) -> set[str]:
+        """Return the tables that runs are at work on, of the newest 500 runs."""
+        return {name for name in self._of_table if name}
+
     def of(
         self, table: str, layout: dg.AssetKey, partition: str | None = None, *, anywhere: bool = False
     ) -> str | None:

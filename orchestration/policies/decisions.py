@@ -37,6 +37,7 @@ class Reason(StrEnum):
     NOT_PARTITIONED = "not partitioned"
     PAUSED = "paused by policy"
     OFF_PEAK = "not in its hours"
+    BUDGET = "beyond the budget"
     UNSUPPORTED = "unsupported"
     UNREADABLE = "unreadable"
     EMPTY = "empty"

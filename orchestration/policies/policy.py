@@ -493,6 +493,11 @@ class Policies:
         """How many tables sensors may have compacted at the same time; None: any."""
         return self.content.budget.concurrent_tables
 
+    @property
+    def limited(self) -> bool:
+        """Whether a budget lets only some of what is due start."""
+        return self.bytes_an_hour is not None or self.concurrent_tables is not None
+
     def entries(self, table: str) -> Iterator[tuple[Place, str, PolicyEntry]]:
         """Yield the entries that speak of ``db.table``, general ones first: place in the file, name, entry."""
         content, database = self.content, table.partition(".")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import weakref
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,13 +25,15 @@ from orchestration.blocked import (
 from orchestration.health import TableHealth, ages
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Reason
+from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import Ending, NextTry, Try, decide_next_try
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable
 from orchestration.table_card import count_text
 
 _LOOKED_AT: Final = 20
+_HOUR_SECONDS: Final = 3_600
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: Ending.DONE,
     dg.DagsterRunStatus.FAILURE: Ending.FAILED,
@@ -58,6 +61,17 @@ class RunDesk:
         self.instance, self.warehouse = instance, warehouse
         self._at_work = RunsAtWork(instance)
         self._suspended: dict[str, Suspension | None] = {}
+
+    def budget(self, policies: Policies) -> Budget:
+        """Return what is left of the budgets: tables at work, and what runs that sensors started within the last hour were expected to read."""
+        limit, spent = policies.bytes_an_hour, 0
+        if limit is not None:
+            since = datetime.datetime.fromtimestamp(wall_ms() / 1000 - _HOUR_SECONDS, datetime.UTC)
+            started = self.instance.get_runs(dg.RunsFilter(created_after=since))
+            spent = sum(
+                int(run.tags[names.TAG_BYTES]) for run in started if run.tags.get(names.TAG_BYTES, "").isdigit()
+            )
+        return Budget(limit, policies.concurrent_tables, spent, self._at_work.tables())
 
     def request_run(self, table: OpenTable, decision: Decision) -> tuple[Decision, dg.RunRequest | None]:
         """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
@@ -109,7 +123,10 @@ class RunDesk:
             run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, next_try.number),
             asset_selection=[layout],
             run_config={"ops": {names.node_name(self.warehouse.path, name): {"config": config}}},
-            tags=names.run_tags(name, partition, plan.hash, action, final.text),
+            tags={
+                **names.run_tags(name, partition, plan.hash, action, final.text),
+                names.TAG_BYTES: str(plan.estimate.bytes_in),
+            },
             partition_key=partition,
         )
         return final, request

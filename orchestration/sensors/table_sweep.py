@@ -6,7 +6,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import dagster as dg
@@ -15,7 +15,8 @@ from lsm_core import Catalog
 from lsm_core.errors import DredgeError, InvalidOption
 from orchestration import names
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Policies, Policy, PolicySource, Reason
+from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
+from orchestration.policies.budgets import Candidate, candidate_of, most_useful_first
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
@@ -61,6 +62,8 @@ class TickAnswer:
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[AssetEvent] = field(default_factory=list)
     partitions: list[dg.AddDynamicPartitionsRequest] = field(default_factory=list)
+    due: list[tuple[OpenTable, Candidate]] = field(default_factory=list)
+    """Compactions that wait until all tables were looked at, where budgets let only some of them start."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class TableSweep:
             if visited and now - began >= budget:
                 break
             card = waiting.popleft()
-            table = self._visit(desk, catalog, card, policies.of(card.name), answer)
+            table = self._visit(desk, catalog, card, policies, answer)
             visited += 1
             if table is None or self.reporter is None or not self.reporter.has_news(table):
                 continue
@@ -148,6 +151,7 @@ class TableSweep:
                 news = []
         if news and self.reporter is not None:
             answer.events += self.reporter.events(news, instance)
+        self._request_within(desk, policies, answer, began + 2 * budget)
         if waiting:
             why = (
                 f"in this tick's {budget:g} s"
@@ -156,17 +160,47 @@ class TableSweep:
             )
             answer.lines.append(f"{len(waiting)} tables had no turn {why}: next is {waiting[0].name}")
 
+    def _request_within(self, desk: RunDesk, policies: Policies, answer: TickAnswer, until: float) -> None:
+        """Ask for runs of what is due, the most useful first, as far as the budgets go; all else is declined with its numbers."""
+        if not answer.due:
+            return
+        budget, final = desk.budget(policies), []
+        tables = {table.name: table for table, _ in answer.due}
+        for candidate in most_useful_first(candidate for _, candidate in answer.due):
+            decision = candidate.decision
+            why, reason = budget.why_not(candidate), Reason.BUDGET
+            if not why and time.monotonic() >= until:
+                why, reason = "this tick has no time left to plan it", Reason.OUT_OF_TIME
+            if why:
+                text = f"{decision.text}; {why} (score {candidate.benefit:g})"
+                final.append(replace(decision, outcome=Outcome.DECLINE, reason=reason, text=text))
+                continue
+            try:
+                decision, request = desk.request_run(tables[decision.table], decision)
+            except (DredgeError, OSError, ValueError) as error:
+                decision, request = unreadable(tables[decision.table].card, error), None
+            if request is not None:
+                answer.requests.append(request)
+                budget.take(decision.table, int(request.tags[names.TAG_BYTES]))
+            final.append(decision)
+        for table in tables:
+            answer.lines += decision_lines([decision for decision in final if decision.table == table])
+
     def _visit(
-        self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policy: Policy, answer: TickAnswer
+        self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
     ) -> OpenTable | None:
         """Decide about every partition of one table, and add to ``answer`` what there is to say and do; None: it cannot be judged."""
-        table = open_table(desk.warehouse, card, policy, catalog)
+        table = open_table(desk.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
             answer.lines += decision_lines([table])
             return None
         final: list[Decision] = []
         try:
             for decision in common_decisions(table) or self.judge(table):
+                if decision.outcome is Outcome.RUN and policies.limited:
+                    states = {state.text: state for state in table.health.partitions}
+                    answer.due.append((table, candidate_of(decision, states.get(decision.partition))))
+                    continue
                 if decision.outcome is Outcome.RUN:
                     decision, request = desk.request_run(table, decision)
                     answer.requests += [request] if request is not None else []

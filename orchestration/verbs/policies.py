@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from pydantic import BaseModel
 
 from lsm_core.cli.render import duration_text, print_json, print_table, say
 from lsm_core.cli.verbs.common import (
@@ -27,6 +29,8 @@ from orchestration.policies.policy import BUILT_IN, Origin, Policies, Policy, Po
 from orchestration.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
 from orchestration.policies.windows import OffPeak
 
+_NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
+"""What a `Policy` holds besides the values of the file."""
 _COMMITS: Final = 200
 """How many of a table's newest commits tell how it is written."""
 PolicyFileOption = Annotated[
@@ -118,9 +122,11 @@ def explained(policies: Policies, table: str) -> list[dict[str, Any]]:
     rows = [_row(found, name, value) for name, value in _values(found).items()]
     for rule in found.ages:
         aged = found.at_age(rule.older_than_ms)
+        said = _values(aged)
         rows += [
-            _row(aged, name, _values(aged)[name], f"partitions older than {duration_text(rule.older_than_ms)}: ")
-            for name in rule.origins
+            _row(aged, name, value, f"partitions older than {duration_text(rule.older_than_ms)}: ")
+            for name, value in said.items()
+            if name.removesuffix("_ms") in rule.origins
         ]
     budget = policies.content.budget
     for name in type(budget).model_fields:
@@ -133,10 +139,10 @@ def explained(policies: Policies, table: str) -> list[dict[str, Any]]:
 
 
 def _row(found: Policy, name: str, value: Any, before: str = "") -> dict[str, Any]:
-    origin = found.origins.get(name)
+    origin = found.origins.get(name.removesuffix("_ms"))
     return {
-        "name": f"{before}{name}",
-        "value": value.model_dump(by_alias=True) if isinstance(value, OffPeak) else value,
+        "name": f"{before}{name.removesuffix('_ms')}",
+        "value": value,
         "text": _text(name, value),
         "origin": BUILT_IN if origin is None else str(origin),
         "why": "" if origin is None else origin.why,
@@ -146,35 +152,29 @@ def _row(found: Policy, name: str, value: Any, before: str = "") -> dict[str, An
 def _text(name: str, value: Any) -> str:
     if value is None or value == "":
         return "-"
-    if isinstance(value, OffPeak):
-        return value.text()
-    if name == "idle_after" or name.endswith(".older_than"):
+    if name.endswith("_ms"):
         return duration_text(value)
+    if name == "off_peak":
+        return OffPeak.model_validate(value).text()
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _values(found: Policy) -> dict[str, Any]:
-    """The values by the keys that lead to them in the file; ages in ms."""
-    values: dict[str, Any] = {
-        "preset": found.preset,
-        "idle_after": found.idle_after_ms,
-        "idle_min_runs": found.idle_min_runs,
-        "idle_min_files": found.idle_min_files,
-        "level0_warn": found.level0_warn,
-        "level0_critical": found.level0_critical,
-        "paused": found.paused,
-        "off_peak": found.off_peak,
-        "verification": found.verification or "the table's own",
-    }
-    for kind, arguments in found.retention.items():
-        values |= {f"retention.{kind}.{key.removesuffix('_ms')}": value for key, value in arguments.items()}
-    for name in ("approval", "checks", "tags"):
-        values |= {f"{name}.{key}": value for key, value in getattr(found, name).items()}
-    if found.expectations:
-        values["expectations"] = [one.model_dump() for one in found.expectations]
-    for name in ("owners", "group", "upstream", "downstream"):
-        if value := getattr(found, name):
+    """The values by the keys that lead to them in the file, with ``_ms`` after those of times; lists and tables that say nothing are left out."""
+    values: dict[str, Any] = {}
+    waiting = [(one.name, getattr(found, one.name)) for one in fields(found) if one.name not in _NO_VALUES]
+    while waiting:
+        name, value = waiting.pop(0)
+        if isinstance(value, Mapping):
+            waiting[:0] = [(f"{name}.{key}", inner) for key, inner in value.items()]
+        elif is_dataclass(value):
+            waiting[:0] = [(f"{name}.{one.name}", getattr(value, one.name)) for one in fields(value)]
+        elif isinstance(value, BaseModel):
+            values[name] = value.model_dump(by_alias=True)
+        elif isinstance(value, str) or not isinstance(value, Sequence):
             values[name] = value
+        elif value:
+            values[name] = [one.model_dump() if isinstance(one, BaseModel) else one for one in value]
     return values
 
 
