@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 
 import dagster as dg
 
@@ -19,7 +20,8 @@ def with_declarations(
     """Return ``defs`` with what the policies declare of the tables' data and layouts; where they declare nothing, ``defs`` itself.
 
     Assets that ``downstream`` names become external ones that depend on the data, but for tables of the warehouse, which are there: a user's own
-    definition in another code location takes their place in Dagster's lineage. Raises InvalidOption for a layout: maintenance alone makes it.
+    definition in another code location takes their place in Dagster's lineage. Raises InvalidOption for a layout, which maintenance alone makes, and for
+    lineage that runs in a circle.
     """
     declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).declares}
     if not declared:
@@ -39,6 +41,13 @@ def with_declarations(
                     f"{policies.source}: downstream", text, "an asset that Dredge does not materialise itself"
                 )
             (sources if asset_key(text) in tables else readers).setdefault(asset_key(text), set()).add(key)
+    try:
+        TopologicalSorter({key: found - {key} for key, found in (*sources.items(), *readers.items())}).prepare()
+    except CycleError as error:
+        circle = " -> ".join(key.to_user_string() for key in reversed(error.args[1]))
+        raise InvalidOption(
+            f"{policies.source}: lineage", circle, "assets none of which is made from itself"
+        ) from error
 
     def told(spec: dg.AssetSpec) -> dg.AssetSpec:
         policy, made_from = data.get(spec.key) or layouts.get(spec.key), sources.get(spec.key, set()) - {spec.key}

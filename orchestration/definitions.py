@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import dagster as dg
 
 from assets import data_asset, layout_asset
 from checks import backlog_check, merged_view_check, suite_check, tree_check
+from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.declared import with_declarations
 from orchestration.jobs import (
@@ -45,8 +47,8 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions over the warehouse that the environment names; an empty or missing one gives none but sensors.
 
-    ``only``: keys of assets; where all are of tables, no other table is described. ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable (or place in the policy
-    file) that says something impossible.
+    ``only``: keys of assets; where all are of tables, no other table is described. ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable that says something
+    impossible; what is wrong with the policy file is told on ticks.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
@@ -68,12 +70,15 @@ def build_definitions(
     ]
     if cards:
         assets.append(warehouse_health_asset(cards, warehouse.path, source))
-    defs = dg.Definitions.merge(
-        # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
-        dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor),
-        _automation(cards, warehouse.path, source, policies, settings, listing, values),
-    )
-    defs = with_declarations(defs, cards, warehouse.path, policies)
+    # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
+    defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
+    declared = replace(policies, trouble="")
+    try:
+        defs = with_declarations(defs, cards, warehouse.path, policies)
+    except InvalidOption as error:  # a file that is wrong stops no sensor: the assets are as if it declared nothing
+        declared = replace(policies, trouble=f"{error}; nothing counts that the file declares of assets")
+        _LOG.error("%s", declared.trouble)
+    defs = dg.Definitions.merge(defs, _automation(cards, warehouse.path, source, declared, settings, listing, values))
     if not values.get(DEMO_VARIABLE):
         return defs
     from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else

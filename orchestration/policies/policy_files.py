@@ -155,6 +155,9 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 _FORMS: Final = frozenset({"[key]", "str", "int", "bool", "literal[False]", "OffPeak", "Pause"})
 
 
+_BUILT_IN: Final = Policies()
+
+
 class PolicySource:
     """The policies in force, read again whenever their file changed; while it is broken, its last good state counts and ``trouble`` says why.
 
@@ -171,7 +174,7 @@ class PolicySource:
     def current(self) -> Policies:
         """Return what holds now; without a file every table has the built-in values. Never raises."""
         if not self._path:
-            return Policies()
+            return _BUILT_IN
         with self._lock:
             state = self._state_of_file()
             if self._found is None or state != self._state:

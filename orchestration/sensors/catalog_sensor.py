@@ -31,7 +31,7 @@ def catalog_sensor(
     declared: Policies,
     listing: Path | None = None,
 ) -> dg.SensorDefinition:
-    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by.
+    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by, with the trouble that this met.
 
     Tables that changed go from the warehouse's stored ``listing``.
     """
@@ -52,7 +52,7 @@ def catalog_sensor(
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
         now = policies.current()
-        left_out += [now.trouble] if now.trouble else []
+        left_out += [trouble for trouble in (now.trouble, declared.trouble) if trouble]
         left_out += now.unmatched([card.name for card in present])
         changes = differences(cards, present)
         lines = [f"{name}: {what}" for name, what in changes.items()]

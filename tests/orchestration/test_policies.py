@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
 from lsm_core.errors import InvalidOption
 from orchestration import names
-from orchestration.definitions import build_definitions
 from orchestration.policies import load_policies
 from orchestration.policies.policy import BUILT_IN, PolicyFile
-from orchestration.policies.policy_files import read_policies
+from orchestration.policies.policy_files import parse_policies, read_policies
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 TEXT = """
@@ -222,12 +222,33 @@ tables:
     assert graph.get(specs["reports/revenue"].key).parent_keys == {data.key, log.key}
 
 
-def test_what_dredge_makes_itself_cannot_be_declared_downstream(tmp_path: Path) -> None:
-    policies = tmp_path / "policies.yaml"
-    policies.write_text("tables: {shop.orders: {downstream: [wh/shop/orders_layout]}}")
-    keyed_table(tmp_path / "wh")
-    with pytest.raises(InvalidOption, match=r"policies.yaml: downstream.*wh/shop/orders_layout"):
-        build_definitions({"DREDGE_WAREHOUSE": str(tmp_path / "wh"), "DREDGE_POLICIES": str(policies)})
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tables: {shop.orders: {downstream: [wh/shop/orders_layout], group: sales}}", "p.yaml: downstream.*wh/shop/orders_layout"),
+        ("tables: {shop.orders: {upstream: [wh/shop/log]}, shop.log: {upstream: [wh/shop/orders]}}", "p.yaml: lineage.*wh/shop/"),
+        ("tables: {shop.orders: {upstream: [a/b], downstream: [a/b]}}", "p.yaml: lineage.*a/b"),
+    ],
+)  # fmt: skip
+def test_lineage_that_cannot_be_is_told_and_stops_no_sensor(tmp_path: Path, text: str, told: str) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text(text)
+    commit(keyed_table(tmp_path / "wh", partitioned=False), 5)
+    append_table(tmp_path / "wh")
+    with open_house(tmp_path / "wh", DREDGE_POLICIES=str(place)) as house:
+        (line,) = house.lines(house.tick(names.CATALOG_SENSOR))[1:]
+        assert re.search(told, line)
+        assert line.endswith("nothing counts that the file declares of assets")
+        assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 1
+        groups = {spec.group_name for spec in house.defs.resolve_all_asset_specs()}
+        assert "sales" not in groups
+
+
+def test_a_database_that_the_warehouse_does_not_hold_is_told() -> None:
+    policies = parse_policies("databases: {shopp: {idle_min_runs: 3}, shop: {idle_min_runs: 3}}", "p.yaml")
+    assert policies.unmatched(["shop.orders"]) == [
+        "p.yaml: 'shopp' fits no database of the warehouse (did you mean 'shop'?)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from lsm_core.cli.app import run
 from lsm_core.format.snapshot import CommitKind, Snapshot
@@ -99,6 +101,22 @@ def test_the_schema_is_published(dredge: Callable[..., tuple[int, str]]) -> None
     assert all("description" in value for value in entry.values())
     assert "compact" in entry["approval"]["propertyNames"]["enum"]
     assert entry["preset"]["anyOf"][0]["enum"] == list(PRESETS)
+    validator = Draft202012Validator(json.loads(schema_text()))
+    for page in (_ROOT / "assets" / "demo" / "policies.yaml", _ROOT / "docs" / "platform.md"):
+        text = page.read_text("utf-8")
+        text = (
+            text
+            if page.suffix == ".yaml"
+            else text.split("```yaml\ndefaults:", 1)[1].split("```", 1)[0].join(["defaults:", ""])
+        )
+        parse_policies(text, page.name)
+        validator.validate(json.loads(json.dumps(yaml.safe_load(text), default=str)))
+    for wrong in (
+        {"table": {}},
+        {"tables": {"a.b": {"preset": "lok"}}},
+        {"defaults": {"approval": {"compat": "none"}}},
+    ):
+        assert not validator.is_valid(wrong)
 
 
 def test_status_says_that_the_policy_file_is_broken(
