@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
 
@@ -369,16 +369,33 @@ class Outcome:
 
 
 class Runner(Protocol):
-    """Executes the tasks of a plan, here or elsewhere (Spark), and gives their results as they come."""
+    """Executes the compaction tasks of a plan, here or elsewhere (Spark), and gives their results as they come."""
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
         """Results in any order, also of tasks that failed (`BucketResult.error`). What is raised ends the plan: results given before are deleted by the caller."""
         ...
 
 
+@runtime_checkable
+class TaskRunner(Runner, Protocol):
+    """A runner that also does other work in parts, elsewhere and several at once."""
+
+    @property
+    def slots(self) -> int:
+        """How many parts run at once."""
+        ...
+
+    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+        """The answers of ``work`` to ``parts``, in their order. It is importable there, and may be asked the same twice (a part is run again when
+        its worker dies). Raises the error of the first part that failed, once all have ended; SparkFailed naming ``what``.
+        """
+        ...
+
+
 class Action(ABC):
     """One kind of maintenance. ``verb``: its own verb on the command line, "" for none; ``commits``: applying it makes a snapshot;
-    ``runs_tasks``: it executes compaction tasks, so that :meth:`apply` makes use of a runner.
+    ``runs_tasks``: its work can be done by tasks, so that :meth:`apply` makes use of a runner; ``plans_with_tasks``: so does :meth:`plan`,
+    which then takes it as the argument ``runner``.
     """
 
     name: ClassVar[str]
@@ -387,6 +404,7 @@ class Action(ABC):
     arguments: ClassVar[tuple[Argument, ...]] = ()
     commits: ClassVar[bool] = False
     runs_tasks: ClassVar[bool] = False
+    plans_with_tasks: ClassVar[bool] = False
 
     @abstractmethod
     def item_types(self) -> tuple[type[PlanItem], ...]:
@@ -466,8 +484,10 @@ def all_actions() -> tuple[Action, ...]:
     return tuple(find_action(name) for name in action_names())
 
 
-def plan_maintenance(store: TableStore, action: str, **arguments: Any) -> MaintenancePlan:
-    """Plan ``action`` (:func:`action_names`) with its arguments.
+def plan_maintenance(
+    store: TableStore, action: str, runner: Runner | None = None, /, **arguments: Any
+) -> MaintenancePlan:
+    """Plan ``action`` (:func:`action_names`) with its arguments. ``runner``: who does the work of planning that tasks can do (None: this process).
 
     Raises InvalidOption naming an action or an argument that does not exist or is missing, and what the action's planning raises.
     """
@@ -479,7 +499,7 @@ def plan_maintenance(store: TableStore, action: str, **arguments: Any) -> Mainte
     for argument in chosen.arguments:
         if argument.required and arguments.get(argument.name) is None:
             raise InvalidOption(argument.name, None, argument.help, store.name)
-    return chosen.plan(store, **arguments)
+    return chosen.plan(store, **arguments, **({"runner": runner} if chosen.plans_with_tasks else {}))
 
 
 def bucket_name(partition_text: str, bucket: int) -> str:

@@ -16,7 +16,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Report
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import metadata_files, read_lineages, still_used
 from lsm_core.metadata import manifests
@@ -110,11 +110,12 @@ def split_used(
     without_branch: str | None = None,
     without_tags: AbstractSet[str] = frozenset(),
     dropped: AbstractSet[int] = frozenset(),
+    runner: Runner | None = None,
 ) -> tuple[list[DeleteItem], list[Declined]]:
     """Candidates that nothing retained needs, and the data files that something does, with its name.
 
     ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go; ``without_branch``, ``without_tags`` and
-    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go. Manifest-side files shared with newer
+    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go; ``runner``: see `still_used`. Manifest-side files shared with newer
     snapshots are the rule, so they are dropped without a word. Raises CorruptFile when something retained cannot be read.
     """
     lineages = read_lineages(
@@ -125,7 +126,7 @@ def split_used(
         without_tags=without_tags,
         dropped=dropped,
     )
-    used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}).holders
+    used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}, runner).holders
     free = [item for item in candidates if PurePosixPath(item.path).name not in used]
     held = [
         Declined(item.path, "held", f"held by {used[name]}", {"size": item.size, "holder": used[name]})

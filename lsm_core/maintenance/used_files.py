@@ -5,10 +5,13 @@ Never by listing data directories, and always failing closed: what cannot be rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +20,15 @@ from lsm_core.arrays import one_array
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import Runner, TaskRunner
 from lsm_core.maintenance.trash import DELETED_BRANCH, EXPIRED_CHANGELOGS, TrashRecord
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
+
+LOOKED_AT_HERE: Final = 256
+"""So many snapshots, tags and changelogs at most are looked at by the process that asks, whoever runs parts."""
+SNAPSHOTS_A_PART: Final = 32
 
 
 @dataclass(frozen=True)
@@ -157,37 +165,65 @@ def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
     return replace(expired, changelog_manifest_list=None, changelog_manifest_list_size=None)
 
 
-def still_used(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str]) -> Used:
-    """Those of ``candidates`` (bare file names) that a lineage needs: data and extra files, and all metadata files."""
+def still_used(
+    store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
+) -> Used:
+    """Those of ``candidates`` (bare file names) that a lineage needs: data and extra files, and all metadata files.
+
+    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the answer is the same.
+    """
+    used = Used()
+    asked = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
+    if not isinstance(runner, TaskRunner) or len(asked) <= LOOKED_AT_HERE:
+        wanted = pa.array(sorted(candidates), pa.string())
+        for line, place in asked:
+            _look_at(used, store, lineages[line], place, candidates, wanted)
+        return used
+    size = max(SNAPSHOTS_A_PART, -(-len(asked) // (4 * runner.slots)))
+    parts = [json.dumps(asked[at : at + size]).encode() for at in range(0, len(asked), size)]
+    work = partial(_used_part, store, tuple(lineages), frozenset(candidates))
+    for answer in runner.run_parts(f"looking for files in use of table {store.name}", work, parts):
+        for holder, names, pending in json.loads(answer):
+            used.add(names, holder, candidates, pending=pending)
+    return used
+
+
+def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
+    """One part: what some snapshots need, as a list of holder, names, and whether it is pending, in the snapshots' order."""
     used = Used()
     wanted = pa.array(sorted(candidates), pa.string())
-    for lineage in lineages:
-        view = lineage.store or store
-        numbered = lineage.holder.endswith(("snapshot", "changelog"))
-        for position, snapshot in enumerate(lineage.snapshots):
-            holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder
-            if lineage.changelog:
-                used.add(
-                    (name for name, _, _ in changelog_files(view, snapshot)),
-                    holder,
-                    candidates,
-                    pending=lineage.pending,
-                )
-                names = names_of(changelogs.kept_entries(view, snapshot))
-            else:
-                used.add(metadata_names(view, snapshot), holder, candidates, pending=lineage.pending)
-                # After the first of a lineage its own additions say all there is to say.
-                if position == 0:
-                    entries = manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"])
-                else:
-                    entries = added(manifests.delta_entries(view, snapshot))
-                names = names_of(entries)
-                if lineage.deltas:
-                    names = pa.concat_arrays([names, names_of(removed_by_writers(view, snapshot))])
-                if snapshot.changelog_manifest_list:
-                    names = pa.concat_arrays([names, names_of(manifests.changelog_entries(view, snapshot))])
-            used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates, pending=lineage.pending)
-    return used
+    for line, place in json.loads(payload):
+        _look_at(used, store, lineages[line], place, candidates, wanted)
+    found: dict[tuple[str, bool], list[str]] = {}
+    for name, holder in used.holders.items():
+        found.setdefault((holder, name in used.waiting), []).append(name)
+    return json.dumps([[holder, names, pending] for (holder, pending), names in found.items()]).encode()
+
+
+def _look_at(
+    used: Used, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
+) -> None:
+    """Remember what one snapshot of a lineage needs, beside what those before it do."""
+    view, snapshot = lineage.store or store, lineage.snapshots[place]
+    numbered = lineage.holder.endswith(("snapshot", "changelog"))
+    holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder
+    if lineage.changelog:
+        named = (name for name, _, _ in changelog_files(view, snapshot))
+        used.add(named, holder, candidates, pending=lineage.pending)
+        names = names_of(changelogs.kept_entries(view, snapshot))
+    else:
+        used.add(metadata_names(view, snapshot), holder, candidates, pending=lineage.pending)
+        # After the first of a lineage its own additions say all there is to say.
+        if place == 0:
+            entries = manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"])
+        else:
+            entries = added(manifests.delta_entries(view, snapshot))
+        names = names_of(entries)
+        if lineage.deltas:
+            names = pa.concat_arrays([names, names_of(removed_by_writers(view, snapshot))])
+        if snapshot.changelog_manifest_list:
+            names = pa.concat_arrays([names, names_of(manifests.changelog_entries(view, snapshot))])
+    used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates, pending=lineage.pending)
 
 
 def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_changes import upsert as upsert
     from lsm_core.spark.spark_maintenance import compact_table as compact_table
     from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
+    from lsm_core.spark.spark_maintenance import remove_orphan_files as remove_orphan_files
     from lsm_core.spark.spark_maintenance import rescale_table as rescale_table
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
     from lsm_core.spark.spark_read import explain_read as explain_read
@@ -45,6 +46,7 @@ _WHERE = {
     "find_java": "java",
     "read_table": "spark_read",
     "register": "data_source",
+    "remove_orphan_files": "spark_maintenance",
     "rescale_table": "spark_maintenance",
     "running_server": "connect",
     "spark_runner": "spark_maintenance",
@@ -70,6 +72,7 @@ __all__ = [
     "find_java",
     "read_table",
     "register",
+    "remove_orphan_files",
     "rescale_table",
     "running_server",
     "spark_runner",

@@ -1,8 +1,11 @@
-"""Maintenance through Spark: a compaction is one job and one commit on the driver (or several, see `commit_every`); expiry is metadata only."""
+"""Maintenance through Spark: a compaction is one job and one commit on the driver (or several, see `commit_every`), a rescale is one job; expiry
+and orphan cleaning have tasks look at snapshots, list folders and delete files where there are very many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lsm_core.compact import BucketResult, BucketTask
@@ -13,14 +16,15 @@ from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
+from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport, plan_orphans
 from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport, RescaleTask, plan_rescale
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks, meter_of
+from lsm_core.spark.compaction_job import Memory, Meter, Tell, compact_in_tasks, meter_of, named_job
 from lsm_core.spark.spark_rebucket import rebucket_on_spark
 from lsm_core.spark.spark_sort import shares_of, sort_on_spark
-from lsm_core.spark.spark_tasks import store_of
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +88,7 @@ def spark_runner(
     executor_memory: int | None = None,
     plan: MaintenancePlan | None = None,
 ) -> Runner:
-    """Return what executes a plan's bucket tasks on Spark, for `lsm_core.maintenance.apply_plan`.
+    """Return what does the work of plans on Spark, for `lsm_core.maintenance.apply_plan`: compaction tasks, and parts of other actions (`TaskRunner`).
 
     ``progress`` and ``executor_memory``: see `compact_table`; ``plan``: what progress is told of, over all its commits (None: of each alone).
     """
@@ -96,18 +100,65 @@ def spark_runner(
         sizes = sum(file.size for file in files), sum(file.rows for file in files)
         meter = Meter(plan.table, progress, len(items), *sizes)
 
-    def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    return _SparkRunner(spark, memory, meter, progress)
+
+
+@dataclass(frozen=True)
+class _SparkRunner:
+    """See `spark_runner`."""
+
+    spark: SparkSession
+    memory: Memory
+    meter: Meter | None
+    progress: Tell | None
+
+    @property
+    def slots(self) -> int:
+        """See TaskRunner."""
+        return slots_of(self.spark)
+
+    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+        """See TaskRunner."""
+        with named_job(self.spark, f"{what}: {len(parts):,} parts"):
+            outcomes = run_tasks(self.spark, what, parts, work)
+        raise_first(outcomes)
+        return [outcome.answer for outcome in outcomes]
+
+    def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterator[BucketResult]:
+        """See Runner."""
+        spark = self.spark
         for kind in (AssignTask, RescaleTask):
             yield from rebucket_on_spark(spark, store, [task for task in tasks if isinstance(task, kind)])
         tasks = [task for task in tasks if not isinstance(task, AssignTask | RescaleTask)]
         shares = [shares_of(store, task) if isinstance(task, SortTask) else 1 for task in tasks]
         single = [task for task, count in zip(tasks, shares, strict=True) if count == 1]
-        yield from compact_in_tasks(spark, store, single, memory, meter or meter_of(store, single, progress))
+        meter = self.meter or meter_of(store, single, self.progress)
+        yield from compact_in_tasks(spark, store, single, self.memory, meter)
         for task in tasks:
             if isinstance(task, SortTask) and shares_of(store, task) > 1:
                 yield sort_on_spark(spark, store, task)
 
-    return run
+
+def remove_orphan_files(
+    spark: SparkSession,
+    table: Any,
+    *,
+    older_than_ms: int | None = None,
+    max_share: int | None = None,
+    dry_run: bool = False,
+) -> OrphanReport:
+    """Remove files that nothing names, last changed before ``older_than_ms`` (epoch ms; default: 24 hours ago), as `Table.remove_orphan_files` does;
+    ``dry_run`` only reports.
+
+    Of a table of many folders tasks list them, and say which files nothing names: the driver sees those, and counts of the others. In direct
+    mode tasks delete many files. The report is that of one process. Raises PlanRefused with the rule that forbids it, InvalidOption, CorruptFile,
+    UnsupportedFeature, SparkFailed.
+    """
+    store, runner = store_of(table), spark_runner(spark)
+    plan = plan_orphans(store, older_than_ms, max_share, runner=runner)
+    report = report_only(plan) if dry_run else apply_plan(store, plan, runner)
+    assert isinstance(report, OrphanReport)
+    return report
 
 
 def rescale_table(
@@ -142,21 +193,33 @@ def expire_snapshots(
 ) -> ExpiryReport:
     """Expire snapshots of ``table`` by the format's rules (None: the table's options); ``dry_run`` only reports.
 
-    ``older_than_ms`` is an epoch time. Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`.
-    Raises UnsupportedFeature, PlanStale, CorruptFile.
+    ``older_than_ms`` is an epoch time. Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`. Where very many
+    snapshots are to be looked at, or files deleted, tasks do; the report is that of one process.
+    Raises UnsupportedFeature, PlanStale, CorruptFile, SparkFailed.
     """
-    del spark  # reachability is a join over metadata: less work than starting a job
-    store = store_of(table)
+    store, runner = store_of(table), spark_runner(spark)
     plan = plan_expiry(
-        store, retain_max=retain_max, retain_min=retain_min, older_than_ms=older_than_ms, max_deletes=max_deletes
+        store,
+        retain_max=retain_max,
+        retain_min=retain_min,
+        older_than_ms=older_than_ms,
+        max_deletes=max_deletes,
+        runner=runner,
     )
     if dry_run:
         report = report_only(plan)
         assert isinstance(report, ExpiryReport)
         return report
-    done = apply_plan(store, plan)
+    done = apply_plan(store, plan, runner)
     assert isinstance(done, ExpiryReport)
     return done
 
 
-__all__ = ["apply_compaction", "compact_table", "expire_snapshots", "rescale_table", "spark_runner"]
+__all__ = [
+    "apply_compaction",
+    "compact_table",
+    "expire_snapshots",
+    "remove_orphan_files",
+    "rescale_table",
+    "spark_runner",
+]

@@ -333,7 +333,7 @@ class Table(Readable):
     def apply(self, plan: MaintenancePlan, approved_by: str | None = None, runner: Runner | None = None) -> Report:
         """Apply a plan exactly as it stands; ``applied_before`` of the report tells that it was applied already.
 
-        ``runner`` executes the tasks of compactions, such as `lsm_core.spark.spark_runner`; None: threads of this process do.
+        ``runner`` does the work that tasks can do, such as `lsm_core.spark.spark_runner`; None: this process does.
 
         Raises PlanStale, PlanRefused, VerificationFailed, CommitConflict.
         """

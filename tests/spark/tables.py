@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import LocalFileIO, LocalOutputFile
 
 FIELDS = pa.schema(
     [
@@ -51,6 +55,38 @@ def make_table(
     )
     catalog.create_table(name, schema)
     return catalog.table(name)
+
+
+class DyingIO(LocalFileIO):
+    """Kills the worker that works on a file of this name: once a new one is there, or before an old one is deleted. This process lives."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place, self.here = place, os.getpid()
+
+    def open_output(self, path: str) -> LocalOutputFile:
+        """See FileIO."""
+        made = super().open_output(path)
+        if self.place in path:
+            Path(path).touch()
+            self._die()
+        return made
+
+    def delete(self, path: str) -> bool:
+        """See FileIO."""
+        if self.place in path:
+            self._die()
+        return super().delete(path)
+
+    def _die(self) -> None:
+        if os.getpid() != self.here:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(table: Table, place: str) -> Table:
+    """The same table, whose workers die on files whose path holds ``place``."""
+    store = table.store
+    return Table(TableStore.open(DyingIO(place), store.root, store.name, store.clock, store.dynamic_options))
 
 
 def saved(frame: Any, table: Table, mode: str = "append") -> None:

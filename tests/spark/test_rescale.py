@@ -18,8 +18,7 @@ from lsm_core.compact.content import Content
 from lsm_core.errors import CorruptFile, SparkFailed, VerificationFailed
 from lsm_core.merge import Digest
 from lsm_core.spark import rescale_table, spark_rebucket
-from tests.spark.tables import data_files, make_table
-from tests.support.spark import TracedSession, kill_when
+from tests.spark.tables import data_files, dying, make_table
 from tests.support.stores import live_files
 
 pytestmark = pytest.mark.spark
@@ -87,17 +86,13 @@ def test_spark_rescales_as_one_process_does(spark: Any, tmp_path: Path, make: An
     assert not list(tmp_path.rglob("staged/*"))
 
 
-def test_a_killed_task_leaves_the_table_and_its_folder_as_they_were(traced: TracedSession, tmp_path: Path) -> None:
+def test_a_killed_task_leaves_the_table_and_its_folder_as_they_were(spark: Any, tmp_path: Path) -> None:
     table = keyed(tmp_path)
     files, before = data_files(tmp_path), said(table)
-    place = f"{table.store.root}/p=a/bucket-2/"
-    killer = kill_when(traced.trace, lambda line: line["path"].startswith(place))
     with pytest.raises(SparkFailed, match=r"rescaling table db\.t: Python worker exited"):
-        rescale_table(traced.spark, table, 3)
-    killer.join(5)
-    assert len(killer.killed) == 1  # type: ignore[attr-defined]
+        rescale_table(spark, dying(table, "/p=a/bucket-2/"), 3)
     assert data_files(tmp_path) == files and not list(tmp_path.rglob("staged/*"))
-    assert rescale_table(traced.spark, table, 3, where="p = 'a'").partitions == ("p=a",)
+    assert rescale_table(spark, table, 3, where="p = 'a'").partitions == ("p=a",)
     assert said(table) == before
 
 

@@ -15,8 +15,7 @@ from lsm_core.errors import ColumnNotFound, CommitConflict, InvalidData, Invalid
 from lsm_core.spark import delete_keys, delete_where, spark_changes, update_where, upsert
 from lsm_core.write.row_changes.copy_on_write import Rewriting
 from lsm_core.write.row_changes.vectors import Marking
-from tests.spark.tables import canonical, data_files, make_table
-from tests.support.spark import TracedSession, kill_when
+from tests.spark.tables import canonical, data_files, dying, make_table
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -92,15 +91,11 @@ def test_changes_by_filter_are_those_of_one_process(
     assert not list(tmp_path.rglob("dredge/staged/*"))
 
 
-def test_a_killed_task_leaves_an_append_table_as_it_was(traced: TracedSession, tmp_path: Path) -> None:
+def test_a_killed_task_leaves_an_append_table_as_it_was(spark: Any, tmp_path: Path) -> None:
     table = made(tmp_path, (), {})
     files = data_files(tmp_path)
-    place, names = f"{table.store.root}/p=0/bucket-0/data-", {str(path) for path in files}
-    killer = kill_when(traced.trace, lambda line: line["path"].startswith(place) and line["path"] not in names)
     with pytest.raises(SparkFailed, match=r"changing rows of table db\.t: Python worker exited"):
-        delete_where(traced.spark, table, [("k", ">", 10)])
-    killer.join(5)
-    assert len(killer.killed) == 1  # type: ignore[attr-defined]
+        delete_where(spark, dying(table, "/p=0/bucket-0/"), [("k", ">", 10)])
     assert data_files(tmp_path) == files and len(table.snapshots()) == 2
     assert not list(tmp_path.rglob("dredge/staged/*"))
 

@@ -39,6 +39,7 @@ from lsm_core.maintenance.action import (
     action_names,
     all_actions,
     find_action,
+    plan_maintenance,
 )
 
 if TYPE_CHECKING:  # the engine is imported by the verb that runs, so that help starts at once
@@ -227,7 +228,7 @@ def apply(
         )
     if runner is not RunnerName.PROCESS and not find_action(chosen.action, opened.name).runs_tasks:
         raise InvalidOption(
-            "--runner", runner, f"{RunnerName.PROCESS}: {chosen.action} compacts no buckets", opened.name
+            "--runner", runner, f"{RunnerName.PROCESS}: {chosen.action} has no work for others", opened.name
         )
     report = opened.apply(chosen, approved_by, runner_of(runner, chosen))
     before = report.applied_before
@@ -285,7 +286,8 @@ def _verb(action: Action) -> Callable[..., None]:
 
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
         def carry_out(opened: Table) -> Any:
-            made = opened.plan_maintenance(action.name, **_arguments(action, opened, given))
+            workers = runner_of(given["runner"]) if action.plans_with_tasks else None
+            made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, given))
             if dry_run:
                 if not as_json:
                     show_plan(made)

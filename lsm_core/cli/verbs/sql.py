@@ -52,7 +52,8 @@ def sql(
         if explain:
             raise InvalidOption("--explain", statement, "a query; CALL prints its plan anyway")
         prepared = prepare_call(catalog, statement)
-        done = prepared.apply(runner_of(runner), approved_by) if apply else prepared.plan()
+        workers = runner_of(runner)
+        done = prepared.apply(workers, approved_by) if apply else prepared.plan(workers)
         _show_call(done, as_json=as_json)
         return
     if runner is not RunnerName.PROCESS:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
-from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
+from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_maintenance
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import consumers, snapshots, tags
 from lsm_core.options import duration, parse_catalog_options, parse_digits
@@ -78,9 +78,9 @@ class PlannedStep:
         """The table."""
         return self.table.name
 
-    def plan(self) -> MaintenancePlan:
-        """The plan as of now. Raises what the action's planning raises."""
-        return self.table.plan_maintenance(self.action, **self.arguments)
+    def plan(self, runner: Runner | None = None) -> MaintenancePlan:
+        """The plan as of now; ``runner``: see `plan_maintenance`. Raises what the action's planning raises."""
+        return plan_maintenance(self.table.store, self.action, runner, **self.arguments)
 
 
 @dataclass(frozen=True)
@@ -200,18 +200,18 @@ class PreparedCall:
         """Whether the call itself asks for a plan only."""
         return bool(self.arguments.get("dry_run"))
 
-    def plan(self) -> CallResult:
-        """What would be done; changes nothing. Raises what opening the tables and planning raise."""
-        return CallResult(self.procedure.name, tuple(map(_planned, self._steps())), applied=False)
+    def plan(self, runner: Runner | None = None) -> CallResult:
+        """What would be done; changes nothing. ``runner``: see `plan_maintenance`. Raises what opening the tables and planning raise."""
+        return CallResult(self.procedure.name, tuple(_planned(step, runner) for step in self._steps()), applied=False)
 
     def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
-        """Do it, each step planned when its turn comes, or plan only with `dry_run`. ``runner`` executes compaction tasks.
+        """Do it, each step planned when its turn comes, or plan only with `dry_run`. ``runner`` does the work that tasks can do.
 
         Of several steps one that fails keeps no other from being done; its error is raised at the end, naming all that failed. Raises
         what planning and applying raise.
         """
         if self.dry_run:
-            return self.plan()
+            return self.plan(runner)
         steps = list(self._steps())
         done = [_applied(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
         failed = [one for one in done if one.error is not None]
@@ -224,10 +224,10 @@ class PreparedCall:
         return self.procedure.steps(self.catalog, self.arguments)
 
 
-def _planned(step: Step) -> StepResult:
+def _planned(step: Step, runner: Runner | None) -> StepResult:
     if isinstance(step, DirectStep):
         return StepResult(step.name, f"would {step.what}")
-    plan = step.plan()
+    plan = step.plan(runner)
     return StepResult(step.name, f"would {step.action} {step.name}: plan {plan.hash}, {len(plan.items)} items", plan)
 
 
@@ -236,7 +236,7 @@ def _applied(step: Step, runner: Runner | None, approved_by: str | None, *, alon
         if isinstance(step, DirectStep):
             step.act()
             return StepResult(step.name, f"done: {step.what}")
-        plan = step.plan()
+        plan = step.plan(runner)
         report = apply_plan(step.table.store, plan, runner, approved_by)
     except DredgeError as error:
         if alone:

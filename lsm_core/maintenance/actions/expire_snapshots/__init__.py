@@ -30,6 +30,8 @@ class ExpireSnapshots(BuiltInAction):
     applied_by = "actions.expire_snapshots.expiry.apply_expiry"
     fits_by = "actions.expire_snapshots.expiry.expiry_fits"
     report = "actions.expire_snapshots.expiry.ExpiryReport"
+    runs_tasks = True
+    plans_with_tasks = True
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -13,7 +14,16 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import PlanStale
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import (
+    Applied,
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    PlanItem,
+    Runner,
+    TaskRunner,
+)
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
@@ -26,7 +36,7 @@ from lsm_core.maintenance.deletions import (
 )
 from lsm_core.maintenance.top_of_history import is_there
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_own_record
-from lsm_core.maintenance.used_files import added, removed, removed_by_writers
+from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
@@ -112,11 +122,13 @@ def plan_expiry(
     older_than_ms: int | None = None,
     max_deletes: int | None = None,
     now_ms: int | None = None,
+    runner: Runner | None = None,
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
     ``older_than_ms`` and ``now_ms`` are epoch ms. Consumers that are silent for longer than `consumer.expiration-time` go first, as Java's
-    commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. Reads metadata only. Raises InvalidOption, and
+    commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the plan
+    is the same. Reads metadata only. Raises InvalidOption, and
     CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
@@ -150,8 +162,8 @@ def plan_expiry(
     times = {number: known[number].time_millis for number in ids if number < chosen.end and number in known}
     keeps = store.options.changelog_decoupled
     items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
-    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known)}
-    deletions, held = split_used(store, list(candidates.values()), without=set(times))
+    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known, runner)}
+    deletions, held = split_used(store, list(candidates.values()), without=set(times), runner=runner)
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
@@ -175,14 +187,13 @@ def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ..
 
 
 def _candidates(
-    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
     """Files that only the expiring snapshots may need (format.md 17: data files by the deltas of their successors)."""
     if not expiring:
         return
-    for snapshot, gone in _replaced(store, expiring, end, known):
-        number = snapshot.id
-        yield from data_items(store, gone, "data", f"replaced by snapshot {number} ({snapshot.commit_kind.value})")
+    following = [known[number] for number in range(expiring[0] + 1, end + 1) if number in known]
+    yield from _of_each(store, _replaced_items, following, runner)
     if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
         # Changelogs were kept longer once: what the expiry before this one then left to them is ours.
         snapshot = known[expiring[0]]
@@ -192,28 +203,58 @@ def _candidates(
         ):
             if store.file_io.exists(f"{store.root}/{item.path}"):
                 yield item
-    for number in expiring:
-        snapshot = known[number]
-        yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
-        if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
-            entries = added(manifests.changelog_entries(store, snapshot))
-            yield from data_items(store, entries, "changelog", f"changelog of snapshot {number}")
+    yield from _of_each(store, _own_items, [known[number] for number in expiring], runner)
 
 
-def _replaced(
-    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
-) -> Iterator[tuple[Snapshot, pa.Table]]:
-    """Manifest entries that each snapshot after the first expiring one dropped.
+Items = Callable[[TableStore, Snapshot], Iterator[DeleteItem]]
+
+
+def _of_each(
+    store: TableStore, items: Items, chosen: Sequence[Snapshot], runner: Runner | None
+) -> Iterator[DeleteItem]:
+    """The ``items`` of each snapshot, in order; of very many by parts of ``runner``, where it runs some."""
+    if not isinstance(runner, TaskRunner) or len(chosen) <= LOOKED_AT_HERE:
+        for snapshot in chosen:
+            yield from items(store, snapshot)
+        return
+    size = max(SNAPSHOTS_A_PART, -(-len(chosen) // (4 * runner.slots)))
+    texts = [snapshot.to_json().decode() for snapshot in chosen]
+    parts = [json.dumps(texts[at : at + size]).encode() for at in range(0, len(texts), size)]
+    what = f"looking for files of expiring snapshots of table {store.name}"
+    for answer in runner.run_parts(what, partial(_items_part, store, items), parts):
+        yield from (DeleteItem(*item) for item in json.loads(answer))
+
+
+def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
+    """One part: the items of some snapshots, as JSON."""
+    found = [
+        [item.path, item.kind, item.size, item.reason]
+        for text in json.loads(payload)
+        for item in items(store, Snapshot.from_json(text.encode(), "<snapshot of a part>"))
+    ]
+    return json.dumps(found).encode()
+
+
+def _replaced_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
+    reason = f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
+    yield from data_items(store, _replaced(store, snapshot), "data", reason)
+
+
+def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
+    yield from metadata_items(store, snapshot, f"belonged to snapshot {snapshot.id}")
+    if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
+        entries = added(manifests.changelog_entries(store, snapshot))
+        yield from data_items(store, entries, "changelog", f"changelog of snapshot {snapshot.id}")
+
+
+def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """Manifest entries that a snapshot after the first expiring one dropped.
 
     Files that writers made are left for the expiry of changelogs where these tell by them.
     """
+    gone = removed(manifests.delta_entries(store, snapshot))
     later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
-    for number in range(expiring[0] + 1, end + 1):
-        snapshot = known.get(number)
-        if snapshot is None:
-            continue
-        gone = removed(manifests.delta_entries(store, snapshot))
-        yield snapshot, gone.filter(pc.invert(changelogs.is_written(gone))) if later else gone
+    return gone.filter(pc.invert(changelogs.is_written(gone))) if later else gone
 
 
 def _left_outside(
@@ -223,7 +264,10 @@ def _left_outside(
     if not expiring or not store.options.get(_EXTERNAL):
         return []
     files = size = 0
-    for _, gone in _replaced(store, expiring, end, known):
+    for number in range(expiring[0] + 1, end + 1):
+        if number not in known:
+            continue
+        gone = _replaced(store, known[number])
         outside = gone.filter(pc.is_valid(gone.column("external_path")))
         files += outside.num_rows
         size += pc.sum(outside.column("file_size")).as_py() or 0
@@ -231,9 +275,12 @@ def _left_outside(
     return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
 
 
-def apply_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport."""
-    report, swept = at_once_if_direct(store, _expire(store, plan))
+def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport.
+
+    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at very many snapshots, and delete very many files.
+    """
+    report, swept = at_once_if_direct(store, _expire(store, plan, runner), runner)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
     lines += [{"event": "forgot", "consumer": one, "next_snapshot": next_of[one]} for one in report.consumers]
@@ -270,7 +317,7 @@ def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
     return None
 
 
-def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
+def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ExpiryReport:
     """Phase one: record what goes, drop the expired snapshot files oldest first, move the EARLIEST hint.
 
     Where changelogs are kept longer, each snapshot becomes one before it goes, so that streams find the one or the other.
@@ -287,7 +334,7 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ExpiryReport:
             plan.hash, plan.base_snapshot, earliest=earliest, declined=plan.declined, consumers=forgotten
         )
     _require_oldest(store, present, going)
-    deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going))
+    deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going), runner=runner)
     # The exact bytes of the snapshot files, checked: a restore writes them back.
     texts, read = {}, {}
     paths = [store.snapshot_path(number) for number in going]

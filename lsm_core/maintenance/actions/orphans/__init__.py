@@ -31,6 +31,8 @@ class RemoveOrphanFiles(BuiltInAction):
     applied_by = "actions.orphans.orphan_removal.apply_orphans"
     fits_by = "actions.orphans.orphan_removal.orphans_fit"
     report = "actions.orphans.orphan_removal.OrphanReport"
+    runs_tasks = True
+    plans_with_tasks = True
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:

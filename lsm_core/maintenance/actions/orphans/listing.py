@@ -54,28 +54,61 @@ class Listing:
     shared: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Folder:
+    """A folder that is listed apart, with all below it: one of partitions of the columns ``keys``, or (None) the files of a ``place`` alone.
+
+    ``expected``: the names of folders that may lie there, and are not looked into.
+    """
+
+    path: str
+    keys: tuple[str, ...] | None = None
+    place: Place = Place.PARTITION
+    expected: tuple[str, ...] = ()
+
+
 def list_table(store: TableStore) -> Listing:
     """List every directory of the table that Paimon or Dredge makes, and its places under `data-file.external-paths`.
 
     Raises what listing raises (OSError), CorruptFile for a schema that cannot be read, and UnsupportedFeature for an external place
     that is not served here.
     """
-    known = _Known.of(store)
+    return _listed(_Walk(store, Known.of(store)))
+
+
+def list_in_parts(store: TableStore, known: Known) -> tuple[Listing, list[Folder]]:
+    """As :func:`list_table`, but for what lies deeper than the first partition column, and the folders of files: these are named, and
+    :func:`list_folders` lists them.
+    """
     walk = _Walk(store, known)
+    walk.later = {}
+    return _listed(walk), list(walk.later)
+
+
+def list_folders(store: TableStore, known: Known, folders: Sequence[Folder]) -> Listing:
+    """What lies in some of the folders that :func:`list_in_parts` named. Raises what listing raises."""
+    walk = _Walk(store, known)
+    for folder in folders:
+        if folder.keys is None:
+            walk.leaf(folder.path, folder.place, folder.expected)
+        else:
+            walk.partitions(folder.path, folder.keys)
+    return walk.done()
+
+
+def _listed(walk: _Walk) -> Listing:
     walk.root()
-    for place in known.external:
+    for place in walk.known.external:
         others = walk.users_of(place)
         if others:
             walk.found.shared[place] = others
         else:
             walk.data(place)
-    walk.flush()
-    walk.found.files = pa.concat_tables([empty_table(FILES), *walk.parts])
-    return walk.found
+    return walk.done()
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """What the schemas of a table, old ones and those of branches among them, say of its files."""
 
     names: Names
@@ -83,15 +116,21 @@ class _Known:
     below: tuple[str, ...]
     external: tuple[str, ...]
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether no folder is reached by two ways, so that folders can be listed apart."""
+        return len(self.partition_keys) == 1 and len(self.below) == 1
+
     @staticmethod
-    def of(store: TableStore) -> _Known:
+    def of(store: TableStore) -> Known:
+        """Read them. Raises CorruptFile."""
         found: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
         for branch in (branches.MAIN, *branches.list_branches(store)):
             for number in schemas.list_schema_ids(store.file_io, store.root, branch):
                 schema = schemas.load_schema(store.file_io, store.root, number, branch)
                 found.append((schema, TableOptions(schema.options, store.name, stored=True)))
         below = {str(options.get(_BELOW) or "").strip("/") for _, options in found}
-        return _Known(
+        return Known(
             Names(
                 frozenset(str(options.get("data-file.prefix")) for _, options in found),
                 frozenset(str(options.get("changelog-file.prefix")) for _, options in found),
@@ -105,12 +144,14 @@ class _Known:
 class _Walk:
     """Lists directories one after the other and gathers what they hold as columns."""
 
-    def __init__(self, store: TableStore, known: _Known) -> None:
+    def __init__(self, store: TableStore, known: Known) -> None:
         self.store, self.known, self.found = store, known, Listing()
         self.parts: list[pa.Table] = []
         self._waiting: dict[Place, list[tuple[int, list[FileStatus]]]] = {}
         self._count = 0
         self._listed: set[str] = set()
+        self.later: dict[Folder, None] | None = None
+        """Folders that are not looked into, where that is left to others."""
 
     def root(self) -> None:
         """The table's own directory."""
@@ -120,15 +161,15 @@ class _Walk:
         heads = {below.split("/")[0] for below in self.known.below if below}
         for folder in self._folder(root, Place.PARTITION):
             if folder.name in _METADATA:
-                self._leaf(folder.path, _METADATA[folder.name])
+                self.leaf(folder.path, _METADATA[folder.name])
             elif folder.name in _HISTORY:
-                self._leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
+                self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
             elif folder.name == "branch":
                 self._branches(folder.path)
             elif folder.name == "dredge":
                 for own in self._folder(folder.path, Place.OWN):
                     if own.name != "staged":  # of writes that go on now, which remove what is theirs
-                        self._leaf(own.path, Place.OWN)
+                        self.leaf(own.path, Place.OWN)
             elif not (folder.name in heads or _BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
                 self._strange(folder.path, _UNKNOWN_FOLDER)
         for below in self.known.below:
@@ -137,15 +178,19 @@ class _Walk:
     def data(self, base: str) -> None:
         """The buckets below ``base``, at the depth that the partition columns give."""
         for keys in self.known.partition_keys:
-            self._partitions(base, keys)
+            self.partitions(base, keys)
 
-    def _partitions(self, path: str, keys: Sequence[str]) -> None:
+    def partitions(self, path: str, keys: tuple[str, ...]) -> None:
+        """Partitions of the columns ``keys`` below a folder, and their buckets."""
         folders = self._folder(path, Place.PARTITION)
         for folder in folders:
             if keys and folder.name.startswith(f"{escape(keys[0])}="):
-                self._partitions(folder.path, keys[1:])
+                if self.later is not None:
+                    self.later[Folder(folder.path, keys[1:])] = None
+                else:
+                    self.partitions(folder.path, keys[1:])
             elif not keys and _BUCKET.fullmatch(folder.name):
-                self._leaf(folder.path, Place.BUCKET)
+                self.leaf(folder.path, Place.BUCKET)
             elif path != self.store.root and len(self.known.partition_keys) == 1:
                 self._strange(folder.path, _UNKNOWN_FOLDER)
 
@@ -156,11 +201,15 @@ class _Walk:
                 continue
             for folder in self._folder(branch.path, Place.PARTITION):
                 if folder.name in _HISTORY:
-                    self._leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
+                    self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
                 else:
                     self._strange(folder.path, _UNKNOWN_FOLDER)
 
-    def _leaf(self, path: str, place: Place, expected: Sequence[str] = ()) -> None:
+    def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
+        """The files of a folder, in which no others but the ``expected`` ones belong."""
+        if self.later is not None:
+            self.later[Folder(path, None, place, expected)] = None
+            return
         for folder in self._folder(path, place):
             if folder.name not in expected:
                 self._strange(folder.path, _UNKNOWN_FOLDER)
@@ -192,6 +241,12 @@ class _Walk:
 
     def _strange(self, path: str, why: str) -> None:
         self.found.strange[path] = why
+
+    def done(self) -> Listing:
+        """All that was found."""
+        self.flush()
+        self.found.files = pa.concat_tables([empty_table(FILES), *self.parts])
+        return self.found
 
     def flush(self) -> None:
         """What was listed becomes columns."""
@@ -249,4 +304,4 @@ def _overlap(left: str, right: str) -> bool:
     return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
 
 
-__all__ = ["FILES", "Listing", "list_table"]
+__all__ = ["FILES", "Folder", "Known", "Listing", "list_folders", "list_in_parts", "list_table"]

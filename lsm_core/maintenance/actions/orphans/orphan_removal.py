@@ -10,17 +10,24 @@ from itertools import groupby, pairwise
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule, StorageRefused, UnsupportedFeature
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
-from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind
-from lsm_core.maintenance.actions.orphans.listing import Listing, list_table
+from lsm_core.maintenance.action import (
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    Report,
+    Runner,
+    TaskRunner,
+)
+from lsm_core.maintenance.actions.orphans.file_kinds import KINDS
+from lsm_core.maintenance.actions.orphans.listing import Known, list_in_parts, list_table
+from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, survey_in_parts, survey_of
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_files
 from lsm_core.maintenance.deletions import deletable_path, is_absolute
 from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
@@ -34,8 +41,10 @@ FLOOR_MS: Final = 24 * 3_600_000
 """Younger files may belong to a commit that is still being made (Java's default too)."""
 MOST_PERCENT: Final = 20
 """More of a table than this goes only when that is asked for by name."""
-_EXAMPLES: Final = 3
-_MOST_NAMED: Final = 50
+LISTED_HERE: Final = 256
+"""So many folders at most are listed by the process that plans, whoever runs parts."""
+FOLDERS_A_PART: Final = 128
+"""Folders that a part lists at least: each part also reads, once, what all snapshots name."""
 _MOST_HOLDERS: Final = 100
 _MOST_LINES: Final = 10_000
 _MOST_GAPS: Final = 100
@@ -93,12 +102,14 @@ def plan_orphans(
     older_than_ms: int | None = None,
     max_share: int | None = None,
     now_ms: int | None = None,
+    runner: Runner | None = None,
 ) -> MaintenancePlan:
     """Plan to remove files of the table that nothing names and that were last changed before ``older_than_ms`` (Java `OrphanFilesClean`).
 
     ``older_than_ms`` and ``now_ms`` are epoch ms; by default a file must be 24 hours old by the table's clock and by the clock of the
     storage, which a file that is written and deleted again tells where it matters. ``max_share``: percent of the table's files, or bytes,
-    that may go (20). Everything of an unknown name stays and is in ``declined``, as do counts and examples of what is in use, by holder.
+    that may go (20). ``runner``: where it runs parts elsewhere (`TaskRunner`), these list the folders of a large table, and say what of their files nothing
+    names; the plan is the same. Everything of an unknown name stays and is in ``declined``, as do counts and examples of what is in use, by holder.
     Raises InvalidOption (also for a time in the future), UnsupportedFeature (branches, manifests with unknown fields), CorruptFile when
     something that might name files cannot be read, and PlanRefused: nothing is in use, a listing lacks what must be there, the oldest or
     newest snapshot changed meanwhile, a deletion record cannot be read, or more than ``max_share`` would go.
@@ -113,35 +124,25 @@ def plan_orphans(
     if not 0 < percent <= 100:
         raise InvalidOption("max_share", max_share, "percent: 1 to 100", store.name)
     before = history_of(store)
-    listing = list_table(store)
-    pending = read_trash(store)
-    if pending.unreadable:
-        detail = f"{pending.unreadable[0]}; the files that it set aside would be taken for orphans"
-        raise _refused(store, RefusalRule.UNREADABLE_RECORD, detail)
-    files = listing.files
-    known = _is_kind(files, DELETABLE)
-    old = numpy_array(files.column("mtime_ms")) < limit
-    candidates = files.filter(arrow_array(known & old))
-    held = find_holders(store, one_array(candidates.column("name")), pending.records)
-    places = numpy_array(pc.index_in(candidates.column("name"), value_set=held.names))
-    codes = held.codes[places]
-    orphans = candidates.filter(arrow_array(codes < 0))
+    found, held = _surveyed(store, limit, now, runner)
+    orphans = found.orphans.sort_by([("folder", "ascending"), ("name", "ascending")])
     plan = MaintenancePlan.begun(
         ORPHANS, store, snapshots.latest_id(store), {"older_than_ms": older_than_ms, "max_share": max_share}, now
     )
-    young: pa.Table = files.filter(arrow_array(known & ~old))
-    notes = [*_in_use(candidates, codes, held), *_strange(listing)]
+    notes = [*_in_use(found), *_strange(found)]
+    young, young_size = found.young_files, found.young_size
     if len(orphans):
-        _require_sound(store, before, listing, held)
+        _require_sound(store, before, found, held)
         if older_than_ms is None:
-            orphans, uncertain = _old_enough(store, files, orphans, now)
-            young = pa.concat_tables([young, uncertain])
-    links, items = _split_links(listing, orphans, store)
-    _require_share(store, files, items, percent)
+            orphans, uncertain = _old_enough(store, found.newest_ms, orphans)
+            young += len(uncertain)
+            young_size += pc.sum(uncertain.column("size")).as_py() or 0
+    links, items = _split_links(orphans, store)
+    _require_share(store, found, items, percent)
     return replace(
         plan,
         items=tuple(items),
-        declined=(*_young(young, older_than_ms), *notes, *links),
+        declined=(*_young(young, young_size, older_than_ms), *notes, *links),
         estimate=PlanEstimate(
             bytes_freed=sum(item.size for item in items), files_in=len(items), tasks=1 if items else 0
         ),
@@ -157,12 +158,25 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
     return older_than_ms
 
 
-def _is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_]:
-    wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
-    return np.isin(numpy_array(files.column("kind")), wanted)
+def _surveyed(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, Held]:
+    """The survey of all files, and what holds those of them that it takes for orphans, found out after everything was listed."""
+    known = Known.of(store)
+    if not isinstance(runner, TaskRunner) or not known.has_parts:
+        return survey_of(store, list_table(store), limit, now)
+    listing, folders = list_in_parts(store, known)
+    if len(folders) <= LISTED_HERE:
+        return survey_of(store, list_table(store), limit, now)
+    found, _ = survey_of(store, listing, limit, now)
+    parts = min(runner.slots, -(-len(folders) // FOLDERS_A_PART))
+    for part in survey_in_parts(store, known, folders, limit, now, runner, parts):
+        found = found.plus(part)
+    # Asked once more, about the few: the parts asked at different times.
+    held = find_holders(store, one_array(found.orphans.column("name")), read_trash(store).records)
+    codes = held.codes[numpy_array(pc.index_in(found.orphans.column("name"), value_set=held.names))]
+    return replace(found, orphans=found.orphans.filter(arrow_array(codes < 0))), held
 
 
-def _require_sound(store: TableStore, before: Mapping[str, History], listing: Listing, held: Held) -> None:
+def _require_sound(store: TableStore, before: Mapping[str, History], found: Survey, held: Held) -> None:
     """Raise PlanRefused where what was listed cannot be all, or where the table moved while it was looked at."""
     if not held.snapshots:
         raise _refused(
@@ -188,12 +202,10 @@ def _require_sound(store: TableStore, before: Mapping[str, History], listing: Li
         raise _refused(
             store, RefusalRule.SNAPSHOTS_MOVED, f"branch {min(set(after) - set(before))} was made; plan again"
         )
-    listed = pc.is_in(arrow_array(list(held.in_use), pa.string()), value_set=one_array(listing.files.column("name")))
-    if not pc.all(listed, min_count=0).as_py():
+    if not found.lists.issuperset(held.in_use):
         raise _refused(store, RefusalRule.LISTING_INCOMPLETE, "the newest snapshot's manifest lists were not listed")
-    filled = {listing.folders[number] for number in pc.unique(listing.files.column("folder")).to_pylist()}
     for partition, bucket, count in held.filled_buckets():
-        if filled.isdisjoint(store.bucket_dirs(partition, bucket)):
+        if found.filled.isdisjoint(store.bucket_dirs(partition, bucket)):
             detail = f"{count} live files lie in {store.bucket_dir(partition, bucket)}, of which none was listed"
             raise _refused(store, RefusalRule.LISTING_INCOMPLETE, detail)
 
@@ -221,10 +233,8 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
             raise _refused(store, RefusalRule.LISTING_INCOMPLETE, f"snapshot {number}{of} is there and was not listed")
 
 
-def _old_enough(store: TableStore, files: pa.Table, orphans: pa.Table, now: int) -> tuple[pa.Table, pa.Table]:
+def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Orphans that are old by the storage's clock too, and those that are not: a cleaner's clock may be days ahead."""
-    times = numpy_array(files.column("mtime_ms"))
-    newest = int(times[times <= now].max())
     last = pc.max(orphans.column("mtime_ms")).as_py()
     if last >= newest - FLOOR_MS:
         newest = max(newest, _storage_time(store) or newest)
@@ -247,25 +257,24 @@ def _storage_time(store: TableStore) -> int | None:
             store.file_io.delete(f"{folder}/{name}")
 
 
-def _split_links(listing: Listing, orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
+def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
     """Orphans as items of the plan, and what is a link or lies behind one: that may lead anywhere, so it stays."""
     links: list[Declined] = []
     items: list[DeleteItem] = []
-    behind: dict[int, str | None] = {}
+    behind: dict[str, str | None] = {}
     for row in orphans.to_pylist():  # one object a file of the plan
-        number, name = row["folder"], row["name"]
-        folder = listing.folders[number]
-        if number not in behind:
-            behind[number] = _leads_away(store, folder)
+        folder, name = row["folder"], row["name"]
+        if folder not in behind:
+            behind[folder] = _leads_away(store, folder)
         path = f"{folder}/{name}"
         relative = path.removeprefix(f"{store.root}/")
-        why = behind[number] or ("a symbolic link" if is_link(path) else None)
+        why = behind[folder] or ("a symbolic link" if is_link(path) else None)
         if why:
             links.append(Declined(relative, "link", why))
             continue
         reason = f"nothing names it; last changed {utc_text(row['mtime_ms'])} UTC"
         items.append(DeleteItem(relative, KINDS[row["kind"]].value, row["size"], reason))
-    return links[:_MOST_NAMED], sorted(items, key=lambda item: item.path)
+    return links[:MOST_NAMED], sorted(items, key=lambda item: item.path)
 
 
 def _leads_away(store: TableStore, folder: str) -> str | None:
@@ -276,13 +285,13 @@ def _leads_away(store: TableStore, folder: str) -> str | None:
     return None
 
 
-def _require_share(store: TableStore, files: pa.Table, items: Sequence[DeleteItem], percent: int) -> None:
-    total = max(pc.sum(files.column("size")).as_py() or 0, 1)
+def _require_share(store: TableStore, found: Survey, items: Sequence[DeleteItem], percent: int) -> None:
+    total = max(found.size, 1)
     size = sum(item.size for item in items)
-    share, what = max((len(items) / max(len(files), 1), "files"), (size / total, "bytes"))
+    share, what = max((len(items) / max(found.files, 1), "files"), (size / total, "bytes"))
     if share * 100 > percent:
         detail = (
-            f"{len(items)} of {len(files)} files and {size:,} of {total:,} bytes, more than {percent} % of the {what}; "
+            f"{len(items)} of {found.files} files and {size:,} of {total:,} bytes, more than {percent} % of the {what}; "
             "max_share (--max-share) allows more"
         )
         raise PlanRefused(RefusalRule.SHARE_LIMIT, share, store.name, detail)
@@ -291,56 +300,37 @@ def _require_share(store: TableStore, files: pa.Table, items: Sequence[DeleteIte
 # -- what stays, and why -------------------------------------------------------------------------------------------------
 
 
-def _in_use(candidates: pa.Table, codes: npt.NDArray[np.int32], held: Held) -> Iterator[Declined]:
+def _in_use(found: Survey) -> Iterator[Declined]:
     """Files that are in use: count, bytes and examples by holder, snapshots of one kind together where there are many."""
-    taken = np.flatnonzero(codes >= 0)
-    if not len(taken):
-        return
-    sizes = numpy_array(candidates.column("size"))[taken]
-    counts = np.bincount(codes[taken], minlength=len(held.holders))
-    totals = np.bincount(codes[taken], weights=sizes, minlength=len(held.holders))
-    order = taken[np.argsort(codes[taken], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    used = [code for code in range(len(held.holders)) if counts[code]]
-    if len(used) > _MOST_HOLDERS:
-        groups = {kind: [code for code in used if held.holders[code].kind is kind] for kind in HolderKind}
+    named = [(holder.name, holder.kind, [files]) for holder, files in found.held.items()]
+    if len(named) > _MOST_HOLDERS:
+        groups = {kind: [files for _, of, (files,) in named if of is kind] for kind in HolderKind}
         named = [(f"{len(group)} of kind {kind}", kind, group) for kind, group in groups.items() if group]
-    else:
-        named = [(held.holders[code].name, held.holders[code].kind, [code]) for code in used]
-    names = candidates.column("name")
     for name, kind, group in named:
-        count, size = sum(int(counts[code]) for code in group), sum(int(totals[code]) for code in group)
-        chosen = order[starts[group[0]] : starts[group[0]] + min(_EXAMPLES, counts[group[0]])]
-        examples = ", ".join(names.take(arrow_array(chosen)).to_pylist())
+        count, size = sum(one.files for one in group), sum(one.size for one in group)
+        examples = ", ".join(group[0].examples)
         text = f"{count} files ({size:,} bytes) are held by {name}, such as {examples}"
         yield Declined(name, "held", text, {"holder": kind.value, "files": count, "size": size, "examples": examples})
 
 
-def _strange(listing: Listing) -> Iterator[Declined]:
+def _strange(found: Survey) -> Iterator[Declined]:
     """What is of no known kind, by name as far as there are few, and places that other tables use."""
-    unknown = listing.files.filter(arrow_array(_is_kind(listing.files, frozenset({FileKind.UNKNOWN}))))
-    for row in unknown.slice(0, _MOST_NAMED).to_pylist():
-        yield Declined(
-            f"{listing.folders[row['folder']]}/{row['name']}",
-            "unknown",
-            "a file of an unknown name",
-            {"size": row["size"]},
-        )
-    for path, why in list(listing.strange.items())[:_MOST_NAMED]:
+    for path, size in found.unknown:
+        yield Declined(path, "unknown", "a file of an unknown name", {"size": size})
+    for path, why in sorted(found.strange.items())[:MOST_NAMED]:
         yield Declined(path, "unknown", why)
-    more = max(len(unknown) - _MOST_NAMED, 0) + max(len(listing.strange) - _MOST_NAMED, 0)
+    more = found.unknown_files - len(found.unknown) + max(len(found.strange) - MOST_NAMED, 0)
     if more:
         yield Declined(f"{more} more", "unknown", "files and directories of unknown names", {"files": more})
-    for place, tables in listing.shared.items():
+    for place, tables in found.shared.items():
         yield Declined(place, "shared", f"not looked at: {tables} may keep files there too")
 
 
-def _young(young: pa.Table, older_than_ms: int | None) -> Iterator[Declined]:
-    if len(young):
+def _young(files: int, size: int, older_than_ms: int | None) -> Iterator[Declined]:
+    if files:
         than = "24 hours" if older_than_ms is None else f"{utc_text(older_than_ms)} UTC"
-        size = pc.sum(young.column("size")).as_py()
-        text = f"{len(young)} files ({size:,} bytes) are younger than {than}"
-        yield Declined("young files", "young", text, {"files": len(young), "size": size})
+        text = f"{files} files ({size:,} bytes) are younger than {than}"
+        yield Declined("young files", "young", text, {"files": files, "size": size})
 
 
 def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
@@ -350,10 +340,10 @@ def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 # -- applying ------------------------------------------------------------------------------------------------------------
 
 
-def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
     """Phase one of the delete: record the files that still nothing names; in direct mode (`dredge.delete-mode`) phase two at once.
 
-    What became needed since planning leaves the record. A plan that was recorded before is not recorded again. Its report is an OrphanReport.
+    ``runner`` may delete many files in parts (`TaskRunner`). What became needed since planning leaves the record. A plan that was recorded before is not recorded again. Its report is an OrphanReport.
     """
     items = plan.items_of(DeleteItem)
     blank = replace(foresee_orphans(plan), dry_run=False, files_recorded=0, bytes_recorded=0)
@@ -385,7 +375,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan) -> Outcome:
         held=tuple(held),
     )
     if direct:
-        swept, lines = sweep_files(store, plan_sweep(store))
+        swept, lines = sweep_files(store, plan_sweep(store, runner=runner), runner)
         report = replace(
             report,
             files_deleted=swept.files_deleted,

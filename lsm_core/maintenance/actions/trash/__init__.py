@@ -14,6 +14,8 @@ class SweepTrash(BuiltInAction):
     arguments = (NOW,)
     items = ("trash.DeleteItem",)
     planned_by = "actions.trash.sweeping.plan_sweep"
+    runs_tasks = True
+    plans_with_tasks = True
     applied_by = "actions.trash.sweeping.apply_sweep"
     fits_by = "actions.trash.sweeping.sweep_fits"
     report = "actions.trash.sweeping.SweepReport"

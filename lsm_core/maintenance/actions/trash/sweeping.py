@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -13,16 +15,20 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report, Runner, TaskRunner
 from lsm_core.maintenance.deletions import DeletionReport, deletable_path, under_lock
 from lsm_core.maintenance.holders import HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import delete_files
+from lsm_core.storage import FileIO, delete_files
+from lsm_core.storage.file_io import Deleted
 
 _MOST_LINES: Final = 10_000
+DELETED_HERE: Final = 10_000
+"""So many files at most are deleted by the process that sweeps, whoever runs parts."""
+FILES_A_PART: Final = 1_000
 UNREADABLE: Final = "unreadable"
 """Reason of a deletion record that cannot be read."""
 
@@ -62,8 +68,10 @@ class SweepReport(Report):
         return [f"{word} {self.files_deleted} files ({self.bytes_freed:,} bytes) of {len(self.records)} records"]
 
 
-def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
+def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | None = None) -> MaintenancePlan:
     """Plan the deletion of every recorded file whose grace is over and that nothing needs (``now_ms``: epoch ms).
+
+    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at very many snapshots.
 
     A record that cannot be read is in ``declined`` with its file. Raises CorruptFile when a snapshot, tag or branch cannot be read.
     """
@@ -82,7 +90,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     for error in found.unreadable:
         text = f"{error}; put the file back from a copy, or move it away: its files then stay as they are"
         declined.append(Declined(PurePosixPath(error.path).name, UNREADABLE, text, {"path": error.path}))
-    used = _used_by_others(store, due, records)
+    used = _used_by_others(store, due, records, runner)
     items = [file for record in due for file in record.files if PurePosixPath(file.path).name not in used.holders]
     kept = [
         _held(file, used) for record in due for file in record.files if PurePosixPath(file.path).name in used.holders
@@ -96,7 +104,9 @@ def plan_sweep(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     )
 
 
-def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord]) -> Used:
+def _used_by_others(
+    store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord], runner: Runner | None = None
+) -> Used:
     """Needed by anything alive, or by a record that can still be restored."""
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]
@@ -104,7 +114,7 @@ def _used_by_others(store: TableStore, due: Sequence[TrashRecord], records: Sequ
         {PurePosixPath(file.path).name for record in due if (record.action == ORPHANS) is sort for file in record.files}
         for sort in (False, True)
     )
-    used = still_used(store, read_lineages(store, pending=pending), expired) if expired else Used()
+    used = still_used(store, read_lineages(store, pending=pending), expired, runner) if expired else Used()
     if orphans:
         # Nothing named them: only now may something, a commit that was late for one, and more kinds of things are asked.
         for name, holder in find_holders(store, arrow_array(sorted(orphans), pa.string()), pending).by_name().items():
@@ -119,9 +129,9 @@ def _held(file: DeleteItem, used: Used) -> Declined:
     )
 
 
-def apply_sweep(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Apply a plan of :func:`plan_sweep`; its report is a SweepReport."""
-    report, outcomes = sweep_files(store, plan)
+def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    """Apply a plan of :func:`plan_sweep`; its report is a SweepReport. ``runner`` may delete many files in parts (`TaskRunner`)."""
+    report, outcomes = sweep_files(store, plan, runner)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
     return Outcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
 
@@ -145,12 +155,12 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
     )
 
 
-def swept_at_once(store: TableStore) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def swept_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What direct mode (`dredge.delete-mode`) does once a deletion record is written: everything due goes, what an interrupted act left too.
 
     Returns the members of the act's report that tell of it, and the ledger's lines: of each file what became of it, and why.
     """
-    swept, lines = sweep_files(store, plan_sweep(store))
+    swept, lines = sweep_files(store, plan_sweep(store, runner=runner), runner)
     told = {
         "files_deleted": swept.files_deleted,
         "bytes_freed": swept.bytes_freed,
@@ -164,15 +174,19 @@ def swept_at_once(store: TableStore) -> tuple[dict[str, Any], list[dict[str, Any
 _Deleted = TypeVar("_Deleted", bound=DeletionReport)
 
 
-def at_once_if_direct(store: TableStore, report: _Deleted) -> tuple[_Deleted, list[dict[str, Any]]]:
+def at_once_if_direct(
+    store: TableStore, report: _Deleted, runner: Runner | None = None
+) -> tuple[_Deleted, list[dict[str, Any]]]:
     """``report`` after :func:`swept_at_once` where the table's mode is direct and something was recorded, and the ledger's lines of that."""
     if report.trash_id is None or store.options.delete_mode != "direct":
         return report, []
-    told, lines = swept_at_once(store)
+    told, lines = swept_at_once(store, runner)
     return replace(report, **told), lines
 
 
-def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, list[dict[str, Any]]]:
+def sweep_files(
+    store: TableStore, plan: MaintenancePlan, runner: Runner | None = None
+) -> tuple[SweepReport, list[dict[str, Any]]]:
     """Phase two: claim the plan's records, learn anew what is used, delete the rest, drop the records.
 
     The used set is computed after the claims: a restore that came first keeps its record, one that comes later is
@@ -189,7 +203,7 @@ def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, 
                     mine.append(record)
                 else:
                     declined.append(Declined(record.trash_id, "stale", "it is being restored"))
-    used = _used_by_others(store, mine, everything)
+    used = _used_by_others(store, mine, everything, runner)
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     deleted = freed = missing = 0
     kept, failed = [], []
@@ -207,7 +221,7 @@ def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, 
                 outcomes.add("skipped", file, "nothing needs it since the plan was made: the next sweep takes it")
             else:  # a record that names another place ends the sweep
                 free.append((file, deletable_path(store, file.path, linkless)))
-        for (file, _), gone in zip(free, delete_files(store.file_io, [path for _, path in free]), strict=True):
+        for (file, _), gone in zip(free, _deleted(store, [path for _, path in free], runner), strict=True):
             if isinstance(gone, OSError):
                 left += 1
                 failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
@@ -232,6 +246,27 @@ def sweep_files(store: TableStore, plan: MaintenancePlan) -> tuple[SweepReport, 
         failed=tuple(failed),
     )
     return report, outcomes.lines()
+
+
+def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
+    """Delete files and tell what became of each, in order; many by parts of ``runner``, where it runs some.
+
+    A part that is run again, because its worker died, finds those gone that it had deleted.
+    """
+    if not isinstance(runner, TaskRunner) or len(paths) <= DELETED_HERE:
+        yield from delete_files(store.file_io, paths)
+        return
+    size = max(FILES_A_PART, -(-len(paths) // (4 * runner.slots)))
+    parts = [json.dumps(paths[at : at + size]).encode() for at in range(0, len(paths), size)]
+    work = partial(_deleted_part, store.file_io)
+    for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
+        yield from (OSError(told) if isinstance(told, str) else bool(told) for told in json.loads(answer))
+
+
+def _deleted_part(file_io: FileIO, payload: bytes) -> bytes:
+    """One part: what became of each of its files, true, false or an error's text."""
+    told = delete_files(file_io, json.loads(payload))
+    return json.dumps([str(one) if isinstance(one, OSError) else one for one in told]).encode()
 
 
 class _Outcomes:

@@ -1,0 +1,248 @@
+"""What was found of a table's files, in a form that adds up: a survey of all folders is that of each part of them, together.
+
+Only files that nothing names are kept one by one; of all others counts and a few examples are, so that a survey of a large table is small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
+from lsm_core.errors import CorruptFile, PlanRefused, RefusalRule
+from lsm_core.maintenance.action import TaskRunner
+from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind, Place
+from lsm_core.maintenance.actions.orphans.listing import Folder, Known, Listing, list_folders
+from lsm_core.maintenance.holders import Held, Holder, HolderKind, find_holders
+from lsm_core.maintenance.trash import read_trash
+from lsm_core.metadata.store import TableStore
+
+EXAMPLES: Final = 3
+MOST_NAMED: Final = 50
+ORPHANS: Final = pa.schema(
+    [
+        pa.field("folder", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("mtime_ms", pa.int64()),
+        pa.field("kind", pa.int8()),
+    ]
+)
+"""Files that nothing names: ``folder`` is an absolute path, ``size`` in bytes, ``mtime_ms`` epoch ms by the storage's clock, ``kind`` a place in `KINDS`."""
+_META: Final = b"dredge.survey"
+
+
+@dataclass(frozen=True)
+class HeldFiles:
+    """Files that one holder keeps, ``place``: of the holder among all that were asked; ``examples``: their first names in alphabetical order."""
+
+    place: int
+    files: int
+    size: int
+    examples: tuple[str, ...]
+
+    def plus(self, other: HeldFiles) -> HeldFiles:
+        """Both together."""
+        names = sorted({*self.examples, *other.examples})[:EXAMPLES]
+        return HeldFiles(min(self.place, other.place), self.files + other.files, self.size + other.size, tuple(names))
+
+
+@dataclass
+class Survey:
+    """Files of some folders: how many, their bytes, when the newest (up to the plan's time) was changed (-1: none was).
+
+    ``orphans`` (`ORPHANS`): old files of known kinds that nothing names; ``young`` ones of these kinds, and bytes of them; ``held``: old ones that
+    something names. ``unknown``: the first files of unknown names (path, bytes), of ``unknown_files``; ``strange``, ``shared``: see `Listing`.
+    ``filled``: folders that hold files; ``lists``: names of manifest lists.
+    """
+
+    files: int = 0
+    size: int = 0
+    newest_ms: int = -1
+    orphans: pa.Table = field(default_factory=lambda: empty_table(ORPHANS))
+    young_files: int = 0
+    young_size: int = 0
+    held: dict[Holder, HeldFiles] = field(default_factory=dict)
+    unknown: list[tuple[str, int]] = field(default_factory=list)
+    unknown_files: int = 0
+    strange: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
+    filled: set[str] = field(default_factory=set)
+    lists: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(listing: Listing, candidates: npt.NDArray[np.bool_], held: Held, limit: int, now: int) -> Survey:
+        """The survey of a listing, whose ``candidates`` (old files of known kinds) ``held`` tells about; ``limit`` and ``now``: epoch ms."""
+        files = listing.files
+        sizes, times = numpy_array(files.column("size")), numpy_array(files.column("mtime_ms"))
+        kinds = numpy_array(files.column("kind"))
+        young = is_kind(files, DELETABLE) & (times >= limit)
+        old = files.filter(arrow_array(candidates))
+        codes = held.codes[numpy_array(pc.index_in(old.column("name"), value_set=held.names))]
+        orphans = old.filter(arrow_array(codes < 0))
+        paths = pa.array(listing.folders, pa.string())
+        unknown = files.filter(arrow_array(kinds == KINDS.index(FileKind.UNKNOWN)))
+        named = pc.binary_join_element_wise(
+            paths.take(one_array(unknown.column("folder"))), one_array(unknown.column("name")), "/"
+        )
+        first = pc.sort_indices(named).slice(0, MOST_NAMED) if len(named) else pa.array([], pa.int64())
+        lists = files.filter(arrow_array(kinds == KINDS.index(FileKind.MANIFEST_LIST)))
+        return Survey(
+            files=len(files),
+            size=int(sizes.sum()),
+            newest_ms=int(times[times <= now].max(initial=-1)),
+            orphans=orphans.set_column(0, ORPHANS.field(0), paths.take(one_array(orphans.column("folder")))),
+            young_files=int(young.sum()),
+            young_size=int(sizes[young].sum()),
+            held=_held(old, codes, held),
+            unknown=list(
+                zip(named.take(first).to_pylist(), unknown.column("size").take(first).to_pylist(), strict=True)
+            ),
+            unknown_files=len(unknown),
+            strange=dict(listing.strange),
+            shared=dict(listing.shared),
+            filled=set(paths.take(one_array(pc.unique(files.column("folder")))).to_pylist()),
+            lists=set(lists.column("name").to_pylist()),
+        )
+
+    def plus(self, other: Survey) -> Survey:
+        """The survey of the folders of both, which have none in common."""
+        held = dict(self.held)
+        for holder, files in other.held.items():
+            held[holder] = held[holder].plus(files) if holder in held else files
+        return Survey(
+            self.files + other.files,
+            self.size + other.size,
+            max(self.newest_ms, other.newest_ms),
+            pa.concat_tables([self.orphans, other.orphans]),
+            self.young_files + other.young_files,
+            self.young_size + other.young_size,
+            dict(sorted(held.items(), key=lambda one: one[1].place)),
+            sorted([*self.unknown, *other.unknown])[:MOST_NAMED],
+            self.unknown_files + other.unknown_files,
+            {**self.strange, **other.strange},
+            {**self.shared, **other.shared},
+            self.filled | other.filled,
+            self.lists | other.lists,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Bytes for the one who plans: an Arrow stream of the orphans, the rest as JSON in its schema's metadata."""
+        rest: dict[str, Any] = {
+            "numbers": [self.files, self.size, self.newest_ms, self.young_files, self.young_size, self.unknown_files],
+            "held": [[one.kind.value, one.name, h.place, h.files, h.size, h.examples] for one, h in self.held.items()],
+            "unknown": self.unknown,
+            "strange": self.strange,
+            "shared": self.shared,
+            "filled": sorted(self.filled),
+            "lists": sorted(self.lists),
+        }
+        table = self.orphans.replace_schema_metadata({_META: json.dumps(rest).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Survey:
+        """Inverse of :meth:`to_bytes`; raises CorruptFile on anything else."""
+        try:
+            table = pa.ipc.open_stream(data).read_all()
+            rest = json.loads((table.schema.metadata or {})[_META])
+            files, size, newest, young_files, young_size, unknown_files = map(int, rest["numbers"])
+            held = {
+                Holder(HolderKind(kind), name): HeldFiles(place, count, total, tuple(examples))
+                for kind, name, place, count, total, examples in rest["held"]
+            }
+            return Survey(
+                files,
+                size,
+                newest,
+                table.cast(ORPHANS),
+                young_files,
+                young_size,
+                held,
+                [(str(path), int(one)) for path, one in rest["unknown"]],
+                unknown_files,
+                dict(rest["strange"]),
+                dict(rest["shared"]),
+                set(rest["filled"]),
+                set(rest["lists"]),
+            )
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise CorruptFile("<survey of files>", f"unreadable: {error!r}") from error
+
+
+def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: Held) -> dict[Holder, HeldFiles]:
+    """Files that are in use, by holder."""
+    taken = np.flatnonzero(codes >= 0)
+    sizes = numpy_array(old.column("size"))[taken].astype(np.int64)
+    of = codes[taken]
+    counts = np.bincount(of, minlength=len(held.holders))
+    totals = np.zeros(len(held.holders), np.int64)
+    np.add.at(totals, of, sizes)
+    order = taken[np.argsort(of, kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    names = one_array(old.column("name"))
+    found: dict[Holder, HeldFiles] = {}
+    for code in np.flatnonzero(counts).tolist():  # one a holder
+        own = names.take(arrow_array(order[starts[code] : starts[code + 1]]))
+        first = own.take(pc.select_k_unstable(own, EXAMPLES, [("", "ascending")])).to_pylist()
+        found[held.holders[code]] = HeldFiles(code, int(counts[code]), int(totals[code]), tuple(first))
+    return found
+
+
+def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_]:
+    """Which of ``files`` are of one of ``kinds``."""
+    wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
+    return np.isin(numpy_array(files.column("kind")), wanted)
+
+
+def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, Held]:
+    """The survey of what was listed before, and what holds its old files (last changed before ``limit``; epoch ms).
+
+    What is in use is asked only now, so that nothing is taken for an orphan that was committed meanwhile. Raises PlanRefused for a deletion
+    record that cannot be read, and what `find_holders` raises.
+    """
+    pending = read_trash(store)
+    if pending.unreadable:
+        detail = f"{pending.unreadable[0]}; the files that it set aside would be taken for orphans"
+        raise PlanRefused(RefusalRule.UNREADABLE_RECORD, table=store.name, detail=detail)
+    old = numpy_array(listing.files.column("mtime_ms")) < limit
+    candidates = is_kind(listing.files, DELETABLE) & old
+    names = listing.files.filter(arrow_array(candidates)).column("name")
+    held = find_holders(store, one_array(names), pending.records)
+    return Survey.of(listing, candidates, held, limit, now), held
+
+
+def survey_in_parts(
+    store: TableStore, known: Known, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
+) -> Iterable[Survey]:
+    """Surveys of runs of ``folders``, each by a task that lists them, and then reads what all snapshots, tags, branches and changelogs name."""
+    size = -(-len(folders) // parts)
+    payloads = [
+        json.dumps([[one.path, one.keys, one.place.value, one.expected] for one in folders[at : at + size]]).encode()
+        for at in range(0, len(folders), size)
+    ]
+    what = f"listing the files of table {store.name}"
+    yield from map(Survey.from_bytes, runner.run_parts(what, partial(_surveyed, store, known, limit, now), payloads))
+
+
+def _surveyed(store: TableStore, known: Known, limit: int, now: int, payload: bytes) -> bytes:
+    """One part: the survey of its folders, as bytes."""
+    folders = [
+        Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))
+        for path, keys, place, expected in json.loads(payload)
+    ]
+    return survey_of(store, list_folders(store, known, folders), limit, now)[0].to_bytes()
+
+
+__all__ = ["EXAMPLES", "MOST_NAMED", "ORPHANS", "HeldFiles", "Survey", "is_kind", "survey_in_parts", "survey_of"]
