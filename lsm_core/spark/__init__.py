@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
     from lsm_core.spark.spark_read import explain_read as explain_read
     from lsm_core.spark.spark_read import read_table as read_table
+    from lsm_core.spark.spark_tasks import await_query as await_query
     from lsm_core.spark.spark_verify import verify_table as verify_table
     from lsm_core.spark.spark_write import write_table as write_table
     from lsm_core.spark.sql.procedures import call as call
 
 _WHERE = {
     "ConnectServer": "connect",
+    "await_query": "spark_tasks",
     "await_server": "connect",
     "call": "sql.procedures",
     "compact_table": "spark_maintenance",
@@ -62,6 +64,7 @@ _WHERE = {
 
 __all__ = [
     "ConnectServer",
+    "await_query",
     "await_server",
     "call",
     "compact_table",

@@ -31,7 +31,7 @@ from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import resolve
 from lsm_core.read.table_versions import startup
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
-from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, use_this_python
+from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, tells, use_this_python
 from lsm_core.table import Catalog, Table
 
 if TYPE_CHECKING:
@@ -245,6 +245,7 @@ class TableSource(DataSource):
         except DredgeError as error:
             return RefusedStream(error)
 
+    @tells
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
         """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey, InvalidSchema for
         types that cannot be merged.
@@ -287,14 +288,17 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, error: DredgeError) -> None:
         self._error = error
 
+    @tells
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Raise the error."""
         raise self._error
 
+    @tells
     def latestOffset(self, *given: Any) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Raise the error."""
         raise self._error
 
+    @tells
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raise the error."""
         raise self._error

@@ -36,6 +36,7 @@ from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_ro
 from lsm_core.read.changes.spans import earliest_kept, next_snapshot
 from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
+from lsm_core.spark.spark_tasks import tells
 from lsm_core.types import is_retract, kinds_to_text
 
 ROW_KIND: Final = "_row_kind"
@@ -216,10 +217,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxFiles(self._limits[MAX_FILES] or 2**31 - 1)
 
+    @tells
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
         """Nothing that is committed from now on is read by this query."""
         self._until = snapshots.latest_id(self._store) or 0
 
+    @tells
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Where the epoch that begins at ``start`` ends: within its limits, one file at least; ``start`` when there is nothing new.
 
@@ -240,6 +243,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = replace(end, begun=begin.snapshot, begun_whole=begin.initial)
         return end.to_dict()
 
+    @tells
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of an epoch. Raises SnapshotNotFound when what it reads has expired, CorruptFile."""
         begin, stop = self._checked(start), self._checked(end)
@@ -263,6 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size += more
         return [StreamPartition([(share.kind, share.data) for share in task]) for task in tasks]
 
+    @tells
     def commit(self, end: dict[str, Any]) -> None:
         """Record the progress of the consumer (`consumer-id`), if there is one: expiry keeps what was not read. Raises StorageFull."""
         store = self._store

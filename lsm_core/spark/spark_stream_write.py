@@ -32,7 +32,7 @@ from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.spark_columns import names_in_table
-from lsm_core.spark.spark_tasks import Outcome, decode, encode
+from lsm_core.spark.spark_tasks import Outcome, decode, encode, tells
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
@@ -113,6 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return EpochMessage(*about, failure=encode(error))
         return EpochMessage(*about, tuple(messages))
 
+    @tells
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Publish an epoch as one snapshot (none where it wrote nothing), unless it is there; then compact, where that is asked for.
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from lsm_core.metadata.store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 IN_CATALOG: Final = (
     "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
@@ -142,6 +143,36 @@ class Shipped:
 def marked(error: DredgeError) -> str:
     """Return the text a worker raises: the error's own, and its encoded form."""
     return f"{error} DREDGE-ERROR[{base64.b64encode(encode(error)).decode()}]"
+
+
+def tells(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that Spark calls, whose typed errors carry a note: Spark shows them with their traces, in which `typed` finds them by it."""
+
+    @wraps(method)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return method(*given, **named)
+        except DredgeError as error:
+            note = marked(error).removeprefix(f"{error} ")
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+            raise
+
+    return call
+
+
+def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
+    """Wait until a streaming query ends, at most ``timeout_s`` seconds, and return whether it has.
+
+    Raises the error of Dredge that ended it: SnapshotNotFound (what comes next has expired, the table was rolled back), InvalidOption (a
+    checkpoint of another table), CommitConflict (a query id that is used twice) ...; SparkFailed with one line for any other. Spark's own error
+    with its trace is the cause.
+    """
+    with translated(f"the query {query.name or query.id}"):
+        if timeout_s is None:
+            query.awaitTermination()
+            return True
+        return bool(query.awaitTermination(timeout_s))
 
 
 @contextmanager
@@ -421,6 +452,7 @@ __all__ = [
     "Versions",
     "WorkerError",
     "answer",
+    "await_query",
     "batches_of",
     "collect",
     "decode",
@@ -433,6 +465,7 @@ __all__ = [
     "setting",
     "slots_of",
     "store_of",
+    "tells",
     "this_executor",
     "translated",
     "typed",

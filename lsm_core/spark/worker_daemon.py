@@ -1,7 +1,7 @@
 """The parent of Spark's Python workers (`spark.python.daemon.module`): it imports what they need once, before it forks them.
 
 Spark starts one parent for each kind of worker: for tasks, and for each question to a data source (its schema, the plan of a read, of a write,
-its commit, a stream). A worker that Spark's own parent forks has nothing but Python, imports PySpark, Arrow and Dredge by itself, and is ended
+its commit). (Of a stream, what there is to read is answered by one process that lives as long as the query, and has no such parent.) A worker that Spark's own parent forks has nothing but Python, imports PySpark, Arrow and Dredge by itself, and is ended
 when it was idle for a minute: about a second of processor time for each. What this parent has imported, its workers have.
 
 `spark_session` and `start_server` name it where the workers run this Python on this machine. Sessions that others made, and clusters, keep
@@ -32,7 +32,6 @@ KINDS: Final = {
     "pyspark.sql.worker.data_source_pushdown_filters": _READING,
     "pyspark.sql.worker.write_into_data_source": _WRITING,
     "pyspark.sql.worker.commit_data_source_write": _WRITING,
-    "pyspark.sql.streaming.python_streaming_source_runner": ("lsm_core.spark.spark_stream_read",),
     "pyspark.sql.worker.python_streaming_sink_runner": ("lsm_core.spark.spark_stream_write",),
 }
 """What workers of each kind import sooner or later; of other kinds nothing is known."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_core import Catalog, Schema
 from lsm_core.locks.file_lock import FileLock
-from lsm_core.spark import compact_table, read_table, write_table
+from lsm_core.spark import await_query, compact_table, read_table, write_table
 from lsm_core.storage import LocalFileIO
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -29,7 +29,7 @@ SAID = {
     "a compaction of a table that is held": r"^LockTimeout: lock \S+ still held by the nightly job",
     "a version that is not there": r"^SnapshotNotFound: .*db\.t.*77",
     "a worker that dies": r"^SparkFailed: Spark failed at writing table db\.t: Python worker exited",
-    "a start that has expired": r"table db\.old cannot begin at snapshot 1, which has expired: the table keeps 3 and later",
+    "a start that has expired": r"^SnapshotNotFound: a stream of table db\.old cannot begin at snapshot 1, which has expired: the table keeps 3 and later",
 }
 """The error of each case as `refused` tells it: in one line where Dredge raises it, somewhere in Spark's where Spark does."""
 
@@ -73,7 +73,7 @@ def refused(spark: Any, root: Path) -> dict[str, str]:
         console = stream.writeStream.format("console").option("checkpointLocation", str(root / "checkpoint"))
         running = console.start()
         try:
-            running.awaitTermination(120)
+            await_query(running, 120)
         finally:
             running.stop()
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from assets.demo.events import commit_of
 from assets.demo.replay_clock import TICKS, commits_at
 from assets.demo.tables import FLIGHT_STATUS
 from lsm_core import Catalog, Table
+from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidOption, SnapshotNotFound
+from lsm_core.spark import await_query
 from tests.spark.killed_stream import DIE_AT, Point, copy, copy_without_spark
 from tests.spark.streams import FIELDS, place_of
 from tests.spark.tables import data_files, live_paths, make_table, same
@@ -53,23 +56,51 @@ def test_a_copy_of_the_demos_flight_status_equals_it_at_every_tick(spark: Any, t
     assert {s.commit_user for s in board.snapshots() if s.commit_kind.value == "APPEND"} == {query.id}
 
 
-def test_a_stream_that_cannot_go_on_says_why(spark: Any, tmp_path: Path) -> None:
-    table = make_table(tmp_path, fields=FIELDS)
+def test_a_stream_that_cannot_go_on_says_why_in_one_error_and_commits_nothing(spark: Any, tmp_path: Path) -> None:
+    table, other = (make_table(tmp_path, name, fields=FIELDS) for name in ("db.t", "db.other"))
     for number in range(3):
         table.write(pa.table({"k": [number], "v": ["a"]}, schema=FIELDS))
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
-    old = spark.readStream.format("dredge").options(**place_of(table), **{"scan.snapshot-id": "1"}).load()
-    rate = spark.readStream.format("rate").load()
-    for number, (source, sink, said) in enumerate(
-        [
-            (old, "console", r"table db\.t cannot begin at snapshot 1, which has expired: the table keeps 3 and later"),
-            (rate, "dredge", r"table db\.t has no column 'timestamp'; it has k, v"),
-        ]
-    ):
-        target = source.writeStream.format(sink).option("checkpointLocation", str(tmp_path / f"at{number}"))
-        query = target.options(**(place_of(table) if sink == "dredge" else {})).start()
-        with pytest.raises(Exception, match=said):
-            query.awaitTermination(120)
+
+    def run(source: Any, at: str, **options: str) -> None:
+        """Into db.other, as far as there is something."""
+        target = source.writeStream.format("dredge").options(**place_of(other), **options)
+        query = target.option("checkpointLocation", str(tmp_path / at)).trigger(availableNow=True).start()
+        assert await_query(query, 120)
+
+    def read(of: Table, **options: str) -> Any:
+        return spark.readStream.format("dredge").options(**place_of(of), **options).load()
+
+    run(read(table), "first", **{"write.stream.query-id": "copies"})
+    assert other.to_arrow().num_rows == 3
+    before, files = len(other.snapshots()), data_files(tmp_path)
+    refused: list[tuple[type[DredgeError], str, Callable[[], None]]] = [
+        (
+            SnapshotNotFound,
+            r"table db\.t cannot begin at snapshot 1, which has expired: the table keeps 3 and later",
+            lambda: run(read(table, **{"scan.snapshot-id": "1"}), "expired"),
+        ),
+        (
+            ColumnNotFound,
+            r"table db\.other has no column 'timestamp'; it has k, v",
+            lambda: run(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load(), "rate"),
+        ),
+        (
+            InvalidOption,
+            r"'checkpointLocation' of table db\.other cannot be '.*/t'; accepted: a checkpoint of this table .*other table",
+            lambda: run(read(other), "first"),
+        ),
+        (
+            CommitConflict,
+            r"table db\.other: commits under the name 'copies' are those of another query .* needs a new 'write\.stream\.query-id'",
+            lambda: run(read(table), "second", **{"write.stream.query-id": "copies"}),
+        ),
+    ]
+    for kind, said, of in refused:
+        with pytest.raises(kind, match=said) as raised:
+            of()
+        assert "\n" not in str(raised.value)
+    assert (len(other.snapshots()), data_files(tmp_path)) == (before, files)
 
 
 def original(root: Path) -> Table:
